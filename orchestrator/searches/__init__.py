@@ -1,0 +1,1 @@
+"""Searches: pure functions from finished rows to the next runs."""

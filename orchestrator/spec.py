@@ -1,0 +1,134 @@
+"""What one training is: an immutable, validated description, and the key under which its result is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Scalar = bool | int | float | str
+
+PRECISIONS = ("float32", "bfloat16")
+STOPS = ("early", "budget")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One training, described completely: two equal specs give the same result on the same kind of device.
+
+    `dataset`, `decoder`, `encoding`, `holdout` and `options` are words the task understands; nothing outside the
+    task interprets them. `options` holds whatever else the task wants to know, sorted by name.
+
+    Raises:
+        ValueError: a number out of range or an unknown precision or stop rule.
+    """
+
+    task: str
+    """Import path of the task, `module:Class`."""
+    dataset: str
+    N: int
+    """Grid size: images are N x N pixels."""
+    data_count: int
+    """Training images drawn for this run. Images that are always present (stripes) come on top."""
+    seed: int
+    """Seeds the data order, the subset and the initial weights, each through its own generator."""
+    decoder: str = "cnn"
+    depth: int = 2
+    """Hidden layers."""
+    width: int = 64
+    """Channels (CNN) or units (MLP) of a hidden layer."""
+    encoding: str = "bump"
+    holdout: str = "random"
+    options: tuple[tuple[str, Scalar], ...] = ()
+    target: float = 0.9
+    """Held-out accuracy at which the run has passed."""
+    batch_size: int = 32
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    max_steps: int = 2000
+    stop: str = "early"
+    """`early`: end at the first passage of the target or at visible convergence below it; `budget`: always train max_steps."""
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
+        at_least = {"N": 1, "data_count": 0, "seed": 0, "depth": 0, "width": 1, "batch_size": 1, "max_steps": 1}
+        for name, low in at_least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"{name} must be a whole number of at least {low}, not {value!r}")
+        for name in ("target", "lr", "weight_decay"):
+            value = float(getattr(self, name))
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+            object.__setattr__(self, name, value)
+        if not 0 < self.target <= 1:
+            raise ValueError(f"target must lie in (0, 1], not {self.target:g}")
+        if self.lr == 0:
+            raise ValueError("lr must be above 0")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}")
+        if self.stop not in STOPS:
+            raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {self.stop!r}")
+
+    def option(self, name: str) -> Scalar:
+        """The task option called `name`; KeyError if the spec does not carry it."""
+        return dict(self.options)[name]
+
+    def with_count(self, data_count: int) -> RunSpec:
+        """The same run with another number of training images."""
+        return dataclasses.replace(self, data_count=data_count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, `options` as a dict; `from_dict` gives the spec back."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields["options"] = dict(self.options)
+        return fields
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RunSpec:
+        return cls(**{**fields, "options": tuple(fields["options"].items())})
+
+
+def run_key(spec: RunSpec, task_version: str) -> str:
+    """Hash of the canonical spec and the task's declared version: the identity of a run in every store."""
+    return _digest({"spec": spec.to_dict(), "task_version": task_version})
+
+
+def family_key(spec: RunSpec, task_version: str) -> str:
+    """Identity shared by all runs that differ in nothing but their data count: the probes of one threshold."""
+    return _digest({"spec": {**spec.to_dict(), "data_count": None}, "task_version": task_version})
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def parse_grid(text: str, low: int = 8, high: int = 1024, step: int = 8) -> tuple[int, ...]:
+    """Read grid sizes: `16..64` (every 8th), `16..64:16` (every 16th), `16,24,48`, or one number.
+
+    Raises:
+        ValueError: malformed, empty, or outside [low, high]; the message says what is allowed.
+    """
+    allowed = f"write a range 16..64, a range with a step 16..64:16, or a list 16,24,48, with sizes from {low} to {high}"
+    sizes: list[int] = []
+    for part in text.split(","):
+        span, _, step_text = part.strip().partition(":")
+        first, dots, last = span.partition("..")
+        numbers = [first, *([last] if dots else []), *([step_text] if ":" in part else [])]
+        if not all(n.strip().isascii() and n.strip().isdigit() for n in numbers) or (":" in part and not dots):
+            raise ValueError(f"{text!r} is not a list of grid sizes: {allowed}")
+        start, stop = int(first), int(last) if dots else int(first)
+        stride = int(step_text) if step_text else step
+        if stride < 1 or stop < start:
+            raise ValueError(f"{part.strip()!r} is an empty range: {allowed}")
+        for bound in (start, stop):
+            if not low <= bound <= high:
+                raise ValueError(f"grid size {bound} is out of range: {allowed}")
+        sizes.extend(range(start, stop + 1, stride))
+    return tuple(sorted(set(sizes)))

@@ -1,0 +1,1 @@
+"""The science: tasks, decoders, the training loop. Knows torch; only `adapter` knows Ray."""

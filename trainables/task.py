@@ -1,0 +1,84 @@
+"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these six members."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from orchestrator.spec import RunSpec, Scalar
+
+
+class Split(NamedTuple):
+    """Samples of one kind: `inputs` (n, ...), `targets` (n, ...), and `truth` (n, ...), what `measure` judges against."""
+
+    inputs: Tensor
+    targets: Tensor
+    truth: Tensor
+
+
+class Data(NamedTuple):
+    """`train`: what the run may learn from. `held_out`: what it is judged on, never trained on."""
+
+    train: Split
+    held_out: Split
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Data counts a search may ask for, `low` to `high` inclusive; `fixed` images are always present on top of them."""
+
+    low: int
+    high: int
+    fixed: int = 0
+
+
+@runtime_checkable
+class Task(Protocol):
+    """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it."""
+
+    version: str
+    """Part of every run key. Change it whenever the same spec would give another result: old rows then no longer answer."""
+    choices: Mapping[str, tuple[str, ...]]
+    """Allowed words of `dataset`, `decoder`, `encoding` and `holdout`; the first is the default."""
+    defaults: Mapping[str, Scalar]
+    """The task's further options and their defaults; their types are the allowed types."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        """Data counts that make sense for `spec` (its own `data_count` is not looked at). ValueError in a user's words
+        if the spec asks for something this task cannot do."""
+
+    def data(self, spec: RunSpec) -> Data:
+        """Training set of `spec.data_count` drawn images plus the fixed ones, and the held-out set. For one seed the sets
+        are nested: a larger count contains a smaller one."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        """A freshly initialised network from `Split.inputs` to `Split.targets`; torch's global generator has been seeded."""
+
+    def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
+        """Per-sample measures (n,) of outputs; `correct` (bool) is required, its mean is the accuracy the search looks at."""
+
+
+def load_task(path: str) -> Task:
+    """Import the task named by `module:Class` and make it.
+
+    Raises:
+        ValueError: the path has no colon, the module cannot be imported, or the class is not a `Task`.
+    """
+    module_name, colon, class_name = path.partition(":")
+    if not (module_name and colon and class_name):
+        raise ValueError(f"--task {path!r} names no class: write module:Class, for example trainables.bumps:BumpTask")
+    try:
+        task = getattr(importlib.import_module(module_name), class_name)()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"--task {path!r} cannot be imported ({reason}): write module:Class, importable from here") from error
+    if not isinstance(task, Task):
+        members = ("version", "choices", "defaults", "counts", "data", "model", "measure")
+        missing = ", ".join(m for m in members if not hasattr(task, m))
+        raise ValueError(f"--task {path!r} is not a task: it lacks {missing}")
+    return task
