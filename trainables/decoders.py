@@ -1,0 +1,63 @@
+"""Decoders from a position code to an image: the paper's CNN and MLP (sections 1.3 and 1.4)."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+DECODERS = ("cnn", "mlp")
+DOUBLINGS = 2
+PUBLISHED_START = 7
+
+
+class CNN(nn.Module):
+    """Transposed convolutions from a code (n, C) to an image (n, 1, N, N).
+
+    The code becomes C channels of one pixel; the first layer spreads it over start x start pixels. Of the `depth` hidden
+    layers of `width` channels the first ones double the size (kernel 4, stride 2), the further ones keep it (kernel 3); the
+    last layer maps to one channel. ReLU after every layer but the last.
+
+    If N is a multiple of 4 the first kernel is chosen so that two doublings (fewer in a shallower net) end at N exactly:
+    N/4, the published net at N = 28. Other N keep the published start of 7 x 7, double while the size is under N, and end
+    with a nearest-neighbour resize (section 2.2).
+    """
+
+    def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
+        super().__init__()
+        self.N = N
+        doublings = min(depth, DOUBLINGS)
+        size = N >> doublings if N % (1 << DOUBLINGS) == 0 else PUBLISHED_START
+        self.first = nn.ConvTranspose2d(code_length, width, size)
+        hidden = []
+        for _ in range(depth):
+            doubles = size < N
+            hidden.append(nn.ConvTranspose2d(width, width, 4, 2, 1) if doubles else nn.ConvTranspose2d(width, width, 3, 1, 1))
+            size = 2 * size if doubles else size
+        self.hidden = nn.ModuleList(hidden)
+        self.last = nn.ConvTranspose2d(width, 1, 3, 1, 1)
+        self.resize = size != N
+
+    def forward(self, code: Tensor) -> Tensor:
+        image = self.first(code[:, :, None, None])
+        for layer in self.hidden:
+            image = layer(image.relu())
+        image = self.last(image.relu())
+        return F.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
+
+
+class MLP(nn.Sequential):
+    """`depth` hidden layers of `width` units with ReLU, from a code (n, C) to an image (n, 1, N, N)."""
+
+    def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
+        sizes = [code_length, *[width] * depth]
+        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
+        super().__init__(*hidden, nn.Linear(sizes[-1], N * N), nn.Unflatten(1, (1, N, N)))
+
+
+def build_decoder(decoder: str, code_length: int, N: int, depth: int, width: int) -> nn.Module:
+    """The decoder called `decoder`, with PyTorch's default initialisation from its global generator."""
+    if decoder == "cnn":
+        return CNN(code_length, N, depth, width)
+    if decoder == "mlp":
+        return MLP(code_length, N, depth, width)
+    raise ValueError(f"decoder must be one of {', '.join(DECODERS)}, not {decoder!r}")

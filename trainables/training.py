@@ -1,0 +1,258 @@
+"""One training, from a spec to a result: a loop that can be suspended at any step and resumed to the same bits.
+
+Nothing here knows bumps or Ray. A task gives tensors, a model and a measure; the loss is the mean squared error between the
+model's outputs and the targets.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from orchestrator.spec import RunSpec
+from trainables.seeds import stream, stream_seed
+from trainables.stopping import EVAL_EVERY, has_converged
+from trainables.task import Split, Task
+
+SUBSET = 256
+"""Held-out samples looked at along the way; a subset that reaches the target is confirmed on the whole held-out set."""
+CONFIRM_EVERY = 100
+"""Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
+EVAL_BATCH = 64
+
+
+def quiet_cpu() -> None:
+    """Make this process a good worker: one thread, and denormal numbers (tails of Gaussians) flushed to zero."""
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What one training found."""
+
+    status: str
+    """`passed`: the target was reached and confirmed on the whole held-out set; `missed`; `diverged`: the loss is not finite."""
+    reason: str
+    """Why it ended: `target`, `converged` below it, `budget` (all steps done), `diverged`."""
+    steps: int
+    """Optimizer steps done."""
+    passage_step: int | None
+    """Step at which the target was first confirmed; None if never."""
+    accuracy: float
+    """Share of correct samples of the whole held-out set at the end."""
+    id_mse: float
+    """Mean squared error on the training set at the end."""
+    ood_mse: float
+    """Mean squared error on the held-out set at the end."""
+    loss: float
+    """Mean training loss of the last stretch of at most EVAL_EVERY steps."""
+    measures: dict[str, float]
+    """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
+    curve_step: list[int] = field(repr=False)
+    curve_loss: list[float] = field(repr=False)
+    """Mean training loss since the previous point."""
+    curve_accuracy: list[float] = field(repr=False)
+    """Accuracy on the fixed held-out subset."""
+    device: str
+
+
+class Progress(NamedTuple):
+    step: int
+    loss: float
+    accuracy: float
+
+
+def batch_indices(seed: int, size: int, batch_size: int, step: int) -> Tensor:
+    """Training-set indices (batch_size,) of batch number `step`, counted from 0.
+
+    Batches are cut from a stream of concatenated seeded permutations of the training set. Every batch has exactly
+    `batch_size` samples, also if the set is smaller, so runs of all data counts share their shapes.
+    """
+    start = step * batch_size
+    first, last = start // size, (start + batch_size - 1) // size
+    epochs = [torch.randperm(size, generator=stream(seed, "order", epoch)) for epoch in range(first, last + 1)]
+    return torch.cat(epochs)[start - first * size :][:batch_size]
+
+
+class Training:
+    """One run. `advance` it until it returns True, then ask for its `result`.
+
+    The state is complete: a Training made from the same spec and task that loads the state of another one continues it to
+    bit-identical weights, curves and results on the same kind of device, wherever it was cut.
+    """
+
+    def __init__(self, spec: RunSpec, task: Task, device: str = "cpu") -> None:
+        self.spec, self.task, self.device = spec, task, torch.device(device)
+        data = task.data(spec)
+        self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
+        order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
+        self.subset = _take(self.held_out, order[:SUBSET])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(spec.seed, "weights"))
+            model = task.model(spec)
+        half = spec.precision == "bfloat16"
+        self.model = model.to(self.device, memory_format=torch.channels_last if half else torch.preserve_format)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), spec.lr, weight_decay=spec.weight_decay, fused=True)
+        self.step = 0
+        self.reason = ""
+        self.passage_step: int | None = None
+        self.retry_step = 0
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.curve_step: list[int] = []
+        self.curve_loss: list[float] = []
+        self.curve_accuracy: list[float] = []
+
+    def advance(self, seconds: float | None = None) -> bool:
+        """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        while not self.reason:
+            self._train_step()
+            if self.step % EVAL_EVERY == 0 or self.step == self.spec.max_steps:
+                self._look()
+            if time.monotonic() >= end:
+                break
+        return bool(self.reason)
+
+    def _train_step(self) -> None:
+        index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
+        self.optimizer.zero_grad()
+        with self._autocast():
+            outputs = self.model(self.train.inputs[index])
+        loss = F.mse_loss(outputs.float(), self.train.targets[index])
+        loss.backward()
+        self.optimizer.step()
+        self.loss_sum += loss.detach()
+        self.step += 1
+
+    def _look(self) -> None:
+        """Add a point to the curve, and decide whether this was the last step."""
+        spec = self.spec
+        stretch = self.step - (self.curve_step[-1] if self.curve_step else 0)
+        self.curve_step.append(self.step)
+        self.curve_loss.append(self.loss_sum.item() / stretch)
+        self.loss_sum.zero_()
+        self.curve_accuracy.append(self._measure(self.subset)["correct"])
+        if not math.isfinite(self.curve_loss[-1]):
+            self.reason = "diverged"
+            return
+        reached = self.curve_accuracy[-1] >= spec.target and self.step >= self.retry_step
+        if self.passage_step is None and (reached or self.step == spec.max_steps):
+            self.retry_step = self.step + CONFIRM_EVERY
+            if self._measure(self.held_out)["correct"] >= spec.target:
+                self.passage_step = self.step
+        if spec.stop == "early" and self.passage_step is not None:
+            self.reason = "target"
+        elif self.step == spec.max_steps:
+            self.reason = "budget"
+        elif spec.stop == "early" and has_converged(self.curve_loss, self.curve_accuracy, spec.target, spec.max_steps):
+            self.reason = "converged"
+
+    @property
+    def progress(self) -> Progress:
+        """Step, and the last point of the curve (NaN before the first)."""
+        return Progress(self.step, *((self.curve_loss[-1], self.curve_accuracy[-1]) if self.curve_step else (math.nan, math.nan)))
+
+    def result(self) -> RunResult:
+        """Evaluate the run as it stands on both whole sets.
+
+        Raises:
+            RuntimeError: the run is not finished.
+        """
+        if not self.reason:
+            raise RuntimeError(f"the run is not finished: {self.step} of {self.spec.max_steps} steps done")
+        held_out, train = self._measure(self.held_out), self._measure(self.train)
+        status = "diverged" if self.reason == "diverged" else "missed" if self.passage_step is None else "passed"
+        return RunResult(
+            status=status,
+            reason=self.reason,
+            steps=self.step,
+            passage_step=self.passage_step,
+            accuracy=held_out["correct"],
+            id_mse=train["squared_error"],
+            ood_mse=held_out["squared_error"],
+            loss=self.curve_loss[-1],
+            measures={k: v for k, v in held_out.items() if k != "squared_error"}
+            | {f"id_{k}": v for k, v in train.items() if k != "squared_error"},
+            curve_step=list(self.curve_step),
+            curve_loss=list(self.curve_loss),
+            curve_accuracy=list(self.curve_accuracy),
+            device=str(self.device),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of all that changes while training, in plain values and tensors: `torch.load(weights_only=True)` reads it back."""
+        state = {"spec": self.spec.to_dict(), "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return copy.deepcopy(state | {name: getattr(self, name) for name in _STATE})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`.
+
+        Raises:
+            ValueError: the state belongs to another spec.
+        """
+        if state["spec"] != self.spec.to_dict():
+            raise ValueError("the saved training belongs to another run")
+        state = copy.deepcopy(dict(state))
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name in _STATE:
+            value = state[name]
+            setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.precision == "bfloat16")
+
+    @torch.no_grad()
+    def _measure(self, split: Split) -> dict[str, float]:
+        """Means of the task's measures over a split, and `squared_error`, the mean over all target values."""
+        totals: dict[str, float] = {}
+        size = len(split.inputs)
+        self.model.eval()
+        for start in range(0, size, EVAL_BATCH):
+            part = Split(*(t[start : start + EVAL_BATCH] for t in split))
+            with self._autocast():
+                outputs = self.model(part.inputs)
+            outputs = outputs.float()
+            measures = dict(self.task.measure(self.spec, outputs, part))
+            measures["squared_error"] = (outputs - part.targets).square().flatten(1).mean(dim=1)
+            for name, values in measures.items():
+                totals[name] = totals.get(name, 0.0) + values.double().sum().item()
+        self.model.train()
+        return {name: total / size for name, total in totals.items()}
+
+
+_STATE = ("step", "reason", "passage_step", "retry_step", "loss_sum", "curve_step", "curve_loss", "curve_accuracy")
+
+
+def fastest_precision(decoder: str, device: str = "cpu") -> str:
+    """The precision in which this machine trains `decoder` fastest: bfloat16 for a CNN where the device computes it natively.
+
+    On a CPU that takes AVX512-BF16 or AMX-BF16 instructions; without them bfloat16 is emulated and slow. The MLP's products
+    are too small to gain.
+    """
+    if decoder != "cnn":
+        return "float32"
+    if torch.device(device).type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
+
+
+def _to(split: Split, device: torch.device) -> Split:
+    return Split(*(t.to(device) for t in split))
+
+
+def _take(split: Split, index: Tensor) -> Split:
+    return Split(*(t[index] for t in split))
