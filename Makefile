@@ -1,0 +1,43 @@
+# `make scaling` and `make test` set themselves up in .venv; `make help` lists all.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help setup scaling test lint clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## install the pinned dependencies and the project into .venv
+
+scaling: $(VENV)/.installed ## the scaling study; options: make scaling ARGS="--N 16,24 --decoder mlp"
+	@$(BIN)/python -m orchestrator.scaling $(ARGS)
+
+test: $(VENV)/.installed-test ## lint, types and the whole test suite
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-test ## lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean: ## remove the virtual environment and caches, never results
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first: alone it resolves to the pinned build, where a range could pull in gigabytes of CUDA packages.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV) (once, a few minutes)"
+	$(PIP) torch
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(PIP) --editable '.[test]'
+	@touch $@
