@@ -1,1 +1,60 @@
-"""Searches: pure functions from finished rows to the next runs."""
+"""What a search is: a pure function from finished runs to the runs worth doing next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from orchestrator.spec import RunSpec
+
+Row = Mapping[str, Any]
+"""One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
+
+_NONE: Mapping[int, Row] = MappingProxyType({})
+
+
+class Rows:
+    """Index of finished runs in memory. It only grows; a row whose key is known already replaces the older one."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._by_key: dict[str, Row] = {}
+        self._families: dict[str, dict[int, Row]] = {}
+        self._versions: dict[str, int] = {}
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        """Index one finished run. The row is kept, not copied: do not change it afterwards."""
+        self._by_key[row["key"]] = row
+        self._families.setdefault(row["family"], {})[int(row["data_count"])] = row
+        self._versions[row["family"]] = self._versions.get(row["family"], 0) + 1
+
+    def get(self, key: str) -> Row | None:
+        """The run with this key; None if it has not finished."""
+        return self._by_key.get(key)
+
+    def family(self, family: str) -> Mapping[int, Row]:
+        """Finished runs that differ only in their data count, by data count. A live view: do not change it."""
+        return self._families.get(family, _NONE)
+
+    def version(self, family: str) -> int:
+        """How many rows were added to the family so far: equal numbers mean that nothing changed in between."""
+        return self._versions.get(family, 0)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+
+class Search(Protocol):
+    """Proposes runs. Same rows (in any order of arrival) and same room: same proposals, in any process, at any time."""
+
+    def propose(self, rows: Rows, room: int) -> list[RunSpec]:
+        """Up to `room` unfinished runs in order of priority: those the answer needs, then those it may need.
+
+        Runs that are in progress already are proposed again; the engine knows what runs. An empty list from a search
+        that has `finished` means that the question is answered.
+        """
+
+    def finished(self, rows: Rows) -> bool:
+        """Whether these rows answer the question."""
