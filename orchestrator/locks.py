@@ -1,0 +1,114 @@
+"""Which launch may do what in a store: byte-range locks on one file, freed by the kernel however a process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Literal
+
+Kind = Literal["launch", "part", "run"]
+_RANGE: dict[Kind, int] = {"launch": 1 << 56, "part": 2 << 56, "run": 3 << 56}
+_APPEND_BYTE = 0
+
+
+class StoreLocks:
+    """The locks that this process holds in one store.
+
+    POSIX locks belong to the process, and closing *any* descriptor of the file drops all of them. So there is one
+    object and one descriptor per process and file (`open` shares them, `close` counts), and a second user within the
+    process is refused by `_held`, as the kernel would not refuse it. They are advisory, and a forked child inherits
+    none: it opens the store anew.
+
+    `token` names this process to the others: its byte is locked for as long as the process uses the store.
+    """
+
+    _shared: ClassVar[dict[str, StoreLocks]] = {}
+    _registry: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path) -> StoreLocks:
+        """The locks on the file `path`, created if absent. Raises OSError where it cannot be created or locked."""
+        name = os.path.realpath(path)
+        with cls._registry:
+            locks = cls._shared.get(name)
+            if locks is None:
+                locks = cls._shared[name] = cls(name)
+            locks._users += 1
+            return locks
+
+    def __init__(self, name: str) -> None:
+        self._name, self._users = name, 0
+        self.token = secrets.token_hex(6)
+        self._held: set[int] = set()
+        self._guard = threading.Lock()
+        self._threads = threading.Lock()
+        self._fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            self.take("launch", self.token)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def close(self) -> None:
+        """Give up one use; the last one closes the file and with it frees every lock."""
+        with self._registry:
+            self._users -= 1
+            if self._users == 0 and self._shared.get(self._name) is self:
+                del self._shared[self._name]
+                os.close(self._fd)
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Wait for, and hold, the right to change the rows. Not reentrant.
+
+        Raises:
+            FileNotFoundError: the lock file was removed or replaced, so that it no longer excludes anybody.
+        """
+        with self._threads:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _APPEND_BYTE)
+            try:
+                if os.fstat(self._fd).st_ino != os.stat(self._name).st_ino:  # noqa: PTH116 - a plain string is at hand
+                    raise FileNotFoundError(2, "it was removed while in use", self._name)
+                yield
+            finally:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _APPEND_BYTE)
+
+    def take(self, kind: Kind, name: str) -> bool:
+        """Lock `name` without waiting; False if any user, in this process or another, has it."""
+        offset = _offset(kind, name)
+        with self._guard:
+            if offset in self._held:
+                return False
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+            except (BlockingIOError, PermissionError):
+                return False
+            self._held.add(offset)
+            return True
+
+    def free(self, kind: Kind, name: str) -> None:
+        """Unlock what `take` locked; nothing happens if it is not held."""
+        offset = _offset(kind, name)
+        with self._guard:
+            if offset in self._held:
+                self._held.discard(offset)
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, offset)
+
+
+def _offset(kind: Kind, name: str) -> int:
+    """A byte in the range of `kind`: two names meet with probability 2**-56."""
+    return _RANGE[kind] + int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
+
+
+def _forget_in_child() -> None:
+    StoreLocks._shared.clear()
+    StoreLocks._registry = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
