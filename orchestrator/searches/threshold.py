@@ -129,17 +129,21 @@ class _Walk:
 
 @dataclass(frozen=True)
 class _Place:
-    """A bracket's place in the plan: its ladder, and the brackets whose answers predict it (indices)."""
+    """A bracket's place in the plan: its ladder, and the brackets whose answers predict it."""
 
     bracket: Bracket
     family: str
     rungs: Ladder
-    pilot: int | None
-    """The same N with the lowest seed; None if this is it."""
-    smaller: tuple[int, ...]
-    """Pilots of all smaller N on the same curve, ascending; for a follower those of its pilot."""
+    leads: bool
+    """Whether this is the pilot: the lowest seed of its N."""
+    after: tuple[int, ...]
+    """The brackets it waits for: a pilot for those of all smaller N on its curve, ascending; another seed for its pilot."""
     rank: tuple[int, ...]
     """Order of priority: pilots of small N (others wait for them), then followers of large N (the dear ones)."""
+
+
+_Memo = tuple[int, tuple[_Walk | None, ...], _Walk]
+"""Version of the family's rows, walks of the brackets it waited for, and the walk that follows from these."""
 
 
 class ThresholdSearch:
@@ -161,9 +165,9 @@ class ThresholdSearch:
         self.speculate = speculate
         self._places = _plan(brackets, resolution)
         order = range(len(brackets))
-        self._by_size = sorted(order, key=lambda i: (brackets[i].template.N, self._places[i].pilot is not None))
+        self._by_size = sorted(order, key=lambda i: (brackets[i].template.N, not self._places[i].leads))
         self._by_rank = sorted(order, key=lambda i: self._places[i].rank)
-        self._memo: WeakKeyDictionary[Rows, dict[int, tuple[int, Start, _Walk]]] = WeakKeyDictionary()
+        self._memo: WeakKeyDictionary[Rows, dict[int, _Memo]] = WeakKeyDictionary()
 
     def propose(self, rows: Rows, room: int) -> list[RunSpec]:
         walks = self._walks(rows)
@@ -211,34 +215,36 @@ class ThresholdSearch:
                     heapq.heappush(heap, (minus_likely * share, rank, pushed, {**walk.seen, at: passes}))
 
     def _walks(self, rows: Rows) -> list[_Walk | None]:
-        """Each bracket's walk; None while it waits for another. Remembered per bracket until its rows or start change."""
+        """Each bracket's walk; None while it waits for another. Remembered until its rows or those other walks change."""
         memo = self._memo.setdefault(rows, {})
         walks: list[_Walk | None] = [None] * len(self._places)
         for i in self._by_size:
             place = self._places[i]
-            before = place.smaller if place.pilot is None else (place.pilot,)
-            if any((walk := walks[j]) is None or not walk.over for j in before):
-                continue
-            start, version = self._start(place, walks), rows.version(place.family)
+            version, before = rows.version(place.family), tuple([walks[j] for j in place.after])
             known = memo.get(i)
-            if known is None or known[:2] != (version, start):
-                known = memo[i] = (version, start, _follow(place, start, rows.family(place.family), {}))
-            walks[i] = known[2]
+            if known is not None and known[0] == version and known[1] == before:
+                walks[i] = known[2]
+                continue
+            answered = [walk for walk in before if walk is not None and walk.over]
+            if len(answered) == len(before):
+                start = self._start(place, answered)
+                walk = _follow(place, start, rows.family(place.family), {})
+                walks[i] = walk
+                memo[i] = (version, before, walk)
         return walks
 
-    def _start(self, place: _Place, walks: Sequence[_Walk | None]) -> Start:
-        """Where the answers of the brackets it waited for tell this one to begin. Failed ones are passed over."""
+    def _start(self, place: _Place, answered: Sequence[_Walk]) -> Start:
+        """Where the answers it waited for tell a bracket to begin. A failed pilot leaves its own prediction to the others."""
         top = len(place.rungs.logs) - 1
-        if place.pilot is not None and (pilot := walks[place.pilot]) is not None and pilot.failed_key is None:
+        if not place.leads:
+            pilot, logs = answered[0], self._places[place.after[0]].rungs.logs
+            if pilot.failed_key is not None:
+                return replace(pilot.start, at=place.rungs.nearest(logs[pilot.start.at]))
             threshold = bounds(pilot.seen).threshold
-            if threshold is None:
-                return Start(top, *FOLLOWER)
-            return Start(place.rungs.nearest(self._places[place.pilot].rungs.logs[threshold]), *FOLLOWER)
+            return Start(top if threshold is None else place.rungs.nearest(logs[threshold]), *FOLLOWER)
         known: list[tuple[int, float]] = []
         censored = False
-        for j in place.smaller:
-            walk = walks[j]
-            assert walk is not None
+        for j, walk in zip(place.after, answered, strict=True):
             if walk.failed_key is None:
                 threshold = bounds(walk.seen).threshold
                 censored = threshold is None
@@ -286,11 +292,11 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[_Place]:
     places = []
     for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
         pilot = pilots[curve][b.template.N]
-        smaller = tuple(j for n, j in sorted(pilots[curve].items()) if n < b.template.N)
         leads = pilot == i
+        after = tuple(j for n, j in sorted(pilots[curve].items()) if n < b.template.N) if leads else (pilot,)
         rank = (0, b.template.N, i) if leads else (1, -b.template.N, b.template.seed, i)
         rungs = ladder(b.counts.low, b.counts.high, b.counts.fixed, resolution)
-        places.append(_Place(b, b.family, rungs, None if leads else pilot, smaller, rank))
+        places.append(_Place(b, b.family, rungs, leads, after, rank))
     return places
 
 
