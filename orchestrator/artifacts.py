@@ -112,6 +112,7 @@ class Artifacts:
                 errno.EACCES: "choose a folder you can write to with --store",
                 errno.ENOTDIR: "choose a folder with --store",
                 errno.EEXIST: "choose a folder with --store",
+                errno.ENOENT: "the store was moved or removed while in use",
             }.get(error.errno or 0, "everything saved before is intact")
             raise StoreError(f"cannot {action} in {self.path}: {error.strerror or error}; {hint}") from error
 

@@ -1,10 +1,10 @@
 """The result store: finished runs as rows in a folder of Parquet files, and the weights and checkpoints beside them.
 
-DIR/runs/*.parquet            the rows; `pandas.read_parquet("DIR/runs")` reads all of them at any moment
-DIR/weights/KEY.safetensors   trained weights of a run
-DIR/checkpoints/KEY.pt        a run in progress
-DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
-DIR/.tmp, DIR/.lock           files being written; locks of the launches at work
+    DIR/runs/*.parquet            the rows; `pandas.read_parquet("DIR/runs")` reads all of them at any moment
+    DIR/weights/KEY.safetensors   trained weights of a run
+    DIR/checkpoints/KEY.pt        a run in progress
+    DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
+    DIR/.tmp, DIR/.lock           files being written; locks of the launches at work
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row"
 ROWS_PER_PART = 500
 BYTES_PER_PART = 2 << 20
 ROWS_PER_BULK_PART = 50_000
+
+
+class _DamagedError(Exception):
+    """The file is not a part, or not a whole one. The message says why."""
 
 
 class _NewerSchemaError(StoreError):
@@ -83,16 +87,18 @@ class ResultStore(Artifacts):
         self._own_part: str | None = None
         self._claims: set[str] = set()
         self._closed = False
-        if self.path.exists() and not self.path.is_dir():
-            raise StoreError(f"the store {path} is a file: choose a folder with --store")
-        with self._in_words("open the store"):
-            self._look(settle=False)  # finds a newer schema before anything is written
-            if not read_only:
-                make_folder(self._runs)
-                if not os.access(self._runs, os.W_OK | os.X_OK):
-                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-                self._sweep()
-            self._look()
+        try:
+            with self._in_words("open the store"):
+                problems = self._load_changed()  # a newer schema is refused here, before anything is written
+                if not read_only:
+                    make_folder(self._runs)
+                    if not os.access(self._runs, os.W_OK | os.X_OK):
+                        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                    self._sweep()
+                self._settle(problems)
+        except BaseException:
+            self.close()
+            raise
         self._news.clear()
 
     def __len__(self) -> int:
@@ -104,8 +110,9 @@ class ResultStore(Artifacts):
 
     def rows(self, columns: Sequence[str] | None = None) -> list[Row]:
         """All rows as plain dicts, or only some of their columns, which is several times faster. Counts as a look."""
-        table = self.table(columns)
-        self._news.clear()
+        with self._guard:
+            table = self.table(columns)
+            self._news.clear()
         return decode(table)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -176,49 +183,46 @@ class ResultStore(Artifacts):
 
     # The parts
 
-    def _look(self, *, settle: bool = True, locked: bool = False) -> None:
+    def _look(self, *, locked: bool = False) -> None:
         """Take in what changed in `runs/` since the last look, and put aside what does not belong there."""
-        problems = self._load_changed()
-        if not problems or not settle:
-            return
-        if self.read_only:
-            for name, why in problems.items():
-                self.notices.append(f"left out {self._runs / name}: {why}")
-            return
-        with contextlib.nullcontext() if locked else self._locks.appending():
-            if not locked:
-                problems = self._load_changed(again=problems)
-            for name, why in problems.items():
-                self._set_aside(name, why)
+        self._settle(self._load_changed(), locked=locked)
 
-    def _load_changed(self, again: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Read the parts whose stamp is new; what is wrong with the files that are no parts, by name."""
+    def _load_changed(self, again: Iterable[str] = ()) -> dict[str, str]:
+        """Read the files whose stamp is new, and those named `again`; what is wrong with the bad ones, by name."""
         try:
             found = {entry.name: entry for entry in os.scandir(self._runs) if not entry.name.startswith(".")}
         except FileNotFoundError:
             found = {}
         for name in self._parts.keys() - found.keys():
             self._drop(name)
-        problems, loaded = {}, {}
+        problems: dict[str, str] = {}
+        loaded: dict[str, _Part] = {}
         for name in sorted(found):
             known = self._parts[name].stamp if name in self._parts else self._bad.get(name)
+            stamp = None
             try:
                 stamp = stamp_of(found[name].stat())
-                if stamp == known and name not in (again or ()):
-                    continue
-                self._bad[name] = stamp
-                loaded[name] = _load(self._runs / name)
-            except _NewerSchemaError:
-                raise
-            except (OSError, ValueError, pa.ArrowException) as error:
-                if (self._runs / name).is_symlink() or (self._runs / name).exists():
-                    problems[name] = _one_line(error)
+                if stamp != known or name in again:
+                    loaded[name] = _load(self._runs / name)
+            except (FileNotFoundError, _DamagedError) as error:
+                if os.path.lexists(self._runs / name):  # else it went away just now
+                    problems[name] = str(error) if isinstance(error, _DamagedError) else "it is a broken link"
+                    self._bad[name] = stamp
                     self._drop(name)
         for name, part in loaded.items():
-            del self._bad[name]
+            self._bad.pop(name, None)
             if doubled := self._take_in(name, part):
                 problems[name] = f"{doubled} of its rows are in other files already"
         return problems
+
+    def _settle(self, problems: Mapping[str, str], *, locked: bool = False) -> None:
+        if self.read_only:
+            self.notices += [f"left out {self._runs / name}: {why}" for name, why in problems.items()]
+        elif problems:
+            with contextlib.nullcontext() if locked else self._locks.appending():
+                # Another launch may have settled them while this one waited for the lock.
+                for name, why in (problems if locked else self._load_changed(problems)).items():
+                    self._set_aside(name, why)
 
     def _take_in(self, name: str, part: _Part) -> int:
         """Register a part that was read; the number of its rows that are left out as another part has their keys."""
@@ -273,14 +277,11 @@ class ResultStore(Artifacts):
         return rows
 
     def _choose_part(self) -> str:
-        """The part this launch extends: its own, else one that nobody owns and is not full, else a new one."""
+        """The part this launch extends: its own, else the longest one that is not full nor owned, else a new one."""
         if self._own_part is None:
-            free = [name for name, part in self._parts.items() if not part.full and self._locks.take("part", name)]
-            for name in free[1:]:
-                self._locks.free("part", name)
-            self._own_part = free[0] if free else _new_name()
-            if not free:
-                self._locks.take("part", self._own_part)
+            open_parts = [name for name, part in self._parts.items() if not part.full]
+            open_parts.sort(key=lambda name: self._parts[name].table.num_rows, reverse=True)
+            self._own_part = next(name for name in [*open_parts, _new_name()] if self._locks.take("part", name))
         return self._own_part
 
     def _let_go(self) -> None:
@@ -303,24 +304,37 @@ class ResultStore(Artifacts):
 
 
 def _load(path: Path) -> _Part:
-    """Read a part as it is at this instant. ValueError or an Arrow error says why it is none."""
+    """Read a part as it is at this instant.
+
+    Raises:
+        _DamagedError: it is no part of ours, or not a whole one.
+        _NewerSchemaError: it is one, which this program is too old for.
+        OSError: it could not be read; nothing is known of its contents.
+    """
+    if not path.is_file():
+        path.stat()
+        raise _DamagedError("it is not a file")
     with path.open("rb") as file:
         stamp, data = stamp_of(os.fstat(file.fileno())), file.read()
     if not data:
-        raise ValueError("the file is empty")
-    with pq.ParquetFile(pa.BufferReader(data)) as parquet:
-        version = (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD)
-        if version is None or not version.isdigit():
-            raise ValueError("it was not written by this program")
-        if int(version) > VERSION:
-            raise _NewerSchemaError(
-                f"{path} has rows of schema {int(version)}, this program knows up to {VERSION}: "
-                "update the program, or choose another folder with --store"
-            )
-        if not parquet.schema_arrow.equals(SCHEMA):
-            raise ValueError(f"its columns are not those of schema {VERSION}")
-        table = parquet.read()
-    table.validate()
+        raise _DamagedError("it is empty")
+    try:
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
+            version = (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD, b"")
+            if not version.isdigit():
+                raise _DamagedError("it was not written by this program")
+            if int(version) > VERSION:
+                raise _NewerSchemaError(
+                    f"{path} has rows of schema {int(version)}, this program knows schema {VERSION} and older: "
+                    "update the program, or choose another folder with --store"
+                )
+            if not parquet.schema_arrow.equals(SCHEMA):
+                raise _DamagedError(f"its columns are not those of schema {VERSION}")
+            table = parquet.read(use_threads=False)  # at exit, Arrow may abort over threads still at work
+    except (OSError, ValueError, pa.ArrowException) as error:
+        if isinstance(error, MemoryError):
+            raise
+        raise _DamagedError("it is damaged (" + " ".join(str(error).split())[:200] + ")") from error
     return _Part(stamp, table, len(data))
 
 
@@ -331,13 +345,9 @@ def _take(table: pa.Table, index: Iterable[int]) -> pa.Table:
 
 def _parquet(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", compression_level=1, use_dictionary=False, write_page_checksum=True)
+    pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_page_checksum=True)
     return buffer.getvalue()
 
 
 def _new_name() -> str:
-    return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}.parquet"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(getattr(error, "strerror", None) or error).split())
+    return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(4)}.parquet"
