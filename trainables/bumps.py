@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ REAL_CENTRES_PER_PIXEL = 4
 """Real-valued centres never run out; a search may ask for this many per grid point."""
 PROPER_SHARE = 0.25
 PROPER_WINDOW = 3.0
-"""A proper bump has nothing above this share of its peak further than this many bump widths (at least pixels) from its place."""
+"""A proper bump has nothing above this share of its peak beyond this many pixels (bump widths if sigma > 1) from its place."""
 
 
 def bump_images(centres: Tensor, N: int, sigma: float = 1.0) -> Tensor:
@@ -83,7 +84,12 @@ def draw_centres(spec: RunSpec) -> tuple[Tensor, Tensor]:
 
 
 class BumpTask:
-    """Compositional generalization on bumps, with or without stripes. Options are explained in `orchestrator/scaling.py --help`."""
+    """Compositional generalization on bumps, with or without stripes.
+
+    Options: `sigma`, width of bumps, stripes and bump code in pixels; `centres`, `integer` or `real`-valued; `absent`, what
+    codes the coordinate a stripe does not have, `zero` or `minus-one`; `polarity`, `bright` bumps (1) on a background of 0 or
+    `dark` ones (0) on 1; `tolerance`, pixels by which a correct peak may be off in x and in y.
+    """
 
     version = "1"
     choices: Mapping[str, tuple[str, ...]] = {
@@ -99,6 +105,11 @@ class BumpTask:
         "polarity": "bright",
         "tolerance": 1,
     }
+
+    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
+        """Two hidden layers of 64 channels (CNN) or 256 units (MLP). Bumps alone are judged on the coordinates not drawn: they
+        never reach a held-out box. Stripes and bumps are judged in the central box (paper sections 1.3, 1.4, 2.3)."""
+        return {"depth": 2, "width": 64 if decoder == "cnn" else 256, "holdout": "random" if dataset == "bumps" else "center"}
 
     def counts(self, spec: RunSpec) -> Counts:
         """Bumps that can be drawn for `spec`; the 2N stripes of `stripes+bumps` are fixed and come on top.

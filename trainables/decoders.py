@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
+from itertools import pairwise
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 DECODERS = ("cnn", "mlp")
 DOUBLINGS = 2
@@ -28,7 +31,7 @@ class CNN(nn.Module):
         doublings = min(depth, DOUBLINGS)
         size = N >> doublings if N % (1 << DOUBLINGS) == 0 else PUBLISHED_START
         self.first = nn.ConvTranspose2d(code_length, width, size)
-        hidden = []
+        hidden: list[nn.ConvTranspose2d] = []
         for _ in range(depth):
             doubles = size < N
             hidden.append(nn.ConvTranspose2d(width, width, 4, 2, 1) if doubles else nn.ConvTranspose2d(width, width, 3, 1, 1))
@@ -40,9 +43,9 @@ class CNN(nn.Module):
     def forward(self, code: Tensor) -> Tensor:
         image = self.first(code[:, :, None, None])
         for layer in self.hidden:
-            image = layer(image.relu())
+            image = _transposed(layer, image.relu())
         image = self.last(image.relu())
-        return F.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
+        return functional.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
 
 
 class MLP(nn.Sequential):
@@ -50,8 +53,24 @@ class MLP(nn.Sequential):
 
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
         sizes = [code_length, *[width] * depth]
-        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
+        hidden = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
         super().__init__(*hidden, nn.Linear(sizes[-1], N * N), nn.Unflatten(1, (1, N, N)))
+
+
+def _transposed(layer: nn.Module, image: Tensor) -> Tensor:
+    """`layer(image)`; on a CPU in bfloat16 with the bias added as a matrix product of rank one.
+
+    The library's own gradient of a transposed convolution's bias is a bfloat16 sum over all pixels that takes as long as the
+    rest of the layer's backward pass; as a matrix product it costs nothing. The function and its gradients are the same.
+    """
+    if image.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return layer(image)
+    assert isinstance(layer, nn.ConvTranspose2d) and layer.bias is not None and not isinstance(layer.padding, str)
+    image = functional.conv_transpose2d(image, layer.weight, None, layer.stride, layer.padding)
+    n, channels, height, width = image.shape
+    flat = image.permute(0, 2, 3, 1).reshape(-1, channels)
+    flat = torch.addmm(flat, flat.new_ones(len(flat), 1), layer.bias[None])
+    return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
 def build_decoder(decoder: str, code_length: int, N: int, depth: int, width: int) -> nn.Module:
