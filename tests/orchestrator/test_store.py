@@ -1,0 +1,516 @@
+"""The store keeps every acknowledged row, once, whatever is killed, full, damaged or run twice at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from store_child import FINISHED_AT, row
+
+import orchestrator.store as store_module
+from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def child(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """store_child.py with these arguments; killed at the end if still there."""
+    command = [sys.executable, str(Path(__file__).with_name("store_child.py")), *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str], line: object) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def plain_keys(folder: Path) -> list[str]:
+    """The keys that somebody sees who knows pandas and not this program."""
+    return list(pd.read_parquet(folder / "runs")["key"])
+
+
+def counts(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(r["data_count"] for r in rows)
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted((folder / "runs").iterdir())
+
+
+def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    measures = {"volume": 0.5, "bad": float("nan"), "nested": {"list": [1, float("inf"), np.float32(2.5)]}, "ünï": "☃"}
+    written = row(
+        7,
+        status="diverged",
+        reason="der Verlust wurde NaN — 損失",
+        accuracy=float("nan"),
+        loss=float("nan"),
+        id_mse=np.float64(0.125),
+        ood_mse=None,
+        measures=measures,
+        curve_step=[],
+        curve_loss=[float("nan"), 0.1],
+        curve_accuracy=[],
+        error="line 1\nline 2 \U0001f600",
+        seconds=1.25,
+        host="höst",
+        launch="l1",
+        versions="torch 2.9",
+    )
+    with ResultStore(tmp_path / "s") as store:
+        (live,) = store.append([written])
+    with ResultStore(tmp_path / "s") as store:
+        (back,) = store.rows()
+        assert store.table().schema.equals(SCHEMA)
+    assert list(back) == list(live) == SCHEMA.names
+    for name in ("accuracy", "loss"):
+        assert math.isnan(back[name])
+        assert math.isnan(live[name])
+    assert math.isnan(back["curve_loss"][0])
+    assert back["curve_loss"][1] == float(np.float32(0.1))
+    assert back["measures"] == {"volume": 0.5, "bad": None, "nested": {"list": [1, None, 2.5]}, "ünï": "☃"}
+    assert back["options"] == {"sigma": 0.5}
+    assert back["finished_at"] == FINISHED_AT
+    assert back["ood_mse"] is None
+    assert back["passage_step"] is None
+    special = {"accuracy", "loss", "curve_loss", "measures"}
+    assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
+    assert set(PROVENANCE) < set(SCHEMA.names)
+    assert SCHEMA.metadata == {b"orchestrator.schema": b"1"}
+
+
+def test_rows_can_be_read_with_some_columns_only(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1), row(2)])
+        assert store.rows(["data_count", "options"]) == [
+            {"data_count": 1, "options": {"sigma": 0.5}},
+            {"data_count": 2, "options": {"sigma": 0.5}},
+        ]
+        assert store.table(["steps"])["steps"].to_pylist() == [101, 102]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"steps": "many"}, "column steps"),
+        ({"seed": 2**63}, "column seed"),
+        ({"host": None}, "column host must not be empty"),
+        ({"colour": 1}, r"unknown columns \['colour'\]"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_whole(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    with ResultStore(tmp_path) as store:
+        with pytest.raises(ValueError, match=words):
+            store.append([row(1), {**row(2), **change}])
+        assert store.rows() == []
+        assert parts(tmp_path) == []
+
+
+def test_a_status_is_one_of_the_known() -> None:
+    spec_row = row(1)
+    assert spec_row["status"] == "passed"
+    with pytest.raises(ValueError, match="status must be one of passed, missed, diverged, failed, pruned, not 'done'"):
+        row(1, status="done")
+    assert make_row.__kwdefaults__["measures"] is None
+
+
+def test_a_key_is_written_once(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        assert counts(store.append([row(1), row(2), row(1, accuracy=0.0)])) == [1, 2]
+        assert counts(store.append([row(2), row(3)])) == [3]
+        assert row(3)["key"] in store
+        assert row(4)["key"] not in store
+        assert len(store) == 3
+        assert store.rows()[0]["accuracy"] == 1 / 8
+    assert len(plain_keys(tmp_path)) == 3
+
+
+def test_kill_at_any_instant_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    folder, log = tmp_path / "s", tmp_path / "acknowledged"
+    log.touch()
+    ResultStore(folder).close()
+    chance, connection, seen, reads, kills = random.Random(0), duckdb.connect(), 0, 0, 20
+    with child("nursery", folder, log) as nursery:
+        for kill in range(kills):
+            say(nursery, 10_000 * kill)
+            pid, before = int(hear(nursery)), log.stat().st_size
+            while log.stat().st_size == before:
+                pass  # until the child is at work
+            killer = threading.Timer(chance.uniform(0, 0.05), os.kill, (pid, signal.SIGKILL))
+            killer.start()
+            while killer.is_alive():
+                acknowledged = log.read_text().split()
+                keys = plain_keys(folder)
+                assert len(set(keys)) == len(keys) >= seen
+                assert set(acknowledged) <= set(keys)
+                rows, distinct = connection.execute(
+                    f"select count(*), count(distinct key) from read_parquet('{folder}/runs/*.parquet')"
+                ).fetchall()[0]
+                assert rows == distinct >= len(keys)
+                seen, reads = rows, reads + 1
+            killer.join()
+            assert int(hear(nursery)) == -signal.SIGKILL
+            keys = plain_keys(folder)
+            assert set(log.read_text().split()) <= set(keys)
+            assert len(set(keys)) == len(keys) >= seen
+    assert reads >= kills / 2
+    with ResultStore(folder) as store:
+        assert store.notices == []
+        assert sorted(r["key"] for r in store.rows()) == sorted(keys)
+        assert len(parts(folder)) <= len(keys) / 25 + 2
+        assert list((folder / ".tmp").iterdir()) == []
+
+
+def test_launches_writing_the_same_rows_at_once_lose_and_double_none(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    ranges = [(0, 80), (20, 100), (40, 120), (0, 120)]
+    with (
+        child("write", folder, 0, *ranges[0]) as a,
+        child("write", folder, 1, *ranges[1]) as b,
+        child("write", folder, 2, *ranges[2]) as c,
+        child("write", folder, 3, *ranges[3]) as d,
+    ):
+        writers = (a, b, c, d)
+        assert [hear(w) for w in writers] == ["ready"] * 4
+        for w in writers:
+            say(w, "go")
+        while any(w.poll() is None for w in writers):
+            if (folder / "runs").is_dir() and parts(folder):
+                keys = plain_keys(folder)
+                assert len(set(keys)) == len(keys)
+        written = [int(hear(w)) for w in writers]
+        assert [w.returncode for w in writers] == [0] * 4
+    assert sum(written) == 120
+    assert sorted(plain_keys(folder)) == sorted(row(i)["key"] for i in range(120))
+    with ResultStore(folder) as store:
+        assert counts(store.rows()) == list(range(120))
+    assert len(parts(folder)) <= 4
+
+
+def test_rows_of_another_launch_are_reported_once(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as ours, ResultStore(tmp_path) as theirs, ResultStore(tmp_path, read_only=True) as reader:
+        ours.append([row(0)])
+        theirs.append([row(1), row(2)])
+        assert counts(ours.append([row(2), row(3)])) == [3]
+        theirs.append([row(4)])
+        assert counts(ours.refresh()) == [1, 2, 4]
+        assert ours.refresh() == []
+        assert counts(theirs.rows()) == [0, 1, 2, 3, 4]
+        assert theirs.refresh() == []
+        assert counts(reader.refresh()) == [0, 1, 2, 3, 4]
+        assert len(parts(tmp_path)) == 2
+
+
+def test_a_claim_holds_until_it_is_released_or_its_process_dies(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as sibling, child("claim", tmp_path) as other:
+        say(other, "k1")
+        assert hear(other) == "True"
+        assert store.claim("k1") is False
+        assert store.claim("k2") is True
+        assert store.claim("k2") is True
+        assert sibling.claim("k2") is False
+        say(other, "k2")
+        assert hear(other) == "False"
+        store.append([row(1)])
+        say(other, "k2")
+        assert hear(other) == "False"
+        store.release("k2")
+        store.release("k2")
+        say(other, "k2")
+        assert hear(other) == "True"
+        other.kill()
+        assert other.wait() == -signal.SIGKILL
+        assert store.claim("k1") is True
+        store.close()
+        assert sibling.claim("k1") is True
+
+
+def test_damaged_and_foreign_files_are_set_aside_and_named(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+    (whole,) = parts(tmp_path)
+    runs, aside = tmp_path / "runs", tmp_path / "set-aside"
+    data = whole.read_bytes()
+    flipped = bytearray(data)
+    column = pq.read_metadata(whole).row_group(0).column(SCHEMA.names.index("reason"))
+    flipped[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+    aside.mkdir()
+    (aside / "cut.parquet").write_bytes(b"an earlier one")
+    bad = {
+        "cut.parquet": data[: len(data) // 2],
+        "empty.parquet": b"",
+        "flipped.parquet": bytes(flipped),
+        "garbage.parquet": b"PAR1 nonsense PAR1",
+        "notes.txt": b"mine",
+    }
+    for name, content in bad.items():
+        (runs / name).write_bytes(content)
+    pq.write_table(pa.table({"a": [1]}), runs / "foreign.parquet")
+    (runs / "folder").mkdir()
+    before = sorted(p.name for p in parts(tmp_path))
+    with ResultStore(tmp_path, read_only=True) as reader:
+        assert counts(reader.rows()) == counts(reader.rows()) == [1]
+        assert len(reader.notices) == 7
+        assert all(notice.startswith("left out ") for notice in reader.notices)
+    assert sorted(p.name for p in parts(tmp_path)) == before
+    with ResultStore(tmp_path) as store:
+        assert counts(store.rows()) == [1]
+        assert parts(tmp_path) == [whole]
+        for name in [*bad, "foreign.parquet", "folder"]:
+            (notice,) = [n for n in store.notices if str(runs / name) in n]
+            assert str(aside / name) in notice
+            assert "\n" not in notice
+        (runs / "late.parquet").write_bytes(b"")
+        assert store.refresh() == []
+        assert store.notices[-1] == f"set aside {runs / 'late.parquet'}: it is empty; it is now {aside / 'late.parquet'}"
+        (runs / "later.parquet").write_bytes(b"")
+        assert counts(store.append([row(2)])) == [2]
+        assert "later.parquet" in store.notices[-1]
+    assert (aside / "cut.parquet").read_bytes() == b"an earlier one"
+    assert (aside / "cut.parquet.1").read_bytes() == bad["cut.parquet"]
+    assert (aside / "notes.txt").read_bytes() == b"mine"
+    assert len(plain_keys(tmp_path)) == 2
+
+
+def test_parts_copied_in_from_another_store_are_merged_without_doubles(tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "a") as store:
+        store.append([row(1), row(2)])
+    with ResultStore(tmp_path / "b") as store:
+        store.append([row(2), row(3)])
+    (copied,) = parts(tmp_path / "b")
+    place = tmp_path / "a" / "runs" / f"z-{copied.name}"
+    place.write_bytes(copied.read_bytes())
+    assert len(plain_keys(tmp_path / "a")) == 4
+    with ResultStore(tmp_path / "a") as store:
+        assert counts(store.rows()) == [1, 2, 3]
+        assert "1 of its rows are in other files already" in store.notices[0]
+        place.with_name("twin.parquet").write_bytes(copied.read_bytes())
+        assert store.refresh() == []
+        assert not place.with_name("twin.parquet").exists()
+    assert sorted(plain_keys(tmp_path / "a")) == sorted(row(i)["key"] for i in (1, 2, 3))
+    assert (tmp_path / "a" / "set-aside" / place.name).read_bytes() == copied.read_bytes()
+
+
+def test_a_newer_schema_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+    newer = tmp_path / "runs" / "new.parquet"
+    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "2"}), newer)
+    (tmp_path / "runs" / "aaa.parquet").write_bytes(b"")
+    before = sorted(tmp_path.rglob("*"))
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="schema 2, this program knows schema 1 and older: update") as caught:
+            ResultStore(tmp_path, read_only=read_only)
+        assert str(newer) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+    newer.unlink()
+    with ResultStore(tmp_path) as store:
+        pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "2"}), newer)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="schema 2"):
+                store.append([row(2)])
+        newer.unlink()
+        assert counts(store.append([row(2)])) == [2]
+
+
+def test_opening_creates_no_rows_and_read_only_nothing_at_all(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "s"
+    with ResultStore(place, read_only=True) as store:
+        assert store.rows() == store.refresh() == []
+        assert len(store) == 0
+        with pytest.raises(StoreError, match="reading only"):
+            store.append([row(1)])
+        with pytest.raises(StoreError, match="reading only"):
+            store.claim("k")
+    assert list(tmp_path.iterdir()) == []
+    with ResultStore(place) as store:
+        assert parts(place) == []
+    with pytest.raises(StoreError, match="closed"):
+        store.append([row(1)])
+
+
+def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    for place in (file, file / "below"):
+        for read_only in (False, True):
+            with pytest.raises(StoreError, match="choose a folder with --store") as caught:
+                ResultStore(place, read_only=read_only)
+            assert str(place) in str(caught.value)
+            assert "\n" not in str(caught.value)
+    with pytest.raises(StoreError, match="must be a folder on a file system, not s3://bucket/x"):
+        ResultStore("s3://bucket/x")
+    if os.geteuid() != 0:  # permissions do not bind root
+        closed = tmp_path / "closed"
+        closed.mkdir(mode=0o500)
+        with pytest.raises(StoreError, match="Permission denied; choose a folder you can write to"):
+            ResultStore(closed / "s")
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_no_trace_and_the_append_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        content = [p.read_bytes() for p in parts(tmp_path)]
+        with monkeypatch.context() as patch:
+            patch.setattr(os if call == "fsync" else Path, call, full)
+            for work in (lambda: store.append([row(2)]), lambda: store.save_checkpoint("k", b"x")):
+                with pytest.raises(StoreError, match="No space left on device; free some space") as caught:
+                    work()
+                assert "\n" not in str(caught.value)
+        assert [p.read_bytes() for p in parts(tmp_path)] == content
+        assert list((tmp_path / ".tmp").iterdir()) == []
+        assert row(2)["key"] not in store
+        assert counts(store.append([row(2)])) == [2]
+    assert len(plain_keys(tmp_path)) == 2
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", place], capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mount.stderr.strip()}")
+    try:
+        with ResultStore(place) as store:
+            store.append([row(1)])
+            ballast = place / "ballast"
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            with pytest.raises(StoreError, match="No space left on device; free some space"):
+                store.append([row(2)])
+            assert len(plain_keys(place)) == 1
+            assert list((place / ".tmp").iterdir()) == []
+            ballast.unlink()
+            assert counts(store.append([row(2)])) == [2]
+            assert len(plain_keys(place)) == 2
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_temporaries_of_dead_launches_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        living = tmp_path / ".tmp" / f"a.parquet.00.{store._locks.token}"
+        dead = tmp_path / ".tmp" / "b.parquet.00.0123456789ab"
+        living.touch()
+        dead.touch()
+        with ResultStore(tmp_path), child("claim", tmp_path) as other:
+            say(other, "k")
+            assert hear(other) == "True"  # so it has opened the store, from another process
+            assert living.exists()
+            assert not dead.exists()
+    with ResultStore(tmp_path):
+        assert not living.exists()
+
+
+def test_many_short_launches_leave_few_files(tmp_path: Path) -> None:
+    for launch in range(50):
+        with ResultStore(tmp_path) as store:
+            store.append([row(3 * launch + i) for i in range(3)])
+    assert len(parts(tmp_path)) == 1
+    assert len(plain_keys(tmp_path)) == 150
+
+
+def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 40)
+    with ResultStore(tmp_path) as store:
+        for i in range(25):
+            store.append([row(i)])
+        assert [pq.read_metadata(p).num_rows for p in parts(tmp_path)] == [10, 10, 5]
+        store.append([row(i) for i in range(100)])
+        assert sorted(pq.read_metadata(p).num_rows for p in parts(tmp_path)) == [5, 10, 10, 35, 40]
+        assert counts(store.rows()) == list(range(100))
+    assert sorted(plain_keys(tmp_path)) == sorted(row(i)["key"] for i in range(100))
+
+
+def test_a_bulk_append_cut_short_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 20)
+    replace, calls = Path.replace, []
+
+    def fails_once(path: Path, target: Path) -> Path:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fails_once)
+    with ResultStore(tmp_path) as store:
+        with pytest.raises(StoreError):
+            store.append([row(i) for i in range(50)])
+        assert counts(store.append([row(i) for i in range(50)])) == list(range(20, 50))
+        assert counts(store.refresh()) == list(range(20))
+    assert len(set(plain_keys(tmp_path))) == len(plain_keys(tmp_path)) == 50
+
+
+def test_a_store_that_is_removed_while_in_use_says_so(tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "s") as store:
+        store.append([row(1)])
+        (tmp_path / "s").rename(tmp_path / "moved")
+        with pytest.raises(StoreError, match="moved or removed while in use"):
+            store.append([row(2)])
+    assert len(plain_keys(tmp_path / "moved")) == 1
+
+
+def test_pandas_and_duckdb_read_the_same_values(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(i) for i in (1, 2, 3)])
+    frame = pd.read_parquet(tmp_path / "runs").sort_values("data_count")
+    assert list(frame.columns) == SCHEMA.names
+    assert list(frame["accuracy"]) == [0.125, 0.25, 0.375]
+    assert [list(c) for c in frame["curve_step"]] == [[0, 1], [0, 2], [0, 3]]
+    assert frame["finished_at"].iloc[0] == pd.Timestamp(FINISHED_AT)
+    query = f"select sum(steps), max(curve_step[2]), min(options->>'sigma') from read_parquet('{tmp_path}/runs/*.parquet')"
+    assert duckdb.connect().execute(query).fetchall() == [(306, 3, "0.5")]
+
+
+def test_weights_and_checkpoints_are_kept_per_run(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        assert store.load_checkpoint("k") is None
+        store.save_checkpoint("k", b"one")
+        store.save_checkpoint("k", b"two")
+        assert store.load_checkpoint("k") == b"two"
+        store.drop_checkpoint("k")
+        store.drop_checkpoint("k")
+        assert store.load_checkpoint("k") is None
+        assert store.save_weights("k", b"w") == store.weights_path("k") == tmp_path / "weights" / "k.safetensors"
+        assert store.weights_path("k").read_bytes() == b"w"
+        assert list((tmp_path / ".tmp").iterdir()) == []
+        assert list((tmp_path / "checkpoints").iterdir()) == []
