@@ -1,4 +1,4 @@
-"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these six members."""
+"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these seven members."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -48,6 +48,9 @@ class Task(Protocol):
     defaults: Mapping[str, Scalar]
     """The task's further options and their defaults; their types are the allowed types."""
 
+    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
+        """What `depth`, `width` and `holdout` are for this data set and decoder if the user says nothing."""
+
     def counts(self, spec: RunSpec) -> Counts:
         """Data counts that make sense for `spec` (its own `data_count` is not looked at). ValueError in a user's words
         if the spec asks for something this task cannot do."""
@@ -78,7 +81,7 @@ def load_task(path: str) -> Task:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"--task {path!r} cannot be imported ({reason}): write module:Class, importable from here") from error
     if not isinstance(task, Task):
-        members = ("version", "choices", "defaults", "counts", "data", "model", "measure")
+        members = ("version", "choices", "defaults", "preset", "counts", "data", "model", "measure")
         missing = ", ".join(m for m in members if not hasattr(task, m))
         raise ValueError(f"--task {path!r} is not a task: it lacks {missing}")
     return task

@@ -1,0 +1,158 @@
+"""The answer of the scaling study: table, power laws, figure, and the files that hold them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.fits import PowerLaw, fit_power_law, summarise
+
+CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
+"""Exponents of total images against N that the paper reports (arXiv 2501.18797, figure 4c)."""
+COLUMNS = (
+    "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps",
+)  # fmt: skip
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's colour-blind safe palette."""
+MARKERS = "os^Dv<"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a scaling study found. `table`: a row per threshold (COLUMNS). `summary`: a row per data set and N. `fits`: the
+    power law of each data set that has one."""
+
+    table: pd.DataFrame
+    summary: pd.DataFrame
+    fits: Mapping[str, PowerLaw]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, results: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Answer:
+        """From one mapping of COLUMNS per threshold; those still open take no part."""
+        table = pd.DataFrame(list(results), columns=list(COLUMNS))
+        table = table[table["verdict"] != "open"].reset_index(drop=True)
+        fits = {str(dataset): fit_power_law(part) for dataset, part in table.groupby("dataset", sort=False)}
+        return cls(table, summarise(table), fits, settings)
+
+    def lines(self) -> list[str]:
+        """One line per data set: the exponent, its interval, and the paper's claim."""
+        return [f"{dataset}: {describe(fit, dataset)}" for dataset, fit in self.fits.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Settings, fits and thresholds in plain values; what is not known or infinite is null."""
+        return plain(
+            {
+                "settings": dict(self.settings),
+                "fits": {d: {**asdict(f), "paper_exponent": CLAIMS.get(d)} for d, f in self.fits.items()},
+                "summary": self.summary.to_dict("records"),
+                "thresholds": self.table.to_dict("records"),
+            }
+        )
+
+    def write(self, out: Path) -> list[Path]:
+        """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
+        figure = draw(self)
+        contents = {
+            "scaling.csv": self.table.to_csv(index=False).encode(),
+            "scaling.json": (json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n").encode(),
+            "scaling.png": _image(figure, "png"),
+            "scaling.svg": _image(figure, "svg"),
+        }
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            temporary = out / f".{name}.{os.getpid()}"
+            temporary.write_bytes(content)
+            temporary.replace(out / name)
+        return [out / name for name in contents]
+
+
+def describe(fit: PowerLaw, dataset: str) -> str:
+    """`images ~ N^1.72 [1.60, 1.84] (paper: 3)`, or why there is no exponent."""
+    if fit.exponent is None:
+        return fit.note
+    interval = "" if fit.lower is None or fit.upper is None else f" [{fit.lower:.2f}, {fit.upper:.2f}]"
+    paper = f" (paper: {CLAIMS[dataset]:g})" if dataset in CLAIMS else ""
+    return f"images ~ N^{fit.exponent:.2f}{interval}{paper}{'; ' + fit.note if fit.note else ''}"
+
+
+def draw(answer: Answer) -> Figure:
+    """Total images against N, log-log: every seed, the geometric mean with its interval, the fitted law, and the
+    reference lines N, N^2, N^3 through the first mean."""
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes = figure.add_subplot()
+    sizes = np.array(sorted(answer.table["N"].unique()), dtype=float)
+    for index, (dataset, part) in enumerate(answer.table.groupby("dataset", sort=False)):
+        _draw_dataset(axes, str(dataset), part, answer, index)
+    _draw_references(axes, sizes, answer)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{int(n)}" for n in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("grid size N (pixels)")
+    axes.set_ylabel("training images needed, bumps + stripes")
+    s = answer.settings
+    axes.set_title(f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates", fontsize=10)
+    axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, index: int) -> None:
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    found = part[part["total_images"].notna()]
+    axes.scatter(found["N"], found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
+    summary = answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
+    mean = summary["total_images"]
+    bars = np.array([mean - summary["lower"], summary["upper"] - mean])
+    label = f"{dataset}: {describe(answer.fits[dataset], dataset)}"
+    axes.errorbar(summary["N"], mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
+    censored = part[part["verdict"] == "none reached"]
+    if len(censored):
+        axes.scatter(censored["N"], censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=f"{dataset}: more than this")
+    fit = answer.fits[dataset]
+    if fit.exponent is not None and fit.prefactor is not None:
+        sizes = np.array([part["N"].min(), part["N"].max()], dtype=float)
+        axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
+
+
+def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:
+    """N, N^2 and N^3, each through the smallest size of the data set that needs most there."""
+    found = answer.summary[answer.summary["total_images"].notna()]
+    if found.empty or len(sizes) < 2:
+        return
+    start = found.loc[found["N"] == found["N"].min()]
+    N0, T0 = float(start["N"].iloc[0]), float(start["total_images"].max())
+    span = np.array([N0, sizes.max()])
+    for power, style in ((1, ":"), (2, "-."), (3, "--")):
+        axes.plot(span, T0 * (span / N0) ** power, style, color="0.6", lw=1, zorder=0)
+        axes.annotate(f"$N^{power}$" if power > 1 else "$N$", (span[1], T0 * (span[1] / N0) ** power), color="0.4", fontsize=8)
+
+
+def _image(figure: Figure, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NaN and infinities become null, NumPy scalars Python ones."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

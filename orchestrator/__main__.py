@@ -1,0 +1,20 @@
+"""All studies under one command: `sweep scaling --N 16..64`, or `python -m orchestrator scaling --N 16..64`."""
+
+from __future__ import annotations
+
+from orchestrator import scaling
+from orchestrator.cli import main_of, new_app
+
+app = new_app(no_args_is_help=True, help="Answers questions that take thousands of small trainings. Every study has a --help.")
+app.command("scaling")(scaling.scaling)
+
+
+@app.callback()
+def studies() -> None:
+    """Keeps `scaling` a subcommand while there is only one."""
+
+
+main = main_of(app, "sweep")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What every command does alike: parse, report a user's mistake in one line, choose the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from orchestrator.errors import UserError
+
+
+_ParseError = typer.BadParameter.__mro__[2]
+"""The common base of what typer's parser raises (click's ClickException, under whatever name this typer has it)."""
+
+
+class Exit(IntEnum):
+    """Exit codes of every study."""
+
+    ANSWERED = 0
+    NOT_ANSWERED = 1
+    """Runs failed, a limit was reached, or the store could not be written."""
+    USAGE = 2
+    SIGINT = 130
+    SIGTERM = 143
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
+
+
+def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
+    """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
+    except _ParseError as error:
+        return _refuse(error.format_message())
+    except UserError as error:
+        return _refuse(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        return Exit.SIGINT
+    return int(code or 0)
+
+
+def _refuse(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return Exit.USAGE
+
+
+def main_of(app: typer.Typer, name: str) -> Callable[[], None]:
+    """The `main` of a study module."""
+
+    def main() -> None:
+        sys.exit(run(app, name=name))
+
+    return main
+
+
+def invocation() -> list[str]:
+    """The words that start this program again with the same options."""
+    program = Path(sys.argv[0])
+    if program.suffix != ".py":
+        return [program.name, *sys.argv[1:]]
+    module = f"{program.parent.name}" if program.name == "__main__.py" else f"{program.parent.name}.{program.stem}"
+    return ["python", "-m", module, *sys.argv[1:]]
+
+
+def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
+    """`value` if it is allowed.
+
+    Raises:
+        UserError: naming what is.
+    """
+    if value not in allowed:
+        raise UserError(f"{option} {value!r} is unknown: choose {' or '.join(filter(None, (', '.join(allowed[:-1]), allowed[-1])))}")
+    return value

@@ -1,0 +1,110 @@
+"""Where runs are trained: an embedded Ray on this machine, or a cluster that is already up."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.errors import UserError
+
+OBJECT_STORE_BYTES = 128 * 2**20
+"""Runs exchange little; Ray's default would take a third of the memory."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """How to reach the machines, and what one run takes of them.
+
+    Raises:
+        UserError: from `connected`, when the address does not answer or a run could never be placed.
+    """
+
+    address: str = "local"
+    workers: int | None = None
+    cpus_per_run: float = 1.0
+    gpus_per_run: float = 0.0
+    verbose: bool = False
+
+    def check(self) -> None:
+        """Refuse, before anything starts, what can be seen to be impossible from here."""
+        if self.address not in ("local", "auto"):
+            host, _, port = self.address.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=5).close()
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
+                ) from None
+        if self.address == "local" and self.gpus_per_run > 0:
+            import torch
+
+            if self.gpus_per_run > (found := torch.cuda.device_count()):
+                raise UserError(f"--gpus-per-run {self.gpus_per_run:g}, but this machine has {found} GPUs: leave the option out")
+
+    def worker_count(self) -> int:
+        """Runs at the same time on this machine when the user gives no number: one a core, or what the GPUs hold."""
+        if self.workers is not None:
+            return self.workers
+        if self.gpus_per_run > 0:
+            import torch
+
+            return max(1, int(torch.cuda.device_count() / self.gpus_per_run))
+        return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Ray, up for the time of the block. An embedded one is reachable only with a token made for this launch."""
+        environment = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_AIR_NEW_OUTPUT": "0",
+            "RAY_CHDIR_TO_TRIAL_DIR": "0",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(os.getcwd()), os.environ.get("PYTHONPATH", "")))),
+        }
+        if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
+            environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        os.environ.update(environment)
+        import ray
+
+        level = logging.INFO if self.verbose else logging.ERROR
+        common = {"log_to_driver": self.verbose, "logging_level": level}
+        try:
+            if self.address == "local":
+                ray.init(
+                    num_cpus=max(1, int(self.cpus_per_run * self.worker_count())),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    **common,
+                )
+            else:
+                ray.init(address=self.address, **common)
+        except ConnectionError as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local") from None
+        logging.getLogger("ray.tune").setLevel(level)
+        try:
+            resources = ray.cluster_resources()
+            self._check_placeable(resources)
+            if self.address != "local" and self.workers is None:
+                self.workers = self._fitting(resources)
+            yield
+        finally:
+            sys.stdout.flush()
+            ray.shutdown()
+
+    def _fitting(self, resources: dict[str, float]) -> int:
+        """Runs that the cluster as it is now holds at a time."""
+        if self.gpus_per_run > 0:
+            return max(1, int(resources.get("GPU", 0) / self.gpus_per_run))
+        return max(1, int(resources.get("CPU", 0) / self.cpus_per_run))
+
+    def _check_placeable(self, resources: dict[str, float]) -> None:
+        for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
+            if self.address == "local" and wanted > resources.get(name, 0.0):
+                raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")

@@ -1,0 +1,5 @@
+"""Errors a user can act on."""
+
+
+class UserError(Exception):
+    """One line that says what was given, what is allowed, and what to type instead. Ends a command with exit code 2."""

@@ -1,0 +1,224 @@
+"""One launch of a study, the same for every study: open the store, plan, train what is missing, answer, exit code."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.console import Console, RenderableType
+
+from orchestrator.cli import Exit, one_of
+from orchestrator.cluster import Cluster
+from orchestrator.engine import Execution, Limits, Outcome, execute
+from orchestrator.errors import UserError
+from orchestrator.progress import Progress, Running, format_seconds
+from orchestrator.searches import Rows, Search
+from orchestrator.store import ResultStore, StoreError
+from trainables.task import Task
+
+WHERE = "Where and how to run"
+ON_ERROR = ("continue", "stop")
+
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the results, shared by all studies.", rich_help_panel=WHERE)]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the table and figure.", show_default="STORE/STUDY", rich_help_panel=WHERE)
+]
+AddressOption = Annotated[
+    str, typer.Option("--address", help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.", rich_help_panel=WHERE)
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a core", rich_help_panel=WHERE)
+]
+GpusOption = Annotated[
+    float, typer.Option("--gpus-per-run", min=0, help="GPUs of one run; fractions share a GPU.", rich_help_panel=WHERE)
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan, train nothing.", rich_help_panel=WHERE)]
+MaxHoursOption = Annotated[
+    float | None, typer.Option("--max-hours", min=0, help="Start no run after this time.", rich_help_panel=WHERE)
+]
+OnErrorOption = Annotated[
+    str, typer.Option("--on-error", help="When a run fails: `continue` or `stop`.", rich_help_panel=WHERE)
+]
+WeightsOption = Annotated[
+    bool, typer.Option("--save-weights", help="Keep final weights, STORE/weights/KEY.safetensors.", rich_help_panel=WHERE)
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="The answer as JSON on stdout, all else on stderr.", rich_help_panel=WHERE)
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show Ray's own messages.", rich_help_panel=WHERE)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """The options every study has; see their help texts.
+
+    Raises:
+        UserError: from `check`.
+    """
+
+    store: Path
+    out: Path
+    address: str
+    workers: int | None
+    gpus_per_run: float
+    dry_run: bool
+    max_hours: float | None
+    on_error: str
+    save_weights: bool
+    json: bool
+    verbose: bool
+
+    def check(self) -> None:
+        one_of("--on-error", self.on_error, ON_ERROR)
+        if self.out.exists() and not self.out.is_dir():
+            raise UserError(f"--out {str(self.out)!r} is a file: give a folder")
+
+    def cluster(self) -> Cluster:
+        return Cluster(self.address, self.workers, 1.0, self.gpus_per_run, self.verbose)
+
+
+class Study(Protocol):
+    """What a launch needs of a study."""
+
+    name: str
+    task: Task
+    search: Search
+
+    def plan(self, rows: Rows, workers: int) -> RenderableType:
+        """Runs done and to do, their estimated time, what will be written where."""
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """The state of the question, for the live display and the end."""
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """A finished run in one plain line."""
+
+    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+        """Estimated time to the answer; None while nothing is known."""
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """Write the result files if there is something new to say (`force`: in any case); the files there are."""
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        """The answer, ready for JSON."""
+
+    def answered(self, rows: Rows) -> bool:
+        """Whether every part of the question has an answer; a failed run leaves a part without one."""
+
+
+def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
+    """Train what the study still needs and answer it.
+
+    Raises:
+        UserError: something the user can put right, before anything was written.
+    """
+    options.check()
+    console = Console(stderr=options.json)
+    cluster = options.cluster()
+    cluster.check()
+    try:
+        store = ResultStore(options.store, read_only=options.dry_run)
+    except StoreError as error:
+        raise UserError(f"--store {str(options.store)!r}: {error}") from None
+    with store:
+        for notice in store.notices:
+            console.print(f"warning: {notice}", markup=False, highlight=False, soft_wrap=True)
+        rows = Rows(store.rows())
+        if options.dry_run:
+            console.print(study.plan(rows, cluster.worker_count()))
+            return Exit.ANSWERED
+        return _train_and_answer(study, options, command, console, cluster, store, rows)
+
+
+def _train_and_answer(
+    study: Study,
+    options: LaunchOptions,
+    command: Sequence[str],
+    console: Console,
+    cluster: Cluster,
+    store: ResultStore,
+    rows: Rows,
+) -> int:
+    workers = cluster.worker_count()
+    progress = Progress(
+        console=console,
+        table=lambda running: study.table(rows, running),
+        seconds_left=lambda: study.seconds_left(rows, workers),
+        line=study.line,
+        after_run=lambda: study.write(rows, options.out, force=False),
+    )
+    execution = Execution(
+        search=study.search,
+        task=study.task,
+        store=store,
+        rows=rows,
+        observer=progress,
+        workers=workers,
+        limits=Limits(
+            deadline=None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours,
+            stop_on_error=options.on_error == "stop",
+            save_weights=options.save_weights,
+        ),
+        versions=versions(),
+        launch=secrets.token_hex(6),
+    )
+    resume = " ".join(shlex.quote(word) for word in command)
+    try:
+        if not study.search.finished(rows):
+            console.print(f"{len(rows)} runs in {options.store}, training the rest with {workers} at a time", highlight=False)
+            with progress:
+                outcome = execute(execution, cluster)
+        else:
+            outcome = Outcome()
+        files = study.write(rows, options.out, force=True)
+    except (StoreError, OSError) as error:
+        console.print(f"stopped: {error}\nall finished runs are kept; to continue: {resume}", markup=False, soft_wrap=True)
+        return Exit.NOT_ANSWERED
+    console.print(study.table(rows, {}))
+    spent = format_seconds(time.monotonic() - progress.began)
+    console.print(f"{outcome.trained} runs trained in {spent}", highlight=False)
+    for path in files:
+        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+    if options.json:
+        json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
+        sys.stdout.write("\n")
+    return _conclude(study, rows, outcome, console, resume)
+
+
+def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str) -> int:
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    if outcome.stopped in ("SIGINT", "SIGTERM"):
+        say(f"to continue: {resume}")
+        return Exit[outcome.stopped]
+    if not study.search.finished(rows):
+        why = {"time": "the time limit was reached", "error": "a run failed"}.get(outcome.stopped or "", "it was interrupted")
+        say(f"not answered: {why}; to continue: {resume}")
+        return Exit.NOT_ANSWERED
+    if not study.answered(rows):
+        say("not fully answered: some runs failed (their tracebacks are in the store's `error` column); change the task's version to train them again")
+        return Exit.NOT_ANSWERED
+    return Exit.ANSWERED
+
+
+def versions() -> str:
+    """Versions of what decides a result, for the record."""
+    names = ("sweep-orchestrator", "torch", "ray", "numpy")
+    found = [f"python={platform.python_version()}"]
+    for name in names:
+        try:
+            found.append(f"{name}={importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name}=unknown")
+    return " ".join(found)

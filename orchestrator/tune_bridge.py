@@ -1,0 +1,103 @@
+"""What Ray Tune calls: thin classes that pass its events on to an `Execution`. Imported only once Ray is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray.tune import Callback, Stopper
+from ray.tune.search import Searcher
+
+from orchestrator.engine import CHECKPOINT_SECONDS, SLICE_SECONDS, Execution
+
+INTERRUPTED = ("SIGINT", "SIGTERM")
+
+
+class _Stateless:
+    """Tune pickles what it is given into its experiment folder; the execution is not Tune's to keep."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __deepcopy__(self, memo: object) -> _Stateless:
+        return self
+
+
+class StudySearcher(_Stateless, Searcher):
+    """Hands the search's proposals to Tune as trials, and finished trials back as rows."""
+
+    def __init__(self, execution: Execution, *, gpu: bool) -> None:
+        Searcher.__init__(self)
+        _Stateless.__init__(self, execution)
+        self._gpu = gpu
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        execution = self._execution
+        try:
+            if execution.is_over():
+                return Searcher.FINISHED
+            spec = execution.next_run(trial_id)
+            if spec is None:
+                return Searcher.FINISHED if execution.is_over() else None
+            key, _ = execution.running[trial_id]
+            checkpoint = execution.store.load_checkpoint(key)
+        except Exception as error:
+            return self._fatal(error)
+        return {
+            "run": spec.to_dict(),
+            "gpu": self._gpu,
+            "checkpoint": checkpoint,
+            "save_weights": execution.limits.save_weights,
+            "slice_seconds": SLICE_SECONDS,
+            "checkpoint_seconds": CHECKPOINT_SECONDS,
+        }
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        if not result["done"]:
+            try:
+                self._execution.on_progress(trial_id, result["report"][0])
+            except Exception as error:
+                self._fatal(error)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        if error or trial_id not in self._execution.running:
+            return
+        try:
+            if result is not None and result["done"] and result["report"][0]["done"]:
+                self._execution.on_report(trial_id, result["report"][0])
+            else:
+                self._execution.on_stopped(trial_id)
+        except Exception as problem:
+            self._fatal(problem)
+
+    def _fatal(self, error: Exception) -> str:
+        self._execution.fatal = self._execution.fatal or error
+        return Searcher.FINISHED
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing to save: the store is the memory."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise RuntimeError("a launch is never restored from Tune's files: run the same command again")
+
+
+class Failures(_Stateless, Callback):
+    """A trial that Tune sees fail has lost its worker: the trainable itself reports exceptions as results."""
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if trial.trial_id in self._execution.running:
+            file = Path(trial.error_file) if trial.error_file else None
+            self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
+
+
+class Ending(_Stateless, Stopper):
+    """Ends running trials when the launch was interrupted or cannot store results any more."""
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self._execution.outcome.stopped in INTERRUPTED or self._execution.fatal is not None
