@@ -65,11 +65,17 @@ def _transposed(layer: nn.Module, image: Tensor) -> Tensor:
     """
     if image.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return layer(image)
-    assert isinstance(layer, nn.ConvTranspose2d) and layer.bias is not None and not isinstance(layer.padding, str)
-    image = functional.conv_transpose2d(image, layer.weight, None, layer.stride, layer.padding)
+    assert isinstance(layer, nn.ConvTranspose2d)
+    assert layer.bias is not None
+    assert not isinstance(layer.padding, str)
+    return add_bias(functional.conv_transpose2d(image, layer.weight, None, layer.stride, layer.padding), layer.bias)
+
+
+def add_bias(image: Tensor, bias: Tensor) -> Tensor:
+    """`image` (n, C, H, W), stored channels last, plus `bias` (C,), as a matrix product of rank one."""
     n, channels, height, width = image.shape
     flat = image.permute(0, 2, 3, 1).reshape(-1, channels)
-    flat = torch.addmm(flat, flat.new_ones(len(flat), 1), layer.bias[None])
+    flat = torch.addmm(flat, flat.new_ones(len(flat), 1), bias[None])
     return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 

@@ -1,0 +1,210 @@
+"""Decoders and the training loop: sizes, suspended and resumed runs, verdicts."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from orchestrator.spec import RunSpec
+from trainables.bumps import BumpTask
+from trainables.decoders import CNN, add_bias, build_decoder
+from trainables.stopping import EVAL_EVERY
+from trainables.training import RunResult, Training, batch_indices, fastest_precision, quiet_cpu
+
+TASK = BumpTask()
+
+
+@pytest.fixture(autouse=True)
+def _one_quiet_thread() -> None:
+    quiet_cpu()
+
+
+def spec(**changes: Any) -> RunSpec:
+    options = {**TASK.defaults, **changes.pop("options", {})}
+    fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 8, "data_count": 20, "seed": 0, "width": 16}
+    return RunSpec(**{**fields, **changes}, options=tuple(options.items()))
+
+
+def finished(run: RunSpec) -> RunResult:
+    training = Training(run, TASK)
+    assert training.advance()
+    return training.result()
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("decoder", "code", "depth", "width", "expected"),
+    [("cnn", 56, 2, 64, 307_457), ("cnn", 56, 4, 64, 381_313), ("cnn", 2, 4, 64, 211_969), ("mlp", 56, 2, 256, 281_872)],
+)
+def test_parameter_counts_are_the_papers(decoder: str, code: int, depth: int, width: int, expected: int) -> None:
+    assert parameters(build_decoder(decoder, code, 28, depth, width)) == expected
+
+
+@pytest.mark.parametrize("decoder", ["cnn", "mlp"])
+@pytest.mark.parametrize("N", [8, 9, 16, 28, 30, 64])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_every_size_and_depth_ends_at_n_pixels(decoder: str, N: int, depth: int) -> None:
+    assert build_decoder(decoder, 2 * N, N, depth, 4)(torch.rand(2, 2 * N)).shape == (2, 1, N, N)
+
+
+def test_first_kernel_is_a_quarter_or_the_published_seven() -> None:
+    assert CNN(56, 28, 2, 4).first.kernel_size == (7, 7)
+    assert CNN(128, 64, 2, 4).first.kernel_size == (16, 16)
+    assert CNN(60, 30, 2, 4).first.kernel_size == (7, 7)
+    assert not CNN(128, 64, 2, 4).resize
+    assert CNN(60, 30, 2, 4).resize
+
+
+def plain(model: CNN, code: torch.Tensor) -> torch.Tensor:
+    image = model.first(code[:, :, None, None])
+    for layer in model.hidden:
+        image = layer(image.relu())
+    return model.last(image.relu())
+
+
+def test_the_bias_as_a_matrix_product_is_the_plain_layer() -> None:
+    torch.manual_seed(0)
+    layer = nn.ConvTranspose2d(6, 5, 4, 2, 1).double()
+    images = [torch.rand(3, 6, 7, 7, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    images[1].data.copy_(images[0].data)
+    assert layer.bias is not None
+    outputs = [layer(images[0]), add_bias(functional.conv_transpose2d(images[1], layer.weight, None, 2, 1), layer.bias)]
+    torch.testing.assert_close(outputs[1], outputs[0])
+    gradients = [
+        torch.autograd.grad(out.square().sum(), [image, *layer.parameters()]) for out, image in zip(outputs, images, strict=True)
+    ]
+    for fast, reference in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(fast, reference)
+
+
+def test_the_bfloat16_path_errs_no_more_than_the_plain_layers() -> None:
+    torch.manual_seed(0)
+    model, code = CNN(32, 16, 3, 8), torch.rand(4, 32)
+
+    def gradients(forward: Callable[[torch.Tensor], torch.Tensor], half: bool) -> torch.Tensor:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            out = forward(code).float()
+        out.square().sum().backward()
+        return torch.cat([out.detach().flatten(), *(p.grad.flatten() for p in model.parameters() if p.grad is not None)])
+
+    exact = gradients(lambda c: plain(model, c), half=False)
+    assert torch.equal(gradients(model, half=False), exact)
+    reference = (gradients(lambda c: plain(model, c), half=True) - exact).norm()
+    assert (gradients(model, half=True) - exact).norm() < 1.5 * reference < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("size", [1, 5, 32, 100])
+def test_batches_are_one_stream_of_permutations(size: int) -> None:
+    batches = [batch_indices(3, size, 32, step) for step in range(25)]
+    assert {len(b) for b in batches} == {32}
+    stream = torch.cat(batches)
+    for epoch in stream[: len(stream) // size * size].reshape(-1, size)[:20]:
+        assert sorted(epoch.tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("changes", [{"decoder": "mlp"}, {"decoder": "cnn"}, {"decoder": "cnn", "precision": "bfloat16"}])
+def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(changes: dict[str, Any]) -> None:
+    run = spec(max_steps=70, stop="budget", dataset="stripes+bumps", **changes)
+    whole = Training(run, TASK)
+    assert whole.advance()
+    training = Training(run, TASK)
+    cuts = 0
+    while not training.advance(seconds=0):
+        cuts += 1
+        if cuts % 9 == 0:
+            file = io.BytesIO()
+            torch.save(training.state_dict(), file)
+            file.seek(0)
+            training = Training(run, TASK)
+            training.load_state_dict(torch.load(file, weights_only=True))
+    assert cuts == 69
+    for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert whole.result() == training.result()
+
+
+def test_a_saved_state_is_a_copy_and_belongs_to_its_run() -> None:
+    training = Training(spec(decoder="mlp", max_steps=50), TASK)
+    training.advance(seconds=0)
+    state = training.state_dict()
+    weight = state["model"]["0.weight"].clone()
+    training.advance()
+    assert torch.equal(state["model"]["0.weight"], weight)
+    assert state["step"] == 1
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Training(spec(decoder="mlp", max_steps=51), TASK).load_state_dict(state)
+
+
+def test_equal_specs_give_equal_results_and_leave_the_global_generator_alone() -> None:
+    run = spec(decoder="mlp", max_steps=40)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first = finished(run)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert finished(run) == first
+    assert finished(spec(decoder="mlp", max_steps=40, seed=1)) != first
+
+
+def test_stripes_alone_let_the_mlp_compose() -> None:
+    result = finished(
+        spec(N=16, decoder="mlp", width=256, dataset="stripes+bumps", data_count=0, holdout="center", max_steps=400)
+    )
+    assert (result.status, result.reason) == ("passed", "target")
+    assert result.accuracy >= 0.9
+    assert result.passage_step == result.steps == result.curve_step[-1] <= 400
+    assert result.measures["correct"] == result.accuracy
+    assert result.ood_mse == pytest.approx(result.measures["mse"], rel=1e-5)
+    assert result.id_mse == pytest.approx(result.measures["id_mse"], rel=1e-5)
+    assert result.ood_mse > result.id_mse
+    assert result.measures["proper"] < 0.5, "without bumps the compositions are pluses"
+
+
+def test_few_bumps_miss_the_target() -> None:
+    result = finished(spec(decoder="mlp", data_count=3, max_steps=50, stop="budget"))
+    assert (result.status, result.reason, result.passage_step) == ("missed", "budget", None)
+    assert result.steps == 50
+    assert result.curve_step == [EVAL_EVERY, 2 * EVAL_EVERY, 50]
+    assert result.curve_loss[-1] == result.loss
+    assert result.curve_loss[0] > result.loss > 0
+
+
+def test_a_budget_run_keeps_its_passage_and_trains_on() -> None:
+    run = spec(N=16, decoder="mlp", width=256, dataset="stripes+bumps", data_count=0, holdout="center")
+    early = finished(run)
+    full = finished(RunSpec.from_dict({**run.to_dict(), "stop": "budget", "max_steps": 200}))
+    assert (full.status, full.reason, full.steps) == ("passed", "budget", 200)
+    assert full.passage_step == early.passage_step
+    assert full.curve_loss[: len(early.curve_loss)] == early.curve_loss
+
+
+def test_a_huge_learning_rate_diverges_and_says_so() -> None:
+    result = finished(spec(decoder="mlp", lr=1e30, max_steps=200))
+    assert (result.status, result.reason) == ("diverged", "diverged")
+    assert not math.isfinite(result.loss)
+    assert result.steps == EVAL_EVERY
+
+
+def test_an_unfinished_run_has_progress_but_no_result() -> None:
+    training = Training(spec(decoder="mlp"), TASK)
+    assert training.progress.step == 0
+    assert not training.advance(seconds=0)
+    assert training.progress.step == 1
+    with pytest.raises(RuntimeError, match="1 of 2000 steps"):
+        training.result()
+
+
+def test_fastest_precision_is_never_bfloat16_for_an_mlp() -> None:
+    assert fastest_precision("mlp") == "float32"
+    assert fastest_precision("cnn") in ("float32", "bfloat16")
