@@ -104,7 +104,8 @@ def draw(answer: Answer) -> Figure:
     axes.set_xlabel("grid size N (pixels)")
     axes.set_ylabel("training images needed, bumps + stripes")
     s = answer.settings
-    axes.set_title(f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates", fontsize=10)
+    title = f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates"
+    axes.set_title(title, fontsize=10)
     axes.legend(fontsize=8, frameon=False)
     return figure
 
@@ -120,7 +121,8 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     axes.errorbar(summary["N"], mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):
-        axes.scatter(censored["N"], censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=f"{dataset}: more than this")
+        label = f"{dataset}: more than this"
+        axes.scatter(censored["N"], censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
     fit = answer.fits[dataset]
     if fit.exponent is not None and fit.prefactor is not None:
         sizes = np.array([part["N"].min(), part["N"].max()], dtype=float)

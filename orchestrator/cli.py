@@ -12,8 +12,7 @@ import typer
 
 from orchestrator.errors import UserError
 
-
-_ParseError = typer.BadParameter.__mro__[2]
+_ParseError: Any = typer.BadParameter.__mro__[2]
 """The common base of what typer's parser raises (click's ClickException, under whatever name this typer has it)."""
 
 
@@ -75,5 +74,6 @@ def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
         UserError: naming what is.
     """
     if value not in allowed:
-        raise UserError(f"{option} {value!r} is unknown: choose {' or '.join(filter(None, (', '.join(allowed[:-1]), allowed[-1])))}")
+        choice = " or ".join(filter(None, (", ".join(allowed[:-1]), allowed[-1])))
+        raise UserError(f"{option} {value!r} is unknown: choose {choice}")
     return value

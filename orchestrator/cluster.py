@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import UserError
 
@@ -45,7 +47,8 @@ class Cluster:
             import torch
 
             if self.gpus_per_run > (found := torch.cuda.device_count()):
-                raise UserError(f"--gpus-per-run {self.gpus_per_run:g}, but this machine has {found} GPUs: leave the option out")
+                given = f"--gpus-per-run {self.gpus_per_run:g}"
+                raise UserError(f"{given}, but this machine has {found} GPUs: leave the option out")
 
     def worker_count(self) -> int:
         """Runs at the same time on this machine when the user gives no number: one a core, or what the GPUs hold."""
@@ -65,7 +68,7 @@ class Cluster:
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_AIR_NEW_OUTPUT": "0",
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(os.getcwd()), os.environ.get("PYTHONPATH", "")))),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))),
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -73,7 +76,7 @@ class Cluster:
         import ray
 
         level = logging.INFO if self.verbose else logging.ERROR
-        common = {"log_to_driver": self.verbose, "logging_level": level}
+        common: dict[str, Any] = {"log_to_driver": self.verbose, "logging_level": level}
         try:
             if self.address == "local":
                 ray.init(

@@ -173,7 +173,8 @@ class Execution:
             self._fail(key, spec, error)
 
     def on_lost(self, trial_id: str, reason: str) -> None:
-        """Tune lost a run: its worker or node died; or a bug or a task that cannot travel raised an exception outside the training, of which `reason` has the traceback."""
+        """Tune lost a run: its worker or node died. Or an exception was raised outside the training: then `reason` is its
+        traceback, and the run is treated as any that raises."""
         if re.search(TASK_ERROR, reason, re.MULTILINE):
             self.on_report(trial_id, {"error": reason, "out_of_memory": False})
             return
@@ -185,7 +186,8 @@ class Execution:
         wait = BACKOFF_SECONDS[min(attempts.lost, len(BACKOFF_SECONDS) - 1)]
         attempts.lost += 1
         attempts.not_before = time.monotonic() + wait
-        self.observer.notice(f"{describe(spec)} lost its worker ({attempts.lost}x), starting it again in {wait:g} s: {first_line(reason)}")
+        times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
+        self.observer.notice(f"{describe(spec)} lost its worker ({times}), again in {wait:g} s: {first_line(reason)}")
         self._again(key)
 
     def on_stopped(self, trial_id: str) -> None:
@@ -241,7 +243,8 @@ class Execution:
 
 
 def first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failure #")), "no reason given")
+    lines = (line.strip() for line in text.splitlines() if not line.startswith("Failure #"))
+    return next(filter(None, lines), "no reason given")
 
 
 def describe(spec: RunSpec) -> str:

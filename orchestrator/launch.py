@@ -12,9 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-import typer
 from rich.console import Console, RenderableType
 
 from orchestrator.cli import Exit, one_of
@@ -26,36 +25,7 @@ from orchestrator.searches import Rows, Search
 from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
-WHERE = "Where and how to run"
 ON_ERROR = ("continue", "stop")
-
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the results, shared by all studies.", rich_help_panel=WHERE)]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the table and figure.", show_default="STORE/STUDY", rich_help_panel=WHERE)
-]
-AddressOption = Annotated[
-    str, typer.Option("--address", help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.", rich_help_panel=WHERE)
-]
-WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a core", rich_help_panel=WHERE)
-]
-GpusOption = Annotated[
-    float, typer.Option("--gpus-per-run", min=0, help="GPUs of one run; fractions share a GPU.", rich_help_panel=WHERE)
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan, train nothing.", rich_help_panel=WHERE)]
-MaxHoursOption = Annotated[
-    float | None, typer.Option("--max-hours", min=0, help="Start no run after this time.", rich_help_panel=WHERE)
-]
-OnErrorOption = Annotated[
-    str, typer.Option("--on-error", help="When a run fails: `continue` or `stop`.", rich_help_panel=WHERE)
-]
-WeightsOption = Annotated[
-    bool, typer.Option("--save-weights", help="Keep final weights, STORE/weights/KEY.safetensors.", rich_help_panel=WHERE)
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="The answer as JSON on stdout, all else on stderr.", rich_help_panel=WHERE)
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show Ray's own messages.", rich_help_panel=WHERE)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +62,9 @@ class Study(Protocol):
 
     name: str
     task: Task
-    search: Search
+
+    @property
+    def search(self) -> Search: ...
 
     def plan(self, rows: Rows, workers: int) -> RenderableType:
         """Runs done and to do, their estimated time, what will be written where."""
@@ -129,7 +101,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     try:
         store = ResultStore(options.store, read_only=options.dry_run)
     except StoreError as error:
-        raise UserError(f"--store {str(options.store)!r}: {error}") from None
+        raise UserError(str(error)) from None
     with store:
         for notice in store.notices:
             console.print(f"warning: {notice}", markup=False, highlight=False, soft_wrap=True)
@@ -207,7 +179,8 @@ def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resu
         say(f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
-        say("not fully answered: some runs failed (their tracebacks are in the store's `error` column); change the task's version to train them again")
+        say("not fully answered: some runs failed; their tracebacks are in the store, column `error`")
+        say("mend the task and change its version, then run the same command again")
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
 

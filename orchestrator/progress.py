@@ -39,7 +39,7 @@ class Progress:
     table: Callable[[Mapping[str, Running]], RenderableType]
     seconds_left: Callable[[], float | None]
     line: Callable[[Mapping[str, Any]], str]
-    after_run: Callable[[], None]
+    after_run: Callable[[], object]
     running: dict[str, Running] = field(default_factory=dict)
     done: int = 0
     failed: int = 0

@@ -124,7 +124,10 @@ class ResultStore(Artifacts):
         return pa.concat_tables([SCHEMA.empty_table(), *tables]).select(list(columns or SCHEMA.names))
 
     def refresh(self) -> list[Row]:
-        """The rows that other launches added since the last `rows` or `refresh`; each is reported once."""
+        """The rows that this object has neither returned nor found when it was opened; each is reported once.
+
+        They are those of other launches, and those of an own `append` that failed after part of its rows were written.
+        """
         with self._guard:
             with self._in_words("read the rows"):
                 self._look()

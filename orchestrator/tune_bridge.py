@@ -34,7 +34,7 @@ class StudySearcher(_Stateless, Searcher):
         _Stateless.__init__(self, execution)
         self._gpu = gpu
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Any:
         execution = self._execution
         try:
             if execution.is_over():

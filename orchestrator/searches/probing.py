@@ -15,10 +15,10 @@ from itertools import pairwise
 
 OCTAVE = 0.8
 """Coarsest rung distance in log(total images); halved until the resolution is met. 0.8 / 16 just meets 5 %."""
-SPLIT = 0.5
-"""Where a bracket is split, as a fraction of its length in log(total images)."""
-CONFIRM = math.log(1.2)
-"""A threshold T asks for a second pass at 1.2 T ..."""
+MAIN_DEPTH = 3
+"""Main rungs are those of at most three halvings, 10 % apart."""
+CONFIRM = math.log(1.15)
+"""A threshold T, taken up to its main rung, asks for a second pass near 1.15 T (1.1 to 1.3 times the threshold itself) ..."""
 CONFIRM_WITHIN = math.log(2.0)
 """... unless some pass between T and 2 T is known."""
 CHASE = 6
@@ -30,45 +30,75 @@ LIKELY_TURN = 0.6
 
 @dataclass(frozen=True)
 class Ladder:
-    """Counts a bracket may ask for, ascending. `logs`: log of the total images (count + fixed) at each rung."""
+    """Counts a bracket may ask for, ascending; every other attribute and every rung index refers to these.
+
+    A walk gallops on the main rungs and takes coarse rungs before fine ones when it bisects, so that a finer resolution
+    only adds probes to the end of it.
+    """
 
     counts: tuple[int, ...]
     logs: tuple[float, ...]
+    """log(count + images always present)."""
+    depths: tuple[int, ...]
+    """0 for a main rung; otherwise by how many halvings it lies between main rungs."""
+    main: tuple[int, ...]
+    """Indices of the main rungs. Lowest and highest rung are among them."""
 
     def nearest(self, log_total: float) -> int:
-        """Index of the rung nearest in log(total images)."""
-        at = bisect.bisect_left(self.logs, log_total)
-        if at == 0:
-            return 0
-        if at == len(self.logs):
-            return at - 1
-        return at if self.logs[at] - log_total <= log_total - self.logs[at - 1] else at - 1
+        """The main rung nearest in log(total images)."""
+        at = self._main_at(log_total)
+        return min(self.main[max(at - 1, 0) : at + 1], key=lambda i: abs(self.logs[i] - log_total))
+
+    def at_least(self, log_total: float) -> int:
+        """The lowest main rung at or above; the highest if there is none."""
+        return self.main[min(self._main_at(log_total), len(self.main) - 1)]
+
+    def above(self, rung: int, step: float) -> int:
+        """The main rung about `step` above this one, at least the next."""
+        return max(self.nearest(self.logs[rung] + step), self.main[bisect.bisect_right(self.main, rung)])
+
+    def below(self, rung: int, step: float) -> int:
+        """The main rung about `step` below this one, at most the previous."""
+        return min(self.nearest(self.logs[rung] - step), self.main[bisect.bisect_left(self.main, rung) - 1])
+
+    def between(self, low: int, high: int) -> int:
+        """Of the coarsest rungs strictly between two, the one nearest the middle."""
+        middle = (self.logs[low] + self.logs[high]) / 2
+        return min(range(low + 1, high), key=lambda i: (self.depths[i], abs(self.logs[i] - middle)))
+
+    def _main_at(self, log_total: float) -> int:
+        return bisect.bisect_left(self.main, log_total, key=self.logs.__getitem__)
 
 
 @lru_cache(maxsize=4096)
 def ladder(low: int, high: int, fixed: int, resolution: float) -> Ladder:
     """Rungs from `low` to `high`: neighbours are adjacent integers or at most `resolution` (relative to the upper) apart
     in total images. A finer resolution keeps all rungs of a coarser one."""
-
-    def refine(u: float, v: float, left: int, right: int) -> list[int]:
-        if right - left <= 1 or (right - left) / right <= resolution:
-            return [right]
-        middle = (u + v) / 2
-        total = min(max(round(math.exp(middle)), left + 1), right - 1)
-        return refine(u, middle, left, total) + refine(middle, v, total, right)
-
     first, last = low + fixed, high + fixed
-    anchors = [_log(first)]
-    for j in range(math.ceil(_log(first) / OCTAVE), math.floor(_log(last) / OCTAVE) + 1):
-        if first < round(math.exp(j * OCTAVE)) < last:
-            anchors.append(j * OCTAVE)
-    anchors.append(_log(last))
-    totals = [first]
-    for u, v in pairwise(anchors):
-        right = last if v == anchors[-1] else round(math.exp(v))
-        if right > totals[-1]:
-            totals += refine(u, v, totals[-1], right)
-    return Ladder(tuple(t - fixed for t in totals), tuple(_log(t) for t in totals))
+    depth_of = {first: 0, last: 0}
+
+    def refine(u: float, v: float, left: int, right: int, depth: int) -> None:
+        """Halve the stretch from total `left` to `right` (in log from u to v) until it is fine enough."""
+        if right - left > 1 and (right - left) / right > resolution:
+            middle = (u + v) / 2
+            total = min(max(round(math.exp(middle)), left + 1), right - 1)
+            depth_of[total] = max(0, depth - MAIN_DEPTH)
+            refine(u, middle, left, total, depth + 1)
+            refine(middle, v, total, right, depth + 1)
+
+    inner = (j * OCTAVE for j in range(math.floor(_log(first) / OCTAVE), math.ceil(_log(last) / OCTAVE) + 1))
+    anchors = [(_log(first), first), *((u, round(math.exp(u))) for u in inner), (_log(last), last)]
+    anchors = [a for i, a in enumerate(anchors) if i in (0, len(anchors) - 1) or first < a[1] < last]
+    for (u, left), (v, right) in pairwise(anchors):
+        depth_of[right] = 0
+        refine(u, v, left, right, 1)
+    totals = sorted(depth_of)
+    return Ladder(
+        counts=tuple(t - fixed for t in totals),
+        logs=tuple(_log(t) for t in totals),
+        depths=tuple(depth_of[t] for t in totals),
+        main=tuple(i for i, t in enumerate(totals) if depth_of[t] == 0),
+    )
 
 
 def _log(total: int) -> float:
@@ -109,19 +139,19 @@ def next_probe(seen: Mapping[int, bool], rungs: Ladder, start: Start) -> Probe |
         if last_fail == top:
             return None
         step = start.step * start.growth ** ((contrary or len(seen)) - 1)
-        return Probe(max(last_fail + 1, rungs.nearest(logs[last_fail] + step)), LIKELY_TURN)
+        return Probe(rungs.above(last_fail, step), LIKELY_TURN)
     if last_fail < 0 < upper:
         step = start.step * start.growth ** (len(seen) - 1)
-        return Probe(min(upper - 1, rungs.nearest(logs[upper] - step)), 1 - LIKELY_TURN)
+        return Probe(rungs.below(upper, step), 1 - LIKELY_TURN)
     if contrary >= CHASE:
         return None
     if upper - last_fail > 1:
-        split = rungs.nearest(logs[last_fail] + SPLIT * (logs[upper] - logs[last_fail]))
-        return Probe(min(max(split, last_fail + 1), upper - 1), SPLIT)
+        return Probe(rungs.between(last_fail, upper), 0.5)
     if upper == top:
         return None
-    confirm = max(upper + 1, rungs.nearest(logs[upper] + CONFIRM))
-    reach = max(logs[upper] + CONFIRM_WITHIN, logs[confirm])
+    main = rungs.at_least(logs[upper])
+    confirm = rungs.above(main, CONFIRM) if main < top else top
+    reach = max(logs[main] + CONFIRM_WITHIN, logs[confirm])
     if any(ok and i > upper and logs[i] <= reach for i, ok in seen.items()):
         return None
     return Probe(confirm, LIKELY_CONFIRMED)

@@ -26,11 +26,11 @@ BLIND = (0.7, 1.3)
 """Gallop of a bracket about which nothing is known: first step in log(total images), growth of the further steps."""
 PILOT = (0.25, 1.6)
 """Gallop of a bracket predicted from smaller grid sizes."""
-FOLLOWER = (0.15, 1.6)
+FOLLOWER = (0.25, 1.6)
 """Gallop of a bracket that starts at the threshold of another seed."""
 PRIOR_EXPONENT, PRIOR_WIDTH, SEED_SPREAD = 2.0, 0.7, 0.2
 """Exponent of D*(N) expected beforehand, how sure that is, and how far one seed lies from the law (in log)."""
-UNLIKELY = 0.005
+UNLIKELY = 0.05
 """Speculation leaves out probes less likely than this to be asked for."""
 
 
@@ -234,14 +234,15 @@ class ThresholdSearch:
         return walks
 
     def _start(self, place: _Place, answered: Sequence[_Walk]) -> Start:
-        """Where the answers it waited for tell a bracket to begin. A failed pilot leaves its own prediction to the others."""
+        """Where the answers it waited for tell a bracket to begin. They are read off at the next main rung, so that a finer
+        resolution begins at the same place. A failed pilot leaves its own prediction to the others."""
         top = len(place.rungs.logs) - 1
         if not place.leads:
             pilot, logs = answered[0], self._places[place.after[0]].rungs.logs
             if pilot.failed_key is not None:
                 return replace(pilot.start, at=place.rungs.nearest(logs[pilot.start.at]))
             threshold = bounds(pilot.seen).threshold
-            return Start(top if threshold is None else place.rungs.nearest(logs[threshold]), *FOLLOWER)
+            return Start(top if threshold is None else place.rungs.at_least(logs[threshold]), *FOLLOWER)
         known: list[tuple[int, float]] = []
         censored = False
         for j, walk in zip(place.after, answered, strict=True):
@@ -249,7 +250,8 @@ class ThresholdSearch:
                 threshold = bounds(walk.seen).threshold
                 censored = threshold is None
                 if threshold is not None:
-                    known.append((j, self._places[j].rungs.logs[threshold]))
+                    rungs = self._places[j].rungs
+                    known.append((j, rungs.logs[rungs.at_least(rungs.logs[threshold])]))
         if censored:
             return Start(top, *PILOT)
         if not known:
@@ -352,9 +354,19 @@ def _result(place: _Place, walk: _Walk | None, family: Mapping[int, Row]) -> Thr
             or (status not in (PASSED, FAILED) and threshold is not None and d >= threshold)
         )
     return ThresholdResult(
-        family=place.family, dataset=template.dataset, decoder=template.decoder, N=template.N, seed=template.seed,
-        fixed=place.bracket.counts.fixed, verdict=verdict, threshold=threshold, lower=lower, upper=upper,
-        runs=len(family), steps=sum(int(row["steps"]) for row in family.values()),
+        family=place.family,
+        dataset=template.dataset,
+        decoder=template.decoder,
+        N=template.N,
+        seed=template.seed,
+        fixed=place.bracket.counts.fixed,
+        verdict=verdict,
+        threshold=threshold,
+        lower=lower,
+        upper=upper,
+        runs=len(family),
+        steps=sum(int(row["steps"]) for row in family.values()),
         probes_left=probes_left(walk.seen, place.rungs, walk.start) if walk and not walk.over else 0,
-        outliers=outliers, failed_key=walk.failed_key if walk else None,
+        outliers=outliers,
+        failed_key=walk.failed_key if walk else None,
     )

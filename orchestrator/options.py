@@ -1,0 +1,61 @@
+"""Command-line options that studies share, as annotated types, each with its help text."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+asked = partial(typer.Option, rich_help_panel="What is asked")
+_subject = partial(typer.Option, rich_help_panel="What is trained")
+_trained = partial(typer.Option, rich_help_panel="How it is trained")
+_where = partial(typer.Option, rich_help_panel="Where and how to run")
+
+Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48.")]
+Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
+Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
+Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
+
+TaskPath = Annotated[str, _subject("--task", help="The subject, `module:Class`; bring your own.")]
+Decoder = Annotated[str | None, _subject(help="`cnn` or `mlp`.", show_default="cnn")]
+Depth = Annotated[int | None, _subject(min=0, help="Hidden layers.", show_default="2")]
+Width = Annotated[
+    int | None, _subject(min=1, help="Channels or units of a hidden layer.", show_default="cnn 64, mlp 256")
+]
+Encoding = Annotated[
+    str | None, _subject(help="`bump`, `one-hot`, `positional` or `ramp`.", show_default="bump")
+]
+Holdout = Annotated[
+    str | None,
+    _subject(
+        help="Coordinates to judge on: a `center` or `corner` box that no bump is drawn from, or, `random`, all not drawn.",
+        show_default="random for bumps, center for stripes+bumps",
+    ),
+]
+Centres = Annotated[str | None, _subject(help="`integer` or `real`.", show_default="integer")]
+Sigma = Annotated[float | None, _subject(help="Bump width, pixels.", show_default="1")]
+Absent = Annotated[
+    str | None, _subject(help="Code of a stripe's missing coordinate: `zero` or `minus-one`.", show_default="zero")
+]
+Tolerance = Annotated[int | None, _subject(min=0, help="Peak right within this many pixels.", show_default="1")]
+TaskOption = Annotated[
+    list[str] | None, _subject("--option", help="Any further option of the task, NAME=VALUE; repeatable.")
+]
+
+MaxSteps = Annotated[int, _trained(min=1, help="Budget of a run, optimizer steps.")]
+BatchSize = Annotated[int, _trained(min=1, help="Images per step.")]
+LearningRate = Annotated[float, _trained("--lr", help="Learning rate of AdamW.")]
+WeightDecay = Annotated[float, _trained(min=0, help="Weight decay of AdamW.")]
+Precision = Annotated[str, _trained(help="`auto` (the fastest here), `float32` or `bfloat16`.")]
+
+Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
+Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]
+Address = Annotated[str, _where(help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.")]
+Workers = Annotated[int | None, _where(min=1, help="Runs at a time.", show_default="one a core")]
+GpusPerRun = Annotated[float, _where(min=0, help="GPUs of one run; fractions share a GPU.")]
+DryRun = Annotated[bool, _where("--dry-run", help="Print the plan, train nothing.")]
+MaxHours = Annotated[float | None, _where(min=0, help="Start no run after this time.")]
+OnError = Annotated[str, _where(help="When a run fails: `continue` or `stop`.")]
+SaveWeights = Annotated[bool, _where("--save-weights", help="Keep final weights, STORE/weights/KEY.safetensors.")]
+Json = Annotated[bool, _where("--json", help="The answer as JSON on stdout, all else on stderr.")]
+Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]

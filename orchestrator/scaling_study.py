@@ -1,0 +1,191 @@
+"""The scaling study as a launch sees it: what to search, what to show, what to write."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.progress import Running, format_seconds
+from orchestrator.searches import Rows
+from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.spec import RunSpec
+from trainables.task import Task
+
+if TYPE_CHECKING:
+    from analysis.scaling import Answer
+
+NAME = "scaling"
+GUESSED_PROBES = 5
+"""Runs a threshold is expected to take before anything is known."""
+GUESSED_STEPS = 400
+"""Steps of such a run."""
+
+
+@dataclass(slots=True)
+class ScalingStudy:
+    """Thresholds for every data set, grid size and seed; satisfies `launch.Study`."""
+
+    task: Task
+    brackets: list[Bracket]
+    resolution: float
+    settings: dict[str, Any]
+    speculate: bool = True
+    name: str = NAME
+    search: ThresholdSearch = field(init=False)
+    _written: frozenset[tuple[str, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate)
+
+    def results(self, rows: Rows) -> list[ThresholdResult]:
+        return self.search.answer(rows)
+
+    def answered(self, rows: Rows) -> bool:
+        return all(r.verdict not in ("open", "failed") for r in self.results(rows))
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        run = f"{row['dataset']} N={row['N']} seed {row['seed']}: {row['data_count']} images {row['status']}"
+        if row["accuracy"] is None:
+            return run
+        return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """One line per data set and grid size: each seed's bracket as it narrows, in images on top of the fixed ones."""
+        probing: dict[tuple[str, int, int], list[Running]] = {}
+        for run in running.values():
+            probing.setdefault((run.spec.dataset, run.spec.N, run.spec.seed), []).append(run)
+        results = {(r.dataset, r.N, r.seed): r for r in self.results(rows)}
+        seeds = sorted({seed for _, _, seed in results})
+        fixed = any(r.fixed for r in results.values())
+        title = f"least images for accuracy {self.settings['target']:g} on held-out coordinates"
+        table = Table(title=title, title_justify="left")
+        table.add_column("data set")
+        table.add_column("N", justify="right")
+        for seed in seeds:
+            table.add_column(f"seed {seed}", justify="right")
+        if fixed:
+            table.add_column("+ stripes", justify="right")
+        table.add_column("runs", justify="right")
+        for dataset, N in dict.fromkeys((d, n) for d, n, _ in results):
+            row = [results[dataset, N, seed] for seed in seeds]
+            cells = [bracket_text(r, probing.get((dataset, N, r.seed), [])) for r in row]
+            extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
+            table.add_row(dataset, str(N), *cells, *extra, str(sum(r.runs for r in row)))
+        answer = self._answer(rows)
+        return Group(table, *(Text(line) for line in answer.lines()))
+
+    def _answer(self, rows: Rows) -> Answer:
+        from analysis.scaling import Answer
+
+        return Answer.of([r.to_row() for r in self.results(rows)], self.settings)
+
+    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+        """Probes left, each at the mean time of its grid size and data set so far (or scaled by pixels from another size)."""
+        timed = self._timed(rows)
+        if not timed:
+            return None
+        work = 0.0
+        for result, bracket in zip(self.results(rows), self.brackets, strict=True):
+            if result.verdict == "open":
+                probes = result.probes_left or GUESSED_PROBES
+                work += probes * _expected_seconds(timed, result.dataset, bracket.template.N)
+        return work / workers
+
+    def _timed(self, rows: Rows) -> dict[tuple[str, int], float]:
+        seconds: dict[tuple[str, int], list[float]] = {}
+        for bracket in self.brackets:
+            at = (bracket.template.dataset, bracket.template.N)
+            seconds.setdefault(at, []).extend(r["seconds"] for r in rows.family(bracket.family).values() if r["steps"])
+        return {at: statistics.fmean(values) for at, values in seconds.items() if values}
+
+    def plan(self, rows: Rows, workers: int) -> RenderableType:
+        """Runs done and to do, and how long they may take here, judged by rows in the store or by a few timed steps."""
+        results = self.results(rows)
+        timed = self._timed(rows) or self._measured()
+        table = Table(title="plan", title_justify="left")
+        for name in ("data set", "N", "thresholds to find", "runs done", "runs to do (about)", "time (about)"):
+            table.add_column(name, justify="left" if name == "data set" else "right")
+        total = 0.0
+        for dataset, N in dict.fromkeys((r.dataset, r.N) for r in results):
+            row = [r for r in results if (r.dataset, r.N) == (dataset, N)]
+            still = [r for r in row if r.verdict == "open"]
+            probes = sum(r.probes_left or GUESSED_PROBES for r in still)
+            seconds = probes * _expected_seconds(timed, dataset, N)
+            total += seconds
+            table.add_row(dataset, str(N), str(len(still)), str(sum(r.runs for r in row)), str(probes), format_seconds(seconds))
+        spec = self.brackets[0].template
+        where = (
+            f"{spec.decoder}, depth {spec.depth}, width {spec.width}, {spec.encoding} encoding, {spec.precision}\n"
+            f"about {format_seconds(total / workers)} with {workers} at a time\n"
+            f"rows go to {self.settings['store']}/runs, the table and figure to {self.settings['out']}"
+        )
+        return Group(table, Text(where))
+
+    def _measured(self) -> dict[tuple[str, int], float]:
+        """Seconds of a guessed run at each data set's smallest grid, from a few steps timed here and now."""
+        from trainables.training import Training, quiet_cpu
+
+        quiet_cpu()
+        first: dict[str, RunSpec] = {}
+        for bracket in self.brackets:
+            spec = bracket.template.with_count(max(1, bracket.counts.low))
+            if spec.dataset not in first or spec.N < first[spec.dataset].N:
+                first[spec.dataset] = spec
+        timed = {}
+        for dataset, spec in first.items():
+            training = Training(spec, self.task)
+            training.advance(0)
+            began = time.perf_counter()
+            training.advance(0)
+            training.advance(0)
+            timed[dataset, spec.N] = GUESSED_STEPS * (time.perf_counter() - began) / 2
+        return timed
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """`scaling.csv`, `.json`, `.png` and `.svg`, from the first answered grid size on, renewed with every further one."""
+        results = self.results(rows)
+        open_sizes = {(r.dataset, r.N) for r in results if r.verdict == "open"}
+        answered = frozenset((r.dataset, r.N) for r in results) - open_sizes
+        if not (answered - self._written) and not (force and any(r.runs for r in results)):
+            return []
+        self._written = answered
+        return self._answer(rows).write(out)
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        return self._answer(rows).to_json()
+
+
+def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
+    """The state of one threshold in a table cell."""
+    style = {"open": "", "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}.get(result.verdict, "bold green")
+    if result.verdict == "none reached":
+        text = f"> {result.lower}"
+    elif result.verdict == "failed":
+        text = "failed"
+    elif result.verdict == "open":
+        low = "" if result.lower is None else str(result.lower)
+        high = "" if result.upper is None else str(result.upper)
+        text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
+    else:
+        text = f"{result.threshold}{' ?' if result.verdict == 'non-monotone' else ''}"
+    for run in probing:
+        accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
+        text += f" [{run.spec.data_count}:{accuracy or ' ...'}]"
+    return Text(text, style=style)
+
+
+def _expected_seconds(timed: Mapping[tuple[str, int], float], dataset: str, N: int) -> float:
+    """Mean seconds of a run at this data set and N; else from the nearest N of the same (or any) data set, by pixels."""
+    same = {n: s for (d, n), s in timed.items() if d == dataset} or {n: s for (_, n), s in timed.items()}
+    if not same:
+        return 0.0
+    nearest = min(same, key=lambda n: abs(n - N))
+    return same[nearest] * (N / nearest) ** 2

@@ -1,0 +1,63 @@
+"""Shared by all tests: a home folder of their own, and real commands in real processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
+
+
+class Command:
+    """A study started as a user starts it, in a process of its own and a folder of its own."""
+
+    def __init__(self, folder: Path, home: Path, *arguments: str) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
+        environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
+        self.errors = self.output.with_suffix(".err")
+        with self.output.open("w") as out, self.errors.open("w") as err:
+            words = [sys.executable, "-m", "orchestrator.scaling", *arguments]
+            self.process = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True)
+
+    @property
+    def stdout(self) -> str:
+        return self.output.read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self.errors.read_text()
+
+    def wait(self, timeout: float = 240) -> int:
+        """The exit code; what was printed is shown when it takes too long."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail(f"still running after {timeout} s:\n{self.stdout}\n{self.stderr}")
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
+    """Starts `python -m orchestrator.scaling` with the given options in the test's folder."""
+    started: list[Command] = []
+
+    def begin(*arguments: str) -> Command:
+        started.append(Command(tmp_path, home, *arguments))
+        return started[-1]
+
+    yield begin
+    for command in started:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()

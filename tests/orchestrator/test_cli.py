@@ -1,0 +1,155 @@
+"""Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator import __main__ as everything
+from orchestrator import scaling
+from orchestrator.cli import invocation, run
+from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
+
+SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
+
+MISTAKES = [
+    (["--N", "16..x"], "16..64:16"),
+    (["--N", ""], "16..64:16"),
+    (["--N", "64..16"], "empty range"),
+    (["--N", "4"], "from 8 to 1024"),
+    (["--N", "16..5000"], "from 8 to 1024"),
+    (["--decoder", "rnn"], "choose cnn or mlp"),
+    (["--encoding", "hash"], "choose"),
+    (["--datasets", "bumps,lines"], "choose bumps or stripes+bumps"),
+    (["--holdout", "edge"], "choose random, center or corner"),
+    (["--centres", "odd"], "integer, real"),
+    (["--absent", "none"], "zero, minus-one"),
+    (["--target", "0"], "(0, 1]"),
+    (["--target", "1.1"], "(0, 1]"),
+    (["--target", "nan"], "target"),
+    (["--tolerance", "-1"], "greater than or equal to 0"),
+    (["--sigma", "0"], "sigma must be above 0"),
+    (["--seeds", "0"], "greater than or equal to 1"),
+    (["--seeds", "few"], "--seeds"),
+    (["--max-steps", "0"], "greater than or equal to 1"),
+    (["--batch-size", "0"], "greater than or equal to 1"),
+    (["--lr", "0"], "lr must be above 0"),
+    (["--lr", "inf"], "finite"),
+    (["--resolution", "1"], "between 0 and 1"),
+    (["--precision", "float8"], "choose auto, float32 or bfloat16"),
+    (["--task", "nowhere"], "module:Class"),
+    (["--task", "nowhere:Task"], "cannot be imported"),
+    (["--task", "pathlib:Path"], "is not a task: it lacks version"),
+    (["--option", "shape=round"], "sigma"),
+    (["--option", "sigma"], "NAME=VALUE"),
+    (["--option", "sigma=wide"], "takes a float"),
+    (["--encoding", "ramp"], "minus-one"),
+    (["--on-error", "ignore"], "choose continue or stop"),
+    (["--address", "127.0.0.1:1"], "does not answer"),
+    (["--address", "somewhere"], "host:port"),
+    (["--gpus-per-run", "1000"], "GPUs"),
+    (["--workers", "0"], "greater than or equal to 1"),
+    (["--max-hours", "-1"], "greater than or equal to 0"),
+    (["--frobnicate"], "No such option"),
+    (["stray"], "stray"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "hint"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_mistake_is_one_line_and_writes_nothing(
+    arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(scaling.app, arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.err.startswith("error: ")
+    assert hint in printed.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert run(scaling.app, ["--store", str(file)]) == 2
+    assert "choose a folder with --store" in capsys.readouterr().err
+    assert run(scaling.app, ["--store", str(file / "below")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert file.read_text() == "mine"
+    runs = tmp_path / "newer" / "runs"
+    runs.mkdir(parents=True)
+    table = pa.table({"x": [1]}).replace_schema_metadata({"orchestrator.schema": "99"})
+    pq.write_table(table, runs / "part.parquet")
+    assert run(scaling.app, ["--store", str(tmp_path / "newer")]) == 2
+    assert re.search("schema 99.*update", capsys.readouterr().err)
+    assert run(scaling.app, ["--out", str(file), "--store", str(tmp_path / "new")]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--N", "8,16", "--decoder", "mlp", "--dry-run", "--store", str(tmp_path / "new")]
+    assert run(scaling.app, arguments) == 0
+    printed = capsys.readouterr().out
+    assert "runs to do" in printed
+    assert "stripes+bumps" in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
+    result = CliRunner().invoke(scaling.app, ["--help"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
+    assert options == {
+        *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
+        *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
+        *("--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--dry-run", "--max-hours", "--on-error"),
+        *("--save-weights", "--json", "--verbose", "--help"),
+    }
+
+
+def test_the_console_command_has_the_same_study(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(everything.app, ["scaling", "--decoder", "rnn"]) == 2
+    assert "choose cnn or mlp" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("/x/orchestrator/scaling.py", ["python", "-m", "orchestrator.scaling"]),
+        ("/x/orchestrator/__main__.py", ["python", "-m", "orchestrator"]),
+        ("/x/bin/sweep", ["sweep"]),
+    ],
+)
+def test_the_resume_line_starts_the_same_program(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "--N", "8"])
+    assert invocation() == [*words, "--N", "8"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("16..64", (16, 24, 32, 40, 48, 56, 64)),
+        ("16..64:16", (16, 32, 48, 64)),
+        ("48,16,24", (16, 24, 48)),
+        ("9", (9,)),
+        ("8..10:1,9,32", (8, 9, 10, 32)),
+    ],
+)
+def test_grid_sizes(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_grid(text) == sizes
+
+
+def test_run_keys_depend_on_everything_and_are_stable() -> None:
+    keys = {run_key(SPEC, "1"), run_key(SPEC, "2"), run_key(SPEC.with_count(4), "1")}
+    assert len(keys) == 3
+    assert run_key(RunSpec.from_dict(SPEC.to_dict()), "1") == run_key(SPEC, "1")
+    assert family_key(SPEC, "1") == family_key(SPEC.with_count(4), "1")
+    assert run_key(SPEC, "1") == "8a9b82bc110c6df994d651c7"

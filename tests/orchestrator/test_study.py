@@ -1,0 +1,218 @@
+"""The scaling study as a user runs it: real processes, a real embedded Ray, real kills."""
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orchestrator.store import PROVENANCE
+from tests.conftest import ROOT, Command
+from tests.toy import threshold
+
+pytestmark = pytest.mark.slow
+Start = Callable[..., Command]
+TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3")
+REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2")
+
+
+def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
+    """The store as any user reads it."""
+    runs = folder / store / "runs"
+    return pd.read_parquet(runs) if runs.is_dir() and any(runs.glob("*.parquet")) else pd.DataFrame({"key": []})
+
+
+def answers(folder: Path, store: str = "results") -> dict[tuple[int, int], float]:
+    table = pd.read_csv(folder / store / "scaling" / "scaling.csv")
+    return {(n, s): t for n, s, t in table[["N", "seed", "threshold"]].itertuples(index=False)}
+
+
+def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:
+    """Rows by key without times and places; curves as bytes, so that equality is equality of bits."""
+    rows = rows.drop(columns=list(PROVENANCE)).sort_values("key")
+    return [
+        tuple(v.tobytes() if isinstance(v, np.ndarray) else v if v == v else None for v in row)
+        for row in rows.itertuples(index=False)
+    ]
+
+
+def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 120) -> bool:
+    """Whether the store reached `count` rows while the command was still at work."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end and command.process.poll() is None:
+        if len(read_rows(folder)) >= count:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Processes below `pid`, with their command lines."""
+    parents, words = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                words[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
+            except OSError:
+                continue
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {p: words[p] for p in found - {pid}}
+
+
+def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    options = (*TOY, "--N", "8,16,24", "--option", f"ledger={ledger}", "--resolution", "0.01")
+    first = start(*options, "--seeds", "2")
+    assert first.wait() == 0, first.stdout + first.stderr
+    assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16, 24) for s in (0, 1)}
+    rows = read_rows(tmp_path)
+    assert rows["key"].is_unique
+    assert len(ledger.read_text().splitlines()) == len(rows)
+    for name in ("scaling.csv", "scaling.json", "scaling.png", "scaling.svg"):
+        assert (tmp_path / "results" / "scaling" / name).stat().st_size > 100
+        (tmp_path / "results" / "scaling" / name).unlink()
+
+    began = time.monotonic()
+    again = start(*options, "--seeds", "2", "--json")
+    assert again.wait() == 0
+    assert time.monotonic() - began < 15  # 10 s is the aim on a quiet machine; no Ray is started
+    assert "0 runs trained" in again.stderr
+    assert len(ledger.read_text().splitlines()) == len(rows)
+    assert (tmp_path / "results" / "scaling" / "scaling.png").exists()
+    answer = json.loads(again.stdout)
+    assert {(t["N"], t["seed"]): t["threshold"] for t in answer["thresholds"]} == answers(tmp_path)
+
+    more = start(*options, "--seeds", "3")
+    assert more.wait() == 0
+    after = read_rows(tmp_path)
+    assert set(after[~after["key"].isin(rows["key"])]["seed"]) == {2}
+    assert answers(tmp_path)[24, 2] == threshold(24, 2)
+
+
+def test_ten_kills_of_the_driver_change_nothing(start: Start, tmp_path: Path) -> None:
+    whole = start(*REAL, "--seeds", "5", "--store", "whole")
+    assert whole.wait() == 0, whole.stdout + whole.stderr
+    expected = read_rows(tmp_path, "whole")
+    dice = random.Random(7)
+    kills, stored = 0, 0
+    while kills < 10:
+        command = start(*REAL, "--seeds", "5")
+        assert wait_for_rows(command, tmp_path, stored + dice.randint(0, 2)), command.stdout + command.stderr
+        time.sleep(dice.random() * 0.3)
+        command.process.kill()
+        assert command.wait() == -signal.SIGKILL, "the study ended before it could be killed: make it longer"
+        kills += 1
+        before, stored = stored, len(read_rows(tmp_path))
+        assert stored >= before
+    last = start(*REAL, "--seeds", "5")
+    assert last.wait() == 0, last.stdout + last.stderr
+    rows = read_rows(tmp_path)
+    assert rows["launch"].nunique() > 2
+    assert comparable(rows) == comparable(expected)
+    assert answers(tmp_path) == answers(tmp_path, "whole")
+
+
+def test_a_killed_worker_costs_no_result(start: Start, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    command = start(*TOY, "--N", "8,16", "--option", "pause=0.5", "--option", f"ledger={ledger}")
+    assert wait_for_rows(command, tmp_path, 1)
+    killed = 0
+    end = time.monotonic() + 60
+    while killed < 1 and time.monotonic() < end:
+        for pid, words in descendants(command.process.pid).items():
+            if words.startswith("ray::") and "Trainable" in words:
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+                break
+    assert killed == 1
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert "lost its worker" in command.stdout
+    assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16) for s in range(3)}
+    starts = Counter(ledger.read_text().splitlines())
+    assert sum(starts.values()) == len(read_rows(tmp_path)) + 1, "the run under the killed worker, and no other, is trained again"
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_gracefully_and_the_last_line_resumes(start: Start, tmp_path: Path, sent: int, code: int) -> None:
+    options = (*TOY, "--N", "8,16", "--option", "pause=0.3")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 2)
+    sent_at = time.monotonic()
+    os.killpg(command.process.pid, sent)
+    assert command.wait() == code, command.stdout + command.stderr
+    assert time.monotonic() - sent_at < 30
+    assert "Traceback" not in command.stderr
+    resume = command.stdout.strip().splitlines()[-1]
+    assert resume == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    stored = set(read_rows(tmp_path)["key"])
+    assert len(stored) >= 2
+    assert start(*resume.split("orchestrator.scaling ")[1].split()).wait() == 0
+    assert stored < set(read_rows(tmp_path)["key"])
+    assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16) for s in range(3)}
+
+
+def test_a_failing_run_is_a_row_and_the_rest_is_answered(start: Start, tmp_path: Path) -> None:
+    options = (*TOY, "--N", "8,16,24", "--seeds", "1", "--option", "trouble=raise", "--option", "trouble_N=16")
+    command = start(*options)
+    assert command.wait() == 1
+    failed = read_rows(tmp_path).query("status == 'failed'")
+    assert list(failed["N"]) == [16]
+    assert "ArithmeticError: the toy is broken" in failed["error"].iloc[0]
+    assert "ArithmeticError: the toy is broken" in command.stdout
+    assert answers(tmp_path)[24, 0] == threshold(24, 0)
+    stopped = start(*options, "--store", "other", "--on-error", "stop", "--workers", "1")
+    assert stopped.wait() == 1
+    assert not (read_rows(tmp_path, "other")["N"] == 24).any()
+
+
+def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(start: Start, tmp_path: Path) -> None:
+    nan = start(*TOY, "--N", "8", "--seeds", "1", "--option", "trouble=nan", "--option", "trouble_N=8", "--store", "nan")
+    assert nan.wait() == 0, nan.stdout + nan.stderr
+    assert set(read_rows(tmp_path, "nan")["status"]) == {"diverged"}
+    assert "none reached" in (tmp_path / "nan" / "scaling" / "scaling.csv").read_text()
+
+    memory = start(*TOY, "--N", "8", "--seeds", "2", "--option", "trouble=memory", "--option", "trouble_N=8", "--store", "memory")
+    assert memory.wait() == 1
+    assert "ran out of memory: now 1 at a time" in memory.stdout
+    assert set(read_rows(tmp_path, "memory")["status"]) == {"failed"}
+
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+    trouble = ("--option", "trouble=die", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
+    die = start(*TOY, "--N", "8", "--seeds", "1", *trouble, "--store", "die")
+    assert die.wait() == 0, die.stdout + die.stderr
+    assert "lost its worker once" in die.stdout
+    assert answers(tmp_path, "die") == {(8, 0): threshold(8, 0)}
+
+
+def test_two_launches_share_one_store(start: Start, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    options = (*TOY, "--N", "8,16", "--option", "pause=0.3", "--option", f"ledger={ledger}")
+    both = [start(*options, "--out", f"out-{i}") for i in (1, 2)]
+    assert [command.wait() for command in both] == [0, 0], [c.stdout + c.stderr for c in both]
+    rows = read_rows(tmp_path)
+    assert rows["key"].is_unique
+    assert rows["launch"].nunique() == 2, "both launches took part"
+    assert len(ledger.read_text().splitlines()) == len(rows), "no run was trained by both"
+    tables = [pd.read_csv(tmp_path / f"out-{i}" / "scaling.csv") for i in (1, 2)]
+    assert list(tables[0]["threshold"]) == list(tables[1]["threshold"])
+
+
+def test_a_users_own_task_takes_part(start: Start, tmp_path: Path) -> None:
+    options = ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2")
+    command = start(*options, "--json")
+    assert command.wait() == 0, command.stdout + command.stderr
+    answer = json.loads(command.stdout)
+    thresholds = {(t["N"], t["seed"]): t["total_images"] for t in answer["thresholds"]}
+    assert all(2 * n - 1 <= total <= 8 * n for (n, _), total in thresholds.items()), "2N - 1 pairs is the least that can do"
+    assert len((ROOT / "examples" / "own_task.py").read_text().splitlines()) < 60

@@ -1,0 +1,59 @@
+"""A task whose thresholds are known beforehand, and which can be told to misbehave."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from orchestrator.spec import RunSpec
+from trainables.task import Counts, Data, Split
+
+
+def threshold(N: int, seed: int) -> int:
+    return 2 * N + 3 * seed
+
+
+class Toy:
+    """A run passes exactly if its data count reaches `threshold(N, seed)`.
+
+    `trouble` comes at grid size `trouble_N`: `raise` an exception, lose the `memory`, a `nan` loss, or `die` once (the
+    worker exits, as long as `ledger` has no line `died`). Every start of a training is a line in the file `ledger`.
+    """
+
+    version = "1"
+    choices = {"dataset": ("toys",), "decoder": ("linear",), "encoding": ("none",), "holdout": ("random",)}
+    defaults = {"pause": 0.0, "trouble": "none", "trouble_N": 0, "ledger": ""}
+
+    def preset(self, dataset, decoder):
+        return {"depth": 0, "width": 1, "holdout": "random"}
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=spec.N**2)
+
+    def data(self, spec: RunSpec) -> Data:
+        self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
+        time.sleep(spec.option("pause"))
+        trouble = spec.option("trouble") if spec.N == spec.option("trouble_N") else "none"
+        if trouble == "raise":
+            raise ArithmeticError("the toy is broken")
+        if trouble == "memory":
+            raise MemoryError("the toy is too large")
+        if trouble == "die" and "died" not in Path(spec.option("ledger")).read_text():
+            self.note(spec, "died")
+            os._exit(1)
+        inputs = torch.ones(4, 1)
+        targets = inputs * (float("nan") if trouble == "nan" else 1.0)
+        return Data(Split(inputs, targets, inputs), Split(inputs, targets, inputs))
+
+    def note(self, spec: RunSpec, line: str) -> None:
+        if spec.option("ledger"):
+            with Path(spec.option("ledger")).open("a") as ledger:
+                ledger.write(line + "\n")
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(1, 1)
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        return {"correct": torch.full((len(outputs),), spec.data_count >= threshold(spec.N, spec.seed))}
