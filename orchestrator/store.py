@@ -184,6 +184,10 @@ class ResultStore(Artifacts):
             self._closed = True
             super().close()
 
+    def _write(self, target: Path, data: bytes) -> Stamp:
+        self._needs_writing(f"save {target.name} in")
+        return super()._write(target, data)
+
     # The parts
 
     def _look(self, *, locked: bool = False) -> None:

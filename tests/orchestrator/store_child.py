@@ -39,6 +39,7 @@ def nursery(folder: Path, acknowledged: Path) -> None:
 
     Forking spares an interpreter start per child. A child notes a key in `acknowledged` after `append` returned.
     """
+    store_module.encode([row(0)])  # imports what Arrow imports late, once for all children
     for line in sys.stdin:
         start = int(line)
         if (child := os.fork()) == 0:

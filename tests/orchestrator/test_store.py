@@ -157,7 +157,7 @@ def test_kill_at_any_instant_keeps_what_was_acknowledged(tmp_path: Path) -> None
     folder, log = tmp_path / "s", tmp_path / "acknowledged"
     log.touch()
     ResultStore(folder).close()
-    chance, connection, seen, reads, kills = random.Random(0), duckdb.connect(), 0, 0, 20
+    chance, connection, seen, reads, kills = random.Random(0), duckdb.connect(), 0, 0, 40
     with child("nursery", folder, log) as nursery:
         for kill in range(kills):
             say(nursery, 10_000 * kill)
@@ -227,6 +227,8 @@ def test_rows_of_another_launch_are_reported_once(tmp_path: Path) -> None:
         assert theirs.refresh() == []
         assert counts(reader.refresh()) == [0, 1, 2, 3, 4]
         assert len(parts(tmp_path)) == 2
+    with ResultStore(tmp_path) as store:
+        assert store.refresh() == []
 
 
 def test_a_claim_holds_until_it_is_released_or_its_process_dies(tmp_path: Path) -> None:
@@ -351,6 +353,8 @@ def test_opening_creates_no_rows_and_read_only_nothing_at_all(tmp_path: Path) ->
             store.append([row(1)])
         with pytest.raises(StoreError, match="reading only"):
             store.claim("k")
+        with pytest.raises(StoreError, match="reading only"):
+            store.save_weights("k", b"w")
     assert list(tmp_path.iterdir()) == []
     with ResultStore(place) as store:
         assert parts(place) == []
@@ -478,6 +482,28 @@ def test_a_bulk_append_cut_short_is_completed_by_the_next(tmp_path: Path, monkey
         assert counts(store.append([row(i) for i in range(50)])) == list(range(20, 50))
         assert counts(store.refresh()) == list(range(20))
     assert len(set(plain_keys(tmp_path))) == len(plain_keys(tmp_path)) == 50
+
+
+def test_a_row_is_on_disk_before_it_is_visible_and_its_name_before_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, replace, steps = os.fsync, Path.replace, []
+
+    def log_sync(descriptor: int) -> None:
+        place = Path(f"/proc/self/fd/{descriptor}").resolve()
+        steps.append(f"sync {place.name if place.is_dir() else 'file'}")
+        fsync(descriptor)
+
+    def log_replace(path: Path, target: Path) -> Path:
+        steps.append("rename")
+        return replace(path, target)
+
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        monkeypatch.setattr(os, "fsync", log_sync)
+        monkeypatch.setattr(Path, "replace", log_replace)
+        store.append([row(2)])
+    assert steps == ["sync file", "rename", "sync runs"]
 
 
 def test_a_store_that_is_removed_while_in_use_says_so(tmp_path: Path) -> None:
