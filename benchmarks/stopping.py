@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.spec import RunSpec, parse_grid
 from trainables.bumps import BumpTask
-from trainables.stopping import EVAL_EVERY, STOPPING_RULE, has_converged
+from trainables.stopping import EVAL_EVERY, STOPPING_RULE, has_converged, target_variance
 from trainables.training import Training, fastest_precision, quiet_cpu
 
 TASK = BumpTask()
@@ -70,12 +70,14 @@ def train_curve(spec: RunSpec) -> dict[str, Any]:
 def replay(curve: dict[str, Any]) -> tuple[bool, int]:
     """Whether the run still passes under the rule, and the steps it then takes."""
     spec = curve["spec"]
+    variance = target_variance(TASK.data(RunSpec.from_dict(spec)).train.targets)
     passage = curve["passage_step"] or spec["max_steps"] + 1
     for points in range(1, len(curve["loss"]) + 1):
         step = min(points * EVAL_EVERY, spec["max_steps"])
         if step >= passage:
             return True, step
-        if has_converged(curve["loss"][:points], curve["accuracy"][:points], spec["target"], spec["max_steps"]):
+        loss, accuracy = curve["loss"][:points], curve["accuracy"][:points]
+        if has_converged(loss, accuracy, spec["target"], spec["max_steps"], variance):
             return False, step
     return False, spec["max_steps"]
 

@@ -23,11 +23,14 @@ from torch.nn import functional
 
 from orchestrator.spec import RunSpec
 from trainables.seeds import stream, stream_seed
-from trainables.stopping import EVAL_EVERY, has_converged
+from trainables.stopping import EVAL_EVERY, has_converged, target_variance
 from trainables.task import Split, Task
 
 SUBSET = 256
-"""Held-out samples looked at along the way; a subset that reaches the target is confirmed on the whole held-out set."""
+"""Held-out samples looked at along the way."""
+NEAR = 0.02
+"""A subset this close to the target, one standard error of its accuracy, calls for a look at the whole held-out set, which
+alone decides. So does the end of a run."""
 CONFIRM_EVERY = 100
 """Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
 EVAL_BATCH = 64
@@ -108,6 +111,7 @@ class Training:
         self.spec, self.task, self.device = spec, task, torch.device(device)
         data = task.data(spec)
         self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
+        self.variance = target_variance(data.train.targets)
         order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
         self.subset = _take(self.held_out, order[:SUBSET])
         with torch.random.fork_rng(devices=[]):
@@ -159,17 +163,17 @@ class Training:
         if not math.isfinite(self.curve_loss[-1]):
             self.reason = "diverged"
             return
-        reached = self.curve_accuracy[-1] >= spec.target and self.step >= self.retry_step
-        if self.passage_step is None and (reached or self.step == spec.max_steps):
+        given_up = has_converged(self.curve_loss, self.curve_accuracy, spec.target, spec.max_steps, self.variance)
+        ends = self.step == spec.max_steps or (given_up and spec.stop == "early")
+        near = self.curve_accuracy[-1] >= spec.target - NEAR
+        if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
             self.retry_step = self.step + CONFIRM_EVERY
             if self._measure(self.held_out)["correct"] >= spec.target:
                 self.passage_step = self.step
         if spec.stop == "early" and self.passage_step is not None:
             self.reason = "target"
-        elif self.step == spec.max_steps:
-            self.reason = "budget"
-        elif spec.stop == "early" and has_converged(self.curve_loss, self.curve_accuracy, spec.target, spec.max_steps):
-            self.reason = "converged"
+        elif ends:
+            self.reason = "budget" if self.step == spec.max_steps else "converged"
 
     @property
     def progress(self) -> Progress:

@@ -80,9 +80,8 @@ def test_the_bias_as_a_matrix_product_is_the_plain_layer() -> None:
     assert layer.bias is not None
     outputs = [layer(images[0]), add_bias(functional.conv_transpose2d(images[1], layer.weight, None, 2, 1), layer.bias)]
     torch.testing.assert_close(outputs[1], outputs[0])
-    gradients = [
-        torch.autograd.grad(out.square().sum(), [image, *layer.parameters()]) for out, image in zip(outputs, images, strict=True)
-    ]
+    weights = list(layer.parameters())
+    gradients = [torch.autograd.grad(o.square().sum(), [i, *weights]) for o, i in zip(outputs, images, strict=True)]
     for fast, reference in zip(gradients[1], gradients[0], strict=True):
         torch.testing.assert_close(fast, reference)
 
