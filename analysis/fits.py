@@ -93,10 +93,11 @@ def fit_power_law(
 ) -> PowerLaw:
     """Least squares in log-log through the thresholds of one curve (one decoder and dataset), one point per N and seed.
 
-    The interval is a percentile bootstrap: within every N the seeds are drawn with replacement, their distances from the
-    mean of that N stretched by sqrt(n / (n - 1)) since n seeds show too little of their spread, and every threshold is
-    placed at random (evenly in log) inside its own bracket. Sizes at which some seed did not reach the target are left
-    out: what remains there would be too low.
+    The interval is a bootstrap over seeds, in two levels: the distances of the seeds from the mean of their N are drawn
+    with replacement (from all sizes together: three seeds alone say little about their spread, taken to be the same in log
+    at every N), and every threshold is then placed at random, evenly in log, inside its own bracket. The distances are
+    stretched by sqrt(n / df) t / z, df = points - sizes: few seeds show too little of their spread. Sizes at which some
+    seed did not reach the target are left out: what remains there would be too low.
 
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
@@ -121,23 +122,16 @@ def fit_power_law(
     y = np.log(used[quantity].to_numpy(float))
     slope, intercept = _line(x, y[None, :])
     exponent, prefactor = float(slope[0]), math.exp(float(intercept[0]))
-    per_size = used.groupby("N").size()
-    if (per_size < 2).any():
-        alone = _list(per_size.index[per_size < 2])
-        return result(f"no interval: only one seed at N = {alone}", exponent, None, None, prefactor)
-
     fixed = used["total_images"] - used[quantity]
-    low, high = _log(used["lower"] - fixed), _log(used["upper"] - fixed)
+    width = _log(used["upper"] - fixed) - _log(used["lower"] - fixed)
+    means = used.assign(y=y).groupby("N")["y"].transform("mean").to_numpy()
+    freedom, tail = points - sizes, (1 - confidence) / 2
+    if freedom < 1:
+        return result("no interval: it takes a second seed", exponent, None, None, prefactor)
+    stretch = math.sqrt(points / freedom) * stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
     generator = np.random.default_rng(seed)
-    drawn = np.empty((resamples, points))
-    for N in per_size.index:
-        at = np.flatnonzero(used["N"].to_numpy() == N)
-        picked = generator.choice(at, size=(resamples, len(at)))
-        mean = y[at].mean()
-        stretched = mean + (y[picked] - mean) * math.sqrt(len(at) / (len(at) - 1))
-        drawn[:, at] = stretched - y[picked] + low[picked] + generator.random(picked.shape) * (high - low)[picked]
-    slopes, _ = _line(x, drawn)
-    tail = (1 - confidence) / 2
+    picked = generator.choice(y - means, size=(resamples, points))
+    slopes, _ = _line(x, means + stretch * picked - generator.random((resamples, points)) * width)
     lower, upper = np.quantile(slopes, [tail, 1 - tail])
     return result("", exponent, float(lower), float(upper), prefactor)
 

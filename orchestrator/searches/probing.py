@@ -149,10 +149,10 @@ def next_probe(seen: Mapping[int, bool], rungs: Ladder, start: Start) -> Probe |
         return Probe(rungs.between(last_fail, upper), 0.5)
     if upper == top:
         return None
-    main = rungs.at_least(logs[upper])
-    confirm = rungs.above(main, CONFIRM) if main < top else top
+    main = min(rungs.at_least(logs[upper]), top - 1)
+    confirm = rungs.above(main, CONFIRM)
     reach = max(logs[main] + CONFIRM_WITHIN, logs[confirm])
-    if any(ok and i > upper and logs[i] <= reach for i, ok in seen.items()):
+    if any(ok and i > main and logs[i] <= reach for i, ok in seen.items()):
         return None
     return Probe(confirm, LIKELY_CONFIRMED)
 

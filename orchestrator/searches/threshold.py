@@ -26,8 +26,9 @@ BLIND = (0.7, 1.3)
 """Gallop of a bracket about which nothing is known: first step in log(total images), growth of the further steps."""
 PILOT = (0.25, 1.6)
 """Gallop of a bracket predicted from smaller grid sizes."""
-FOLLOWER = (0.25, 1.6)
-"""Gallop of a bracket that starts at the threshold of another seed."""
+FOLLOWER, STAGGER = (0.2, 1.6), 0.2
+"""Gallop of a bracket that starts near the threshold of another seed, and how far above it (odd seeds) or below (even):
+where passing is a matter of luck, walks from one place share the luck of that place and the spread over seeds looks small."""
 PRIOR_EXPONENT, PRIOR_WIDTH, SEED_SPREAD = 2.0, 0.7, 0.2
 """Exponent of D*(N) expected beforehand, how sure that is, and how far one seed lies from the law (in log)."""
 UNLIKELY = 0.05
@@ -242,7 +243,10 @@ class ThresholdSearch:
             if pilot.failed_key is not None:
                 return replace(pilot.start, at=place.rungs.nearest(logs[pilot.start.at]))
             threshold = bounds(pilot.seen).threshold
-            return Start(top if threshold is None else place.rungs.at_least(logs[threshold]), *FOLLOWER)
+            if threshold is None:
+                return Start(top, *FOLLOWER)
+            aside = STAGGER if place.bracket.template.seed % 2 else -STAGGER
+            return Start(place.rungs.at_least(logs[threshold] + aside), *FOLLOWER)
         known: list[tuple[int, float]] = []
         censored = False
         for j, walk in zip(place.after, answered, strict=True):

@@ -1,0 +1,296 @@
+"""What the threshold search costs, and how often its intervals hold the truth, on simulated studies.
+
+    python benchmarks/threshold_search.py            # 1,000 studies per line, some minutes
+    python benchmarks/threshold_search.py --quick    # 100 studies per line
+
+A study has seven grid sizes and three seeds. The count at which a run of one seed passes with probability 1/2 is
+log-normal around D*(N) = c N^a (spread over seeds 0.15, exponent a from 1.5 to 2.2, both drawn per study). The pass
+probability is logistic in log D around it: `noise` is its width (0: a step; 0.1: 12 % of the runs at 0.8 of the threshold
+pass, and 14 % at 1.2 of it fail). Every run has one fixed outcome, as real runs have. *Dips* are stretches above the
+threshold, 5 to 40 % long, in which a run fails however large the noise; half of the brackets have one.
+
+The true threshold, against which coverage is counted, is D*(N): the median over all possible seeds of the count at which
+a run is as likely to pass as to fail. Dips do not change it. Cost: 1 for a run that passes, 3 for one that does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.fits import fit_power_law, summarise
+from orchestrator.searches import Rows
+from orchestrator.searches.probing import ladder
+from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.spec import RunSpec
+from trainables.task import Counts
+
+SIZES = tuple(range(16, 65, 8))
+SEEDS = (0, 1, 2)
+RESOLUTION = 0.05
+MISSED_COST = 3
+
+
+@dataclass(frozen=True)
+class World:
+    """One simulated study: which runs pass."""
+
+    name: int
+    noise: float
+    dips: bool = False
+    spread: float = 0.15
+
+    @property
+    def exponent(self) -> float:
+        return random.Random(f"{self.name} exponent").uniform(1.5, 2.2)
+
+    def truth(self, N: int) -> float:
+        """D*(N). At N = 16 it is 30 to 90, at N = 64 at most about 1,900 of the 3,276 allowed."""
+        at_16 = random.Random(f"{self.name} prefactor").uniform(30, 90)
+        return at_16 * (N / SIZES[0]) ** self.exponent
+
+    def runs(self, N: int, seed: int) -> Callable[[int], bool]:
+        """Whether the run with that many images passes, for one bracket."""
+        draw = random.Random(f"{self.name} {N} {seed}")
+        middle = self.truth(N) * math.exp(draw.gauss(0, self.spread))
+        dip = middle * math.exp(draw.uniform(0.05, 0.5)) if self.dips and draw.random() < 0.5 else math.inf
+        end = dip * math.exp(draw.uniform(0.05, 0.35))
+
+        def passes(count: int) -> bool:
+            if count <= 0 or dip <= count < end:
+                return False
+            if self.noise == 0:
+                return count >= middle
+            chance = random.Random(f"{self.name} {N} {seed} {count}").random()
+            return chance < 1 / (1 + math.exp(-max(-60.0, min(60.0, math.log(count / middle) / self.noise))))
+
+        return passes
+
+
+def counts(N: int) -> Counts:
+    return Counts(1, N * N * 4 // 5)
+
+
+def brackets(sizes: Iterable[int] = SIZES, seeds: Iterable[int] = SEEDS) -> list[Bracket]:
+    return [
+        Bracket(
+            template=RunSpec(task="simulated:Task", dataset="random", N=N, data_count=0, seed=seed),
+            task_version="1",
+            counts=counts(N),
+        )
+        for N in sizes
+        for seed in seeds
+    ]
+
+
+def simulate(
+    search: ThresholdSearch, plan: Sequence[Bracket], world: World, workers: int, duration: Callable[[RunSpec, bool], float]
+) -> tuple[Rows, float]:
+    """Run the search with virtual workers until it is answered; the rows, and how long it took. A run that has begun is
+    never stopped."""
+    families = {(b.template.N, b.template.seed): b.family for b in plan}
+    passes = {key: world.runs(*key) for key in families}
+    rows, clock = Rows(), 0.0
+    begun: set[tuple[int, int, int]] = set()
+    running: list[tuple[float, tuple[int, int, int], bool]] = []
+    while not search.finished(rows):
+        for spec in search.propose(rows, workers):
+            run = (spec.N, spec.seed, spec.data_count)
+            if len(running) < workers and run not in begun:
+                passed = passes[spec.N, spec.seed](spec.data_count)
+                begun.add(run)
+                heapq.heappush(running, (clock + duration(spec, passed), run, passed))
+        clock, (N, seed, count), passed = heapq.heappop(running)
+        rows.add(
+            {
+                "key": f"{N} {seed} {count}",
+                "family": families[N, seed],
+                "data_count": count,
+                "status": "passed" if passed else "missed",
+                "steps": 1 if passed else MISSED_COST,
+            }
+        )
+    return rows, clock
+
+
+def real_duration(spec: RunSpec, passed: bool) -> float:
+    """A step costs as the number of pixels; a run that does not pass takes three times as many."""
+    return (spec.N / SIZES[0]) ** 2 * (1 if passed else MISSED_COST)
+
+
+def table(results: Iterable[ThresholdResult]) -> pd.DataFrame:
+    return pd.DataFrame([result.to_row() for result in results])
+
+
+def plain_bisection(N: int, passes: Callable[[int], bool]) -> tuple[int | None, int, int, int]:
+    """What one would write by hand: from N images on, double (or halve) to the first change, then bisect in log.
+    Returns the threshold, the largest failing count below it, trainings and cost."""
+    low, high = counts(N).low, counts(N).high
+    tried: dict[int, bool] = {}
+
+    def ask(count: int) -> bool:
+        tried[count] = passes(count)
+        return tried[count]
+
+    below, above = low - 1, high + 1
+    count = min(N, high)
+    if ask(count):
+        above = count
+        while above > low and ask(max(low, above // 2)):
+            above = max(low, above // 2)
+        below = max((c for c, ok in tried.items() if not ok), default=low - 1)
+    else:
+        below = count
+        while below < high and not ask(min(high, below * 2)):
+            below = min(high, below * 2)
+        above = min((c for c, ok in tried.items() if ok), default=high + 1)
+    while above <= high and above - below > 1 and (above - below) / above > RESOLUTION:
+        middle = min(max(round(math.sqrt(max(below, 0.5) * above)), below + 1), above - 1)
+        if ask(middle):
+            above = middle
+        else:
+            below = middle
+    cost = sum(1 if ok else MISSED_COST for ok in tried.values())
+    return (above if above <= high else None), below, len(tried), cost
+
+
+@dataclass
+class Tally:
+    """Sums over studies."""
+
+    thresholds: int = 0
+    trainings: int = 0
+    cost: int = 0
+    covered: int = 0
+    summaries: int = 0
+    width: float = 0.0
+    slopes: int = 0
+    slopes_held: int = 0
+    contrary: int = 0
+
+    def add(self, results: pd.DataFrame, world: World, fit: bool = False) -> None:
+        self.thresholds += len(results)
+        self.trainings += int(results["runs"].sum())
+        self.cost += int(results["steps"].sum())
+        self.contrary += int((results["verdict"] == "non-monotone").sum())
+        for row in summarise(results).itertuples():
+            self.summaries += 1
+            self.covered += row.lower <= world.truth(row.N) <= row.upper
+            self.width += min(math.log(row.upper / row.lower), 10.0)
+        if fit:
+            law = fit_power_law(results, resamples=500)
+            if law.lower is not None and law.upper is not None:
+                self.slopes += 1
+                self.slopes_held += law.lower <= world.exponent <= law.upper
+
+
+def by_hand(world: World) -> pd.DataFrame:
+    rows = []
+    for N in SIZES:
+        for seed in SEEDS:
+            threshold, below, runs, cost = plain_bisection(N, world.runs(N, seed))
+            total = math.nan if threshold is None else threshold
+            rows.append(
+                {
+                    "decoder": "cnn",
+                    "dataset": "random",
+                    "N": N,
+                    "seed": seed,
+                    "threshold": total,
+                    "total_images": total,
+                    "lower": below,
+                    "upper": math.inf if threshold is None else threshold,
+                    "verdict": "none reached" if threshold is None else "reached",
+                    "runs": runs,
+                    "steps": cost,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def full_grid(world: World) -> tuple[int, int]:
+    """Trainings and cost of every rung of the ladder, for every bracket."""
+    trainings = cost = 0
+    for N in SIZES:
+        rungs = ladder(1, counts(N).high, 0, RESOLUTION).counts
+        for seed in SEEDS:
+            passes = world.runs(N, seed)
+            trainings += len(rungs)
+            cost += sum(1 if passes(count) else MISSED_COST for count in rungs)
+    return trainings, cost
+
+
+def compare(noise: float, dips: bool, studies: int) -> tuple[Tally, Tally, tuple[float, float]]:
+    """The search, bisection by hand, and the full grid (trainings, cost per threshold) on the same studies."""
+    plan = brackets()
+    search = ThresholdSearch(plan, RESOLUTION)
+    ours, hand, grid = Tally(), Tally(), [0, 0]
+    gridded = max(1, studies // 20)
+    for name in range(studies):
+        world = World(name, noise, dips)
+        rows, _ = simulate(search, plan, world, 1, real_duration)
+        ours.add(table(search.answer(rows)), world, fit=name % 5 == 0)
+        hand.add(by_hand(world), world)
+        if name < gridded:
+            grid = [a + b for a, b in zip(grid, full_grid(world), strict=True)]
+    per = gridded * len(plan)
+    return ours, hand, (grid[0] / per, grid[1] / per)
+
+
+def scale(workers: int, speculate: bool, studies: int) -> tuple[float, float]:
+    """Trainings per threshold and mean duration of a study."""
+    plan = brackets()
+    search = ThresholdSearch(plan, RESOLUTION, speculate)
+    trainings, lasted = 0, 0.0
+    for name in range(studies):
+        rows, clock = simulate(search, plan, World(name, noise=0.03), workers, real_duration)
+        trainings += len(rows)
+        lasted += clock
+    return trainings / studies / len(plan), lasted / studies
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Cost and coverage of the threshold search on simulated studies.")
+    parser.add_argument("--quick", action="store_true", help="100 studies per line instead of 1,000")
+    studies = 100 if parser.parse_args().quick else 1000
+    print(f"{studies} studies per line, {len(SIZES)} grid sizes, {len(SEEDS)} seeds, resolution {RESOLUTION:.0%}, one worker.")
+    print("n: trainings per threshold. Cost per threshold: 1 for a passing run, 3 for another.\n")
+    head = ("noise", "dips", "n", "cost", "non-monotone", "coverage of D*", "interval", "coverage of exponent")
+    baselines = ("by hand: n", "cost", "coverage", "full grid: n", "cost")
+    print("| " + " | ".join(head + baselines) + " |")
+    print("|" + " ---: |" * 13)
+    for noise, dips in ((0.0, False), (0.03, False), (0.1, False), (0.2, False), (0.0, True), (0.1, True)):
+        ours, hand, grid = compare(noise, dips, studies)
+        k = ours.thresholds
+        cells = (
+            f"{noise:g}",
+            "half" if dips else "none",
+            f"{ours.trainings / k:.2f}",
+            f"{ours.cost / k:.1f}",
+            f"{ours.contrary / k:.1%}",
+            f"{ours.covered / ours.summaries:.1%}",
+            f"x {math.exp(ours.width / ours.summaries):.2f}",
+            f"{ours.slopes_held / max(1, ours.slopes):.1%}",
+            f"{hand.trainings / k:.2f}",
+            f"{hand.cost / k:.1f}",
+            f"{hand.covered / hand.summaries:.1%}",
+            f"{grid[0]:.0f}",
+            f"{grid[1]:.0f}",
+        )
+        print("| " + " | ".join(cells) + " |", flush=True)
+    print("\nMore workers, noise 0.03 (time: 1 = one passing run at the smallest size):\n")
+    print("| workers | n | time | without speculation: n | time |")
+    print("|" + " ---: |" * 5)
+    for workers in (1, 2, 4, 8, 16, 32):
+        with_it, without = (scale(workers, speculate, max(1, studies // 20)) for speculate in (True, False))
+        print(f"| {workers} | {with_it[0]:.2f} | {with_it[1]:.0f} | {without[0]:.2f} | {without[1]:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
