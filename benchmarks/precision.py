@@ -49,7 +49,7 @@ def main() -> None:
             flush=True,
         )
     print(f"{len(specs)} probes: verdicts agree in {same}, accuracies differ by at most {max(apart):.3f}")
-    print(f"float32 / bfloat16 time per step: {sum(ratios) / len(ratios):.2f}; this machine's choice: {fastest_precision('cnn')}")
+    print(f"float32 / bfloat16 time per step: {sum(ratios) / len(ratios):.2f}; fastest here: {fastest_precision('cnn')}")
 
 
 if __name__ == "__main__":
