@@ -239,14 +239,15 @@ class ThresholdSearch:
         resolution begins at the same place. A failed pilot leaves its own prediction to the others."""
         top = len(place.rungs.logs) - 1
         if not place.leads:
-            pilot, logs = answered[0], self._places[place.after[0]].rungs.logs
+            pilot, rungs = answered[0], self._places[place.after[0]].rungs
+            logs = rungs.logs
             if pilot.failed_key is not None:
                 return replace(pilot.start, at=place.rungs.nearest(logs[pilot.start.at]))
             threshold = bounds(pilot.seen).threshold
             if threshold is None:
                 return Start(top, *FOLLOWER)
             aside = STAGGER if place.bracket.template.seed % 2 else -STAGGER
-            return Start(place.rungs.at_least(logs[threshold] + aside), *FOLLOWER)
+            return Start(place.rungs.nearest(logs[rungs.at_least(logs[threshold])] + aside), *FOLLOWER)
         known: list[tuple[int, float]] = []
         censored = False
         for j, walk in zip(place.after, answered, strict=True):
