@@ -15,6 +15,10 @@ Scalar = bool | int | float | str
 PRECISIONS = ("float32", "bfloat16")
 STOPS = ("early", "budget")
 
+TRAINING_VERSION = "1"
+"""Version of the training loop and its stopping rule, part of every run key: raise it with any change to them after which
+the same spec could end otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
@@ -95,16 +99,17 @@ class RunSpec:
 
 
 def run_key(spec: RunSpec, task_version: str) -> str:
-    """Hash of the canonical spec and the task's declared version: the identity of a run in every store."""
-    return _digest({"spec": spec.to_dict(), "task_version": task_version})
+    """Hash of the canonical spec and of the versions of the task and the training loop: the identity of a run in every store."""
+    return _digest(spec.to_dict(), task_version)
 
 
 def family_key(spec: RunSpec, task_version: str) -> str:
     """Identity shared by all runs that differ in nothing but their data count: the probes of one threshold."""
-    return _digest({"spec": {**spec.to_dict(), "data_count": None}, "task_version": task_version})
+    return _digest({**spec.to_dict(), "data_count": None}, task_version)
 
 
-def _digest(value: object) -> str:
+def _digest(spec: dict[str, Any], task_version: str) -> str:
+    value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -1,0 +1,153 @@
+"""What the engine costs per run: no-op runs through search, Ray Tune, store and back, beside plain Ray Tune.
+
+    python benchmarks/engine.py            1,000 runs
+    python benchmarks/engine.py --quick    200 runs
+
+Both in one program, one after the other, on the same embedded Ray: plain Tune with reused actors and without loggers (its
+fastest setting) trains nothing and keeps nothing; the engine makes a real network, trains one step, measures it and stores
+a durable row. The last column is the cost of the last tenth of the runs over that of the second tenth (the first one warms
+up): 1 means that the 1,000th run costs no more than the 100th.
+"""
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import nn
+
+from orchestrator.cluster import Cluster
+from orchestrator.engine import TUNE_SETTINGS, Execution, Limits, execute
+from orchestrator.searches import Rows
+from orchestrator.spec import RunSpec, run_key
+from orchestrator.store import ResultStore
+from trainables.task import Counts, Data, Split
+
+
+class NoOp:
+    """One weight, one step, one sample."""
+
+    version = "1"
+    choices = {"dataset": ("none",), "decoder": ("none",), "encoding": ("none",), "holdout": ("random",)}
+    defaults: dict = {}
+
+    def preset(self, dataset, decoder):
+        return {}
+
+    def counts(self, spec):
+        return Counts(1, 1)
+
+    def data(self, spec):
+        one = torch.ones(1, 1)
+        return Data(Split(one, one, one), Split(one, one, one))
+
+    def model(self, spec):
+        return nn.Linear(1, 1)
+
+    def measure(self, spec, outputs, split):
+        return {"correct": torch.ones(1, dtype=torch.bool)}
+
+
+class Listed:
+    """A search that asks for a fixed list of runs."""
+
+    def __init__(self, specs: list[RunSpec], version: str) -> None:
+        self.specs, self.keys, self.first = specs, [run_key(s, version) for s in specs], 0
+
+    def propose(self, rows: Rows, room: int) -> list[RunSpec]:
+        while self.first < len(self.keys) and rows.get(self.keys[self.first]) is not None:
+            self.first += 1
+        window = range(self.first, min(self.first + 2 * room, len(self.keys)))
+        return [self.specs[i] for i in window if rows.get(self.keys[i]) is None][:room]
+
+    def finished(self, rows: Rows) -> bool:
+        return len(rows) == len(self.specs)
+
+
+class Clock:
+    """An observer that keeps the time of every finished run."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def finished(self, row) -> None:
+        self.times.append(time.perf_counter())
+
+    def started(self, key, spec) -> None: ...
+    def progressed(self, key, spec, report) -> None: ...
+    def dropped(self, key) -> None: ...
+    def notice(self, text) -> None:
+        print(text)
+
+
+def through_the_engine(runs: int, workers: int, cluster: Cluster) -> list[float]:
+    task, clock = NoOp(), Clock()
+    specs = [
+        RunSpec(task="benchmarks.engine:NoOp", dataset="none", N=1, data_count=1, seed=seed, target=1.0, max_steps=1)
+        for seed in range(runs)
+    ]
+    with tempfile.TemporaryDirectory() as folder, ResultStore(folder) as store:
+        execution = Execution(
+            search=Listed(specs, task.version), task=task, store=store, rows=Rows(), observer=clock, workers=workers,
+            limits=Limits(), versions="", launch="benchmark",
+        )  # fmt: skip
+        execute(execution, cluster)
+        assert len(store) == runs
+    return clock.times
+
+
+def through_plain_tune(runs: int, workers: int, cluster: Cluster) -> list[float]:
+    with cluster.connected(), tempfile.TemporaryDirectory() as folder:
+        from ray import tune
+
+        class Nothing(tune.Trainable):
+            def step(self):
+                return {"done": True, "score": 0.0}
+
+            def reset_config(self, config):
+                return True
+
+        class Times(tune.Callback):
+            def __init__(self):
+                self.times = []
+
+            def on_trial_complete(self, iteration, trials, trial, **info):
+                self.times.append(time.perf_counter())
+
+        times = Times()
+        tune.Tuner(
+            tune.with_resources(Nothing, {"cpu": 1}),
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(num_samples=runs, max_concurrent_trials=workers, reuse_actors=True),
+            run_config=tune.RunConfig(
+                name="plain", storage_path=folder, verbose=0, callbacks=[times],
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            ),
+        ).fit()  # fmt: skip
+        return times.times
+
+
+def main(runs: int = 1000, workers: int = 2, quick: Annotated[bool, typer.Option("--quick")] = False) -> None:
+    import os
+
+    os.environ.update(TUNE_SETTINGS)
+    runs = 200 if quick else runs
+    print("| what | runs | ms per run, whole | median ms per run | last tenth / second tenth |")
+    print("|---|---|---|---|---|")
+    for name, measure in (("plain Tune, keeps nothing", through_plain_tune), ("engine, durable rows", through_the_engine)):
+        times = measure(runs, workers, Cluster(workers=workers))
+        gaps = [1000 * (b - a) for a, b in zip(times, times[1:], strict=False)]
+        tenth = len(times) // 10
+        second, last = times[2 * tenth] - times[tenth], times[-1] - times[-1 - tenth]
+        whole = 1000 * (times[-1] - times[0]) / (len(times) - 1)
+        print(f"| {name} | {len(times)} | {whole:.1f} | {statistics.median(gaps):.1f} | {last / second:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    typer.run(main)
