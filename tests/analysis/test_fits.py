@@ -1,0 +1,162 @@
+"""Summaries over seeds and power laws: numbers worked out by hand, and silence where there is nothing to say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.fits import fit_curves, fit_power_law, summarise
+
+
+def line(N: int, seed: int, total: float, lower: float | None = None, fixed: float = 0, **changes: object) -> dict[str, object]:
+    upper = math.inf if math.isnan(total) else total
+    return {
+        "decoder": "cnn",
+        "dataset": "random",
+        "N": N,
+        "seed": seed,
+        "threshold": total - fixed,
+        "lower": total if lower is None else lower,
+        "upper": upper,
+        "total_images": total,
+        "verdict": "reached",
+        "runs": 5,
+        "steps": 1000,
+        **changes,
+    }
+
+
+def frame(*lines: dict[str, object]) -> pd.DataFrame:
+    return pd.DataFrame(lines)
+
+
+class TestSummarise:
+    def test_geometric_mean_and_t_interval_widened_by_the_brackets(self) -> None:
+        """Thresholds 50, 100, 200, each known to 5 %: s of the logs is log 2, t(2 df, 97.5 %) is 4.302653."""
+        table = frame(*(line(16, seed, total, lower=0.95 * total) for seed, total in enumerate((50.0, 100.0, 200.0))))
+        (row,) = summarise(table).to_dict("records")
+        half = 4.302653 * math.log(2) / math.sqrt(3)
+        assert row["total_images"] == pytest.approx(100)
+        assert row["lower"] == pytest.approx(95 * math.exp(-half), rel=1e-6)
+        assert row["upper"] == pytest.approx(100 * math.exp(half), rel=1e-6)
+        assert (row["seeds"], row["reached"], row["runs"], row["steps"], row["note"]) == (3, 3, 15, 3000, "")
+
+    def test_one_seed_gives_its_bracket_and_says_so(self) -> None:
+        (row,) = summarise(frame(line(16, 0, 100, lower=96))).to_dict("records")
+        assert (row["total_images"], row["lower"], row["upper"]) == pytest.approx((100, 96, 100))
+        assert row["note"] == "one seed: its bracket only"
+
+    def test_a_seed_that_never_reached_leaves_no_mean_and_no_upper_bound(self) -> None:
+        censored = line(16, 2, math.nan, lower=200, verdict="none reached")
+        (row,) = summarise(frame(line(16, 0, 100), line(16, 1, 100), censored)).to_dict("records")
+        spread = math.log(2) / math.sqrt(3)
+        lower = math.exp((2 * math.log(100) + math.log(200)) / 3 - 4.302653 * spread / math.sqrt(3))
+        assert math.isnan(row["total_images"])
+        assert row["upper"] == math.inf
+        assert row["lower"] == pytest.approx(lower, rel=1e-6)
+        assert (row["seeds"], row["reached"], row["note"]) == (3, 2, "2 of 3 reached")
+
+    def test_failed_and_open_brackets_do_not_count_but_are_named(self) -> None:
+        failed = line(16, 1, math.nan, lower=math.nan, verdict="failed")
+        unfinished = line(16, 2, math.nan, lower=50, verdict="open")
+        (row,) = summarise(frame(line(16, 0, 100), failed, unfinished)).to_dict("records")
+        assert (row["total_images"], row["seeds"], row["runs"]) == (pytest.approx(100), 1, 15)
+        assert row["note"] == "one seed: its bracket only; 1 failed; 1 open"
+        (nothing,) = summarise(frame(failed)).to_dict("records")
+        assert math.isnan(nothing["lower"])
+        assert math.isnan(nothing["upper"])
+
+    def test_equal_seeds_at_the_minimum_have_no_width(self) -> None:
+        (row,) = summarise(frame(*(line(16, s, 32, verdict="minimum") for s in range(3)))).to_dict("records")
+        assert (row["lower"], row["total_images"], row["upper"]) == pytest.approx((32, 32, 32))
+
+    def test_one_row_per_curve_and_size_even_for_an_empty_table(self) -> None:
+        table = frame(line(32, 0, 9), line(16, 0, 9), line(16, 0, 9, decoder="mlp"))
+        assert summarise(table)[["decoder", "N"]].to_numpy().tolist() == [["cnn", 16], ["cnn", 32], ["mlp", 16]]
+        empty = summarise(table.iloc[:0])
+        assert len(empty) == 0
+        assert list(empty.columns) == list(summarise(table).columns)
+
+
+class TestPowerLaw:
+    def test_an_exact_law_is_found_with_an_interval_of_no_width(self) -> None:
+        """Stripes alone: 2N images whatever the seed."""
+        table = frame(*(line(N, s, 2 * N, fixed=2 * N, verdict="minimum") for N in (16, 32, 64) for s in range(3)))
+        law = fit_power_law(table)
+        assert law.exponent == pytest.approx(1.0, abs=1e-12)
+        assert law.prefactor == pytest.approx(2.0)
+        assert law.lower is not None
+        assert law.upper is not None
+        assert law.upper - law.lower < 1e-12
+        assert law.lower == pytest.approx(1.0, abs=1e-12)
+        assert (law.sizes, law.points, law.note) == (3, 9, "")
+        drawn = fit_power_law(table, "threshold")
+        assert drawn.exponent is None
+        assert drawn.note == "no exponent: some thresholds are 0, which has no logarithm"
+
+    def test_least_squares_by_hand(self) -> None:
+        """Three sizes a factor 2 apart, log2 of the thresholds 4, 7, 8: slope 2, intercept 19/3 - 2 * 5."""
+        law = fit_power_law(frame(line(16, 0, 2**4), line(32, 0, 2**7), line(64, 0, 2**8)))
+        assert law.exponent == pytest.approx(2.0)
+        assert law.prefactor == pytest.approx(2 ** (19 / 3 - 10))
+        assert law.lower is None
+        assert law.upper is None
+        assert law.note == "no interval: it takes a second seed"
+
+    def test_the_interval_is_that_of_the_t_distribution(self) -> None:
+        """Many seeds: the bootstrap agrees with the interval of ordinary least squares about the size means."""
+        draw = np.random.default_rng(1)
+        sizes = np.repeat([16, 24, 32, 48, 64], 8)
+        totals = 0.3 * sizes**1.7 * np.exp(draw.normal(0, 0.2, len(sizes)))
+        law = fit_power_law(frame(*(line(int(N), i, t) for i, (N, t) in enumerate(zip(sizes, totals, strict=True)))))
+        x, y = np.log(sizes), np.log(totals)
+        means = pd.Series(y).groupby(sizes).transform("mean").to_numpy()
+        sigma = math.sqrt(((y - means) ** 2).sum() / 35)
+        half = 2.0301 * sigma / math.sqrt(((x - x.mean()) ** 2).sum())
+        assert law.lower is not None
+        assert law.upper is not None
+        assert law.lower == pytest.approx(law.exponent - half, abs=0.15 * half)
+        assert law.upper == pytest.approx(law.exponent + half, abs=0.15 * half)
+        assert law == fit_power_law(frame(*(line(int(N), i, t) for i, (N, t) in enumerate(zip(sizes, totals, strict=True)))))
+
+    def test_wide_brackets_widen_the_interval(self) -> None:
+        lines = [(N, s, 0.3 * N**1.7) for N in (16, 32, 64) for s in range(3)]
+        narrow = fit_power_law(frame(*(line(N, s, t, lower=0.95 * t) for N, s, t in lines)))
+        wide = fit_power_law(frame(*(line(N, s, t, lower=0.5 * t) for N, s, t in lines)))
+        assert narrow.upper is not None
+        assert narrow.lower is not None
+        assert wide.upper is not None
+        assert wide.lower is not None
+        assert 0 < 5 * (narrow.upper - narrow.lower) < wide.upper - wide.lower
+
+    def test_drawn_images_are_fitted_without_those_always_present(self) -> None:
+        table = frame(*(line(N, s, 2 * N + N**2, fixed=2 * N) for N in (16, 32) for s in range(2)))
+        assert fit_power_law(table, "threshold").exponent == pytest.approx(2.0)
+        assert fit_power_law(table).exponent == pytest.approx(math.log(1088 / 288) / math.log(2))
+
+    def test_sizes_not_reached_by_every_seed_are_left_out_and_named(self) -> None:
+        censored = line(64, 1, math.nan, lower=3000, verdict="none reached")
+        table = frame(*(line(N, s, N**2) for N in (16, 32) for s in range(2)), line(64, 0, 1), censored)
+        law = fit_power_law(table)
+        assert law.exponent == pytest.approx(2.0)
+        assert (law.sizes, law.note) == (2, "without N = 64: not every seed reached the target")
+
+    def test_too_little_gives_no_exponent_and_says_why(self) -> None:
+        one = fit_power_law(frame(line(16, 0, 50), line(16, 1, 60)))
+        assert (one.exponent, one.note) == (None, "no exponent: it takes two grid sizes, here is one")
+        none = fit_power_law(frame(line(16, 0, math.nan, lower=math.nan, verdict="failed")))
+        assert (none.exponent, none.note) == (None, "no exponent: it takes two grid sizes, here are none")
+        with pytest.raises(ValueError, match="total_images or threshold, not 'runs'"):
+            fit_power_law(frame(line(16, 0, 50)), "runs")
+
+    def test_every_curve_gets_a_row(self) -> None:
+        table = frame(
+            *(line(N, 0, N**2) for N in (16, 32)),
+            *(line(N, 0, 2 * N, dataset="stripes") for N in (16, 32)),
+        )
+        fits = fit_curves(table)
+        assert fits["dataset"].tolist() == ["random", "stripes"]
+        assert fits["exponent"].tolist() == pytest.approx([2.0, 1.0])
