@@ -55,12 +55,16 @@ def train_curve(spec: RunSpec) -> dict[str, Any]:
     """Spec, curve, verdict and seconds of a full-budget run, as plain values."""
     start = time.perf_counter()
     run = Training(spec, TASK)
-    run.advance()
+    offsets = []
+    while not run.advance(seconds=0):
+        if run.step % EVAL_EVERY == 0:
+            offsets.append(run.offset)
     result = run.result()
     return {
         "spec": spec.to_dict(),
         "loss": result.curve_loss,
         "accuracy": result.curve_accuracy,
+        "offset": [0.0, *offsets],
         "passage_step": result.passage_step,
         "final_accuracy": result.accuracy,
         "seconds": time.perf_counter() - start,
@@ -77,7 +81,8 @@ def replay(curve: dict[str, Any]) -> tuple[bool, int]:
         if step >= passage:
             return True, step
         loss, accuracy = curve["loss"][:points], curve["accuracy"][:points]
-        if has_converged(loss, accuracy, spec["target"], spec["max_steps"], variance):
+        target = spec["target"] - (curve["offset"][points - 1] if "offset" in curve else 0)
+        if has_converged(loss, accuracy, target, spec["max_steps"], variance):
             return False, step
     return False, spec["max_steps"]
 

@@ -14,11 +14,11 @@ EVAL_EVERY = 20
 """Steps between two points of a curve."""
 LEAST_POINTS = 10
 """No run is stopped before this point (200 steps)."""
-FITTED = 0.05
+FITTED = 0.1
 """A training set is fitted when the loss is under this share of the variance of its targets."""
 CAUTION = 2.0
 """How many times faster than of late the accuracy is taken to rise for the rest of the budget."""
-MARGIN = 0.01
+MARGIN = 0.005
 """The forecast must stay this far under the target."""
 
 

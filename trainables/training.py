@@ -30,7 +30,7 @@ SUBSET = 256
 """Held-out samples looked at along the way."""
 NEAR = 0.02
 """A subset this close to the target, one standard error of its accuracy, calls for a look at the whole held-out set, which
-alone decides. So does the end of a run."""
+alone decides. So does the end of a run. The stopping rule then allows for the difference between set and subset."""
 CONFIRM_EVERY = 100
 """Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
 EVAL_BATCH = 64
@@ -125,6 +125,7 @@ class Training:
         self.reason = ""
         self.passage_step: int | None = None
         self.retry_step = 0
+        self.offset = 0.0
         self.loss_sum = torch.zeros((), device=self.device)
         self.curve_step: list[int] = []
         self.curve_loss: list[float] = []
@@ -163,12 +164,15 @@ class Training:
         if not math.isfinite(self.curve_loss[-1]):
             self.reason = "diverged"
             return
-        given_up = has_converged(self.curve_loss, self.curve_accuracy, spec.target, spec.max_steps, self.variance)
+        target = spec.target - self.offset
+        given_up = has_converged(self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance)
         ends = self.step == spec.max_steps or (given_up and spec.stop == "early")
         near = self.curve_accuracy[-1] >= spec.target - NEAR
         if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
             self.retry_step = self.step + CONFIRM_EVERY
-            if self._measure(self.held_out)["correct"] >= spec.target:
+            accuracy = self._measure(self.held_out)["correct"]
+            self.offset = accuracy - self.curve_accuracy[-1]
+            if accuracy >= spec.target:
                 self.passage_step = self.step
         if spec.stop == "early" and self.passage_step is not None:
             self.reason = "target"
@@ -251,7 +255,7 @@ class Training:
         return {name: total / size for name, total in totals.items()}
 
 
-_STATE = ("step", "reason", "passage_step", "retry_step", "loss_sum", "curve_step", "curve_loss", "curve_accuracy")
+_STATE = ("step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "curve_step", "curve_loss", "curve_accuracy")
 
 
 def fastest_precision(decoder: str, device: str = "cpu") -> str:

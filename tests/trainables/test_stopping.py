@@ -23,8 +23,8 @@ def test_a_run_that_has_not_begun_to_learn_is_kept() -> None:
 
 
 def test_a_curve_at_the_edge_of_the_target_is_kept() -> None:
-    assert not has_converged(FITTED[:50], [0.895] * 50, 0.9, 2000, 1e-2)
-    assert has_converged(FITTED[:50], [0.885] * 50, 0.9, 2000, 1e-2)
+    assert not has_converged(FITTED[:50], [0.897] * 50, 0.9, 2000, 1e-2)
+    assert has_converged(FITTED[:50], [0.89] * 50, 0.9, 2000, 1e-2)
 
 
 def test_a_rising_curve_is_kept_while_its_budget_could_bring_it_there() -> None:
