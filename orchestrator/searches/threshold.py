@@ -349,12 +349,10 @@ def _result(place: _Place, walk: _Walk | None, family: Mapping[int, Row]) -> Thr
         else:
             verdict = "reached"
     outliers: tuple[int, ...] = ()
-    if verdict not in ("open", "failed") and walk is not None:
-        asked = {counts[at] for at in walk.seen}
-        extra = ((d, row["status"]) for d, row in sorted(family.items()) if d not in asked)
+    if verdict not in ("open", "failed"):
         outliers = tuple(
             d
-            for d, status in extra
+            for d, status in sorted((d, row["status"]) for d, row in family.items())
             if (status == PASSED and known.lower is not None and d <= counts[known.lower])
             or (status not in (PASSED, FAILED) and threshold is not None and d >= threshold)
         )

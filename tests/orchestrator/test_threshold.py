@@ -15,7 +15,7 @@ import pytest
 
 from analysis.fits import summarise
 from orchestrator.searches import Rows
-from orchestrator.searches.probing import CHASE, ladder
+from orchestrator.searches.probing import CHASE, Start, ladder, next_probe
 from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
 from orchestrator.spec import RunSpec, family_key, run_key
 from trainables.task import Counts
@@ -166,6 +166,15 @@ class TestVerdicts:
         assert results[1].failed_key == run_key(broken.template.with_count(count), "1")
         assert results[1].threshold is None
 
+    def test_a_failed_pilot_leaves_its_prediction_to_the_other_seeds(self) -> None:
+        search, rows = ThresholdSearch(study(sizes=(16, 32), seeds=(0, 1))), Rows()
+        firsts: dict[tuple[int, int], int] = {}
+        while not search.finished(rows):
+            (spec,) = search.propose(rows, 1)
+            firsts.setdefault((spec.N, spec.seed), spec.data_count)
+            rows.add(row(spec, "failed" if (spec.N, spec.seed) == (32, 0) else step_at(60)(spec)))
+        assert firsts[32, 1] == firsts[32, 0] > 200
+
     def test_a_failed_run_trained_again_opens_its_bracket_again(self) -> None:
         search, rows = ThresholdSearch([bracket()]), Rows()
         (spec,) = search.propose(rows, 1)
@@ -260,6 +269,15 @@ class TestContradictions:
         (after,) = search.answer(rows)
         assert after.outliers == (2, unasked)
         assert (after.threshold, after.lower, after.verdict) == (before.threshold, before.lower, before.verdict)
+
+    def test_the_chase_above_failing_probes_is_bounded(self) -> None:
+        rungs, start = ladder(1, 1000, 0, 0.05), Start(5, 0.25, 1.6)
+        chased = {5: True, **{10 + i: False for i in range(CHASE)}, 40: True}
+        assert next_probe(chased, rungs, start) is None
+        del chased[10]
+        probe = next_probe(chased, rungs, start)
+        assert probe is not None
+        assert 10 + CHASE - 1 < probe.at < 40
 
 
 class TestIndependence:
@@ -364,6 +382,10 @@ class TestProposals:
             assert len({spec.data_count for spec in proposed}) == room
             assert proposed == search.propose(Rows(), 16)[:room]
 
+    def test_no_run_is_proposed_twice_where_guesses_meet(self) -> None:
+        proposed = ThresholdSearch([bracket(high=9)]).propose(Rows(), 20)
+        assert len({spec.data_count for spec in proposed}) == len(proposed) == 9
+
     def test_three_workers_split_a_bracket_in_four_parts(self) -> None:
         b = bracket(high=5000)
         search, rows = ThresholdSearch([b]), Rows()
@@ -400,6 +422,15 @@ class TestProposals:
             assert 0.77 <= firsts[N, 2] / (found[N, 0] or 0) <= 0.95
         assert firsts[32, 0] == pytest.approx(4 * (found[16, 0] or 0), rel=0.1)
         assert firsts[64, 0] == pytest.approx(0.2 * 64**2, rel=0.1)
+
+    def test_the_prediction_scales_drawn_images_not_those_always_present(self) -> None:
+        brackets = [bracket(N, 0, low=0, high=4000, fixed=10 * N) for N in (16, 32)]
+        search, rows = ThresholdSearch(brackets), Rows()
+        while (spec := search.propose(rows, 1)[0]).N == 16:
+            rows.add(row(spec, step_at(100)(spec)))
+        found = search.answer(rows)[0].threshold
+        assert found is not None
+        assert spec.data_count + 320 == pytest.approx(4 * found + 320, rel=0.12)
 
     def test_a_thousand_brackets_stay_cheap(self) -> None:
         brackets = [bracket(N, seed, high=N * N) for N in range(16, 66, 2) for seed in range(40)]
