@@ -9,6 +9,7 @@ a durable row. The last column is the cost of the last tenth of the runs over th
 up): 1 means that the 1,000th run costs no more than the 100th.
 """
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -139,7 +140,7 @@ def main(runs: int = 1000, workers: int = 2, quick: Annotated[bool, typer.Option
     print("|---|---|---|---|---|")
     for name, measure in (("plain Tune, keeps nothing", through_plain_tune), ("engine, durable rows", through_the_engine)):
         times = measure(runs, workers, Cluster(workers=workers))
-        gaps = [1000 * (b - a) for a, b in zip(times, times[1:], strict=False)]
+        gaps = [1000 * (b - a) for a, b in itertools.pairwise(times)]
         tenth = len(times) // 10
         second, last = times[2 * tenth] - times[tenth], times[-1] - times[-1 - tenth]
         whole = 1000 * (times[-1] - times[0]) / (len(times) - 1)

@@ -99,7 +99,7 @@ class RunSpec:
 
 
 def run_key(spec: RunSpec, task_version: str) -> str:
-    """Hash of the canonical spec and of the versions of the task and the training loop: the identity of a run in every store."""
+    """Identity of a run in every store: a hash of the canonical spec and of the versions of the task and the training loop."""
     return _digest(spec.to_dict(), task_version)
 
 

@@ -35,7 +35,7 @@ class Toy:
     def data(self, spec: RunSpec) -> Data:
         self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
         time.sleep(spec.option("pause"))
-        trouble = spec.option("trouble") if spec.N == spec.option("trouble_N") else "none"
+        trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
         if trouble == "raise":
             raise ArithmeticError("the toy is broken")
         if trouble == "memory":

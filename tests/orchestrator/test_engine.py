@@ -45,7 +45,8 @@ def make(store: ResultStore, seeds: int = 2, workers: int = 2, **limits: Any) ->
     brackets = []
     for seed in range(seeds):
         template = RunSpec.from_dict({**SPEC.to_dict(), "seed": seed})
-        brackets.append(Bracket(template=template, task_version=task.version, counts=task.counts(template), curve=f"seed {seed}"))
+        counts, curve = task.counts(template), f"seed {seed}"
+        brackets.append(Bracket(template=template, task_version=task.version, counts=counts, curve=curve))
     execution = Execution(
         search=ThresholdSearch(brackets),
         task=task,
@@ -124,7 +125,8 @@ def test_an_exception_outside_the_training_counts_as_an_exception(store: ResultS
     execution, _ = make(store, seeds=1, workers=1)
     for attempt in ("a", "b"):
         assert execution.next_run(attempt) is not None
-        execution.on_lost(attempt, "Failure # 1 (occurred at noon)\n\x1b[36mray::RunTrainable.train()\x1b[39m (pid=1)\nTypeError: no")
+        text = "Failure # 1 (occurred at noon)\n\x1b[36mray::RunTrainable.train()\x1b[39m (pid=1)\nTypeError: no"
+        execution.on_lost(attempt, text)
     assert [row["status"] for row in store.rows()] == ["failed"]
 
 
@@ -162,7 +164,8 @@ def test_after_the_deadline_nothing_is_started(store: ResultStore) -> None:
 def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     spec = RunSpec(
         task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, decoder="mlp", width=32, max_steps=60,
-        options=(("absent", "zero"), ("centres", "integer"), ("polarity", "bright"), ("sigma", 1.0), ("tolerance", 0)), target=1.0,
+        options=(("absent", "zero"), ("centres", "integer"), ("polarity", "bright"), ("sigma", 1.0), ("tolerance", 0)),
+        target=1.0,
     )  # fmt: skip
 
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
