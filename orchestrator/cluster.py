@@ -43,7 +43,10 @@ class Cluster:
                 raise UserError(
                     f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
                 ) from None
-        if self.address == "local" and self.gpus_per_run > 0:
+        if self.address != "local":
+            with self.connected():
+                return
+        if self.gpus_per_run > 0:
             import torch
 
             if self.gpus_per_run > (found := torch.cuda.device_count()):
@@ -70,6 +73,8 @@ class Cluster:
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))),
         }
+        if not self.verbose:
+            environment["RAY_BACKEND_LOG_LEVEL"] = "error"
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(environment)
