@@ -80,8 +80,8 @@ class ScalingStudy:
             cells = [bracket_text(r, probing.get((dataset, N, r.seed), [])) for r in row]
             extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
             table.add_row(dataset, str(N), *cells, *extra, str(sum(r.runs for r in row)))
-        answer = self._answer(rows)
-        return Group(table, *(Text(line) for line in answer.lines()))
+        lines = [*self._answer(rows).lines(), *(outlier_text(r) for r in results.values() if r.outliers)]
+        return Group(table, *map(Text, lines))
 
     def _answer(self, rows: Rows) -> Answer:
         """The answer as far as it is known; computed anew only when a threshold has been settled since."""
@@ -166,7 +166,18 @@ class ScalingStudy:
         return self._answer(rows).write(out)
 
     def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer(rows).to_json()
+        outliers = [
+            {"dataset": r.dataset, "N": r.N, "seed": r.seed, "data_counts": list(r.outliers)}
+            for r in self.results(rows)
+            if r.outliers
+        ]
+        return {**self._answer(rows).to_json(), "outliers": outliers}
+
+
+def outlier_text(result: ThresholdResult) -> str:
+    """Runs that the search did not ask for and that speak against its answer, in words."""
+    counts = ", ".join(map(str, result.outliers))
+    return f"{result.dataset}, N = {result.N}, seed {result.seed}: other runs, with {counts} images, end against the threshold"
 
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
