@@ -98,7 +98,10 @@ def draw(answer: Answer) -> Figure:
         _draw_dataset(axes, str(dataset), part, answer, index)
     _draw_references(axes, sizes, answer)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
+    if answer.table["total_images"].notna().any() or (answer.table["verdict"] == "none reached").any():
+        axes.set_yscale("log")
+    else:
+        axes.text(0.5, 0.5, "no threshold is known", transform=axes.transAxes, ha="center")
     axes.set_xticks(sizes, [f"{int(n)}" for n in sizes])
     axes.minorticks_off()
     axes.set_xlabel("grid size N (pixels)")

@@ -1,7 +1,7 @@
 """What the engine costs per run: no-op runs through search, Ray Tune, store and back, beside plain Ray Tune.
 
-    python benchmarks/engine.py            1,000 runs
-    python benchmarks/engine.py --quick    200 runs
+    python -m benchmarks.engine            1,000 runs
+    python -m benchmarks.engine --quick    200 runs
 
 Both in one program, one after the other, on the same embedded Ray: plain Tune with reused actors and without loggers (its
 fastest setting) trains nothing and keeps nothing; the engine makes a real network, trains one step, measures it and stores
@@ -10,10 +10,10 @@ up): 1 means that the 1,000th run costs no more than the 100th.
 """
 
 import itertools
+import os
 import statistics
 import tempfile
 import time
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -132,8 +132,6 @@ def through_plain_tune(runs: int, workers: int, cluster: Cluster) -> list[float]
 
 
 def main(runs: int = 1000, workers: int = 2, quick: Annotated[bool, typer.Option("--quick")] = False) -> None:
-    import os
-
     os.environ.update(TUNE_SETTINGS)
     runs = 200 if quick else runs
     print("| what | runs | ms per run, whole | median ms per run | last tenth / second tenth |")
@@ -148,7 +146,4 @@ def main(runs: int = 1000, workers: int = 2, quick: Annotated[bool, typer.Option
 
 
 if __name__ == "__main__":
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parent.parent))
     typer.run(main)

@@ -1,7 +1,7 @@
 """How firm the exponent of the scaling law is: the same MLP study under other targets, tolerances and centres.
 
-    python benchmarks/sensitivity.py            N = 16..48, three seeds, eight settings
-    python benchmarks/sensitivity.py --quick    N = 8,16, two seeds
+    python -m benchmarks.sensitivity            N = 16..48, three seeds, eight settings
+    python -m benchmarks.sensitivity --quick    N = 8,16, two seeds
 
 All studies share one store, so it may be interrupted and repeated. Prints a table, one row per setting.
 """

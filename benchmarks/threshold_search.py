@@ -1,7 +1,7 @@
 """What the threshold search costs, and how often its intervals hold the truth, on simulated studies.
 
-    python benchmarks/threshold_search.py            # 1,000 studies per line, some minutes
-    python benchmarks/threshold_search.py --quick    # 100 studies per line
+    python -m benchmarks.threshold_search            # 1,000 studies per line, some minutes
+    python -m benchmarks.threshold_search --quick    # 100 studies per line
 
 A study has seven grid sizes and three seeds. The count at which a run of one seed passes with probability 1/2 is
 log-normal around D*(N) = c N^a (spread over seeds 0.15, exponent a from 1.5 to 2.2, both drawn per study). The pass

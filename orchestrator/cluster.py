@@ -73,14 +73,12 @@ class Cluster:
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))),
         }
-        if not self.verbose:
-            environment["RAY_BACKEND_LOG_LEVEL"] = "error"
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         os.environ.update(environment)
         import ray
 
-        level = logging.INFO if self.verbose else logging.ERROR
+        level = logging.INFO if self.verbose else logging.CRITICAL
         common: dict[str, Any] = {"log_to_driver": self.verbose, "logging_level": level}
         try:
             if self.address == "local":

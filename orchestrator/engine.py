@@ -11,8 +11,9 @@ import re
 import shutil
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,11 @@ BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
 """How Ray begins the text of an exception raised in a worker, as against the death of one."""
+
+OUT_OF_MEMORY = "running low on memory"
+"""What Ray says of a worker that it killed to save its machine."""
+GRACE_SECONDS = 10.0
+"""After Ctrl-C or SIGTERM the launch ends within this time, also if Ray is gone already and cannot be shut down."""
 
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -179,7 +185,7 @@ class Execution:
             self.on_report(trial_id, {"error": reason, "out_of_memory": False})
             return
         key, spec = self.running.pop(trial_id)
-        if "memory" in reason:
+        if OUT_OF_MEMORY in reason:
             self._shrink(key, spec, reason)
             return
         attempts = self._attempts(key)
@@ -252,8 +258,11 @@ def describe(spec: RunSpec) -> str:
     return f"{spec.dataset}, N = {spec.N}, {spec.data_count} images, seed {spec.seed}"
 
 
-def execute(execution: Execution, cluster: Cluster) -> Outcome:
+def execute(execution: Execution, cluster: Cluster, farewell: Callable[[], None] = lambda: None) -> Outcome:
     """Run the search to its end, or to a limit or signal, on the cluster.
+
+    Args:
+        farewell: called just before the process is ended at once, which a third signal does, or one that Ray does not obey.
 
     Raises:
         StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
@@ -261,7 +270,7 @@ def execute(execution: Execution, cluster: Cluster) -> Outcome:
     if execution.is_over():
         return execution.outcome
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
-    with cluster.connected(), _signals(execution):
+    with cluster.connected(), _signals(execution, farewell):
         execution.workers = cluster.worker_count()
         _fit(execution, cluster)
     if execution.fatal is not None:
@@ -300,9 +309,13 @@ def _fit(execution: Execution, cluster: Cluster) -> None:
 
 
 @contextmanager
-def _signals(execution: Execution) -> Iterator[None]:
+def _signals(execution: Execution, farewell: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C or SIGTERM once: stop starting and running, keep every finished row. The third time: leave at once."""
     received = 0
+
+    def leave(number: int) -> None:
+        farewell()
+        os._exit(128 + number)
 
     def stop(number: int, frame: object) -> None:
         nonlocal received
@@ -311,8 +324,11 @@ def _signals(execution: Execution) -> Iterator[None]:
         if received == 1:
             execution.outcome.stopped = name
             execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more leaves at once)")
+            patience = threading.Timer(GRACE_SECONDS, leave, [number])
+            patience.daemon = True
+            patience.start()  # never cancelled: shutting Ray down may be what hangs
         elif received >= 3:
-            os._exit(128 + number)
+            leave(number)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
+import os
 import platform
 import secrets
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,7 +97,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         UserError: something the user can put right, before anything was written.
     """
     options.check()
-    console = Console(stderr=options.json)
+    console = Console(file=sys.stderr if options.json else sys.stdout)
     cluster = options.cluster()
     cluster.check()
     try:
@@ -122,12 +124,17 @@ def _train_and_answer(
     rows: Rows,
 ) -> int:
     workers = cluster.worker_count()
+
+    def refresh_files() -> None:
+        with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
+            study.write(rows, options.out, force=False)
+
     progress = Progress(
         console=console,
         table=lambda running: study.table(rows, running),
         seconds_left=lambda: study.seconds_left(rows, workers),
         line=study.line,
-        after_run=lambda: study.write(rows, options.out, force=False),
+        after_run=refresh_files,
     )
     execution = Execution(
         search=study.search,
@@ -145,11 +152,16 @@ def _train_and_answer(
         launch=secrets.token_hex(6),
     )
     resume = " ".join(shlex.quote(word) for word in command)
+
+    def farewell() -> None:
+        progress.__exit__()
+        console.print(f"to continue: {resume}", markup=False, highlight=False, soft_wrap=True)
+
     try:
         if not study.search.finished(rows):
             console.print(f"{len(rows)} runs in {options.store}, training the rest with {workers} at a time", highlight=False)
-            with progress:
-                outcome = execute(execution, cluster)
+            with progress, _quiet(options.verbose):
+                outcome = execute(execution, cluster, farewell)
         else:
             outcome = Outcome()
         files = study.write(rows, options.out, force=True)
@@ -183,6 +195,13 @@ def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resu
         say("mend the task and change its version, then run the same command again")
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
+
+
+@contextlib.contextmanager
+def _quiet(verbose: bool) -> Iterator[None]:
+    """Keeps what Ray prints by itself off stdout, which holds the answer: to stderr, or nowhere."""
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(sys.stderr if verbose else nowhere):
+        yield
 
 
 def versions() -> str:

@@ -80,5 +80,12 @@ def test_one_threshold_is_drawn_without_a_law() -> None:
     assert draw(answer).axes[0].get_legend() is not None
 
 
+def test_a_study_in_which_every_run_failed_has_a_figure_too(tmp_path: Path) -> None:
+    failed = row("bumps", 16, 0, math.nan, "failed", lower=math.nan, upper=math.nan)
+    answer = Answer.of([failed], SETTINGS)
+    assert [text.get_text() for text in draw(answer).axes[0].texts] == ["no threshold is known"]
+    assert len(answer.write(tmp_path)) == 4
+
+
 def test_plain_values_have_no_nan() -> None:
     assert plain({"a": [math.nan, math.inf, 1.5], 2: (True, None)}) == {"a": [None, None, 1.5], "2": [True, None]}

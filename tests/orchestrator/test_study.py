@@ -19,7 +19,7 @@ from tests.toy import threshold
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., Command]
-TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3")
+TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01")
 REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2")
 
 
@@ -71,7 +71,7 @@ def descendants(pid: int) -> dict[int, str]:
 
 def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    options = (*TOY, "--N", "8,16,24", "--option", f"ledger={ledger}", "--resolution", "0.01")
+    options = (*TOY, "--N", "8,16,24", "--option", f"ledger={ledger}")
     first = start(*options, "--seeds", "2")
     assert first.wait() == 0, first.stdout + first.stderr
     assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16, 24) for s in (0, 1)}
@@ -124,7 +124,8 @@ def test_ten_kills_of_the_driver_change_nothing(start: Start, tmp_path: Path) ->
 
 def test_a_killed_worker_costs_no_result(start: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    command = start(*TOY, "--N", "8,16", "--option", "pause=0.5", "--option", f"ledger={ledger}")
+    options = ("--option", "pause=0.5", "--option", f"ledger={ledger}", "--no-speculate")
+    command = start(*TOY, "--N", "8,16", *options)
     assert wait_for_rows(command, tmp_path, 1)
     killed = 0
     end = time.monotonic() + 60
@@ -139,16 +140,23 @@ def test_a_killed_worker_costs_no_result(start: Start, tmp_path: Path) -> None:
     assert "lost its worker" in command.stdout
     assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16) for s in range(3)}
     starts = Counter(ledger.read_text().splitlines())
-    assert sum(starts.values()) == len(read_rows(tmp_path)) + 1, "only the run under the killed worker is trained again"
+    assert len(starts) == len(read_rows(tmp_path))
+    assert sum(starts.values()) <= len(starts) + 1, "only the run under the killed worker is trained again"
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_gracefully_and_the_last_line_resumes(start: Start, tmp_path: Path, sent: int, code: int) -> None:
+@pytest.mark.parametrize(
+    ("sent", "code", "send"),
+    [(signal.SIGINT, 130, os.killpg), (signal.SIGTERM, 143, os.kill), (signal.SIGTERM, 143, os.killpg)],
+    ids=["Ctrl-C in a terminal", "SIGTERM", "SIGTERM to Ray as well"],
+)
+def test_a_signal_stops_gracefully_and_the_last_line_resumes(
+    start: Start, tmp_path: Path, sent: int, code: int, send: Callable[[int, int], None]
+) -> None:
     options = (*TOY, "--N", "8,16", "--option", "pause=0.3")
     command = start(*options)
     assert wait_for_rows(command, tmp_path, 2)
     sent_at = time.monotonic()
-    os.killpg(command.process.pid, sent)
+    send(command.process.pid, sent)
     assert command.wait() == code, command.stdout + command.stderr
     assert time.monotonic() - sent_at < 30
     assert "Traceback" not in command.stderr
@@ -166,7 +174,7 @@ def test_a_failing_run_is_a_row_and_the_rest_is_answered(start: Start, tmp_path:
     command = start(*options)
     assert command.wait() == 1
     failed = read_rows(tmp_path).query("status == 'failed'")
-    assert list(failed["N"]) == [16]
+    assert set(failed["N"]) == {16}
     assert "ArithmeticError: the toy is broken" in failed["error"].iloc[0]
     assert "ArithmeticError: the toy is broken" in command.stdout
     assert answers(tmp_path)[24, 0] == threshold(24, 0)
@@ -192,7 +200,7 @@ def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(st
     trouble = ("--option", "trouble=die", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
     die = start(*TOY, "--N", "8", "--seeds", "1", *trouble, "--store", "die")
     assert die.wait() == 0, die.stdout + die.stderr
-    assert "lost its worker once" in die.stdout
+    assert "lost its worker (once)" in die.stdout
     assert answers(tmp_path, "die") == {(8, 0): threshold(8, 0)}
 
 
