@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import socket
+import sys
 import time
 import traceback
 from typing import Any
@@ -62,12 +63,17 @@ class RunTrainable(tune.Trainable):
     def _make(self) -> Training:
         spec = RunSpec.from_dict(self._config["run"])
         device = "cuda" if torch.cuda.is_available() and self._config["gpu"] else "cpu"
-        training = Training(spec, load_task(spec.task), device)
+        task = load_task(spec.task)
         if self._config["checkpoint"] is not None:
-            saved = torch.load(io.BytesIO(self._config["checkpoint"]), weights_only=True, map_location=device)
-            self._seconds = self._saved_at = saved["seconds"]
-            training.load_state_dict(saved["training"])
-        return training
+            try:
+                training = Training(spec, task, device)
+                saved = torch.load(io.BytesIO(self._config["checkpoint"]), weights_only=True, map_location=device)
+                training.load_state_dict(saved["training"])
+                self._seconds = self._saved_at = saved["seconds"]
+                return training
+            except Exception as error:
+                print(f"a checkpoint cannot be read, the run starts anew: {error}", file=sys.stderr)
+        return Training(spec, task, device)
 
     def _progress(self, training: Training) -> dict[str, Any]:
         report: dict[str, Any] = {"done": False, **training.progress._asdict()}

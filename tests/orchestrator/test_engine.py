@@ -182,3 +182,5 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     resumed = RunTrainable(config(1e9, reports[-1]["checkpoint"])).train()["report"][0]
     assert resumed["result"] == whole["result"]
     assert resumed["weights"] == whole["weights"]
+    damaged = RunTrainable(config(1e9, b"no checkpoint")).train()["report"][0]
+    assert damaged["result"] == whole["result"]
