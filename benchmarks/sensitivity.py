@@ -1,6 +1,6 @@
 """How firm the exponent of the scaling law is: the same MLP study under other targets, tolerances and centres.
 
-    python -m benchmarks.sensitivity            N = 16..48, three seeds, eight settings
+    python -m benchmarks.sensitivity            N = 16..48, three seeds, nine settings
     python -m benchmarks.sensitivity --quick    N = 8,16, two seeds
 
 All studies share one store, so it may be interrupted and repeated. Prints a table, one row per setting.
@@ -18,12 +18,12 @@ import typer
 ROOT = Path(__file__).parent.parent
 
 
-def exponent(store: Path, N: str, seeds: int, target: float, tolerance: int, centres: str) -> str:
+def exponent(store: Path, N: str, seeds: int, target: float, tolerance: int, centres: str, max_steps: int) -> str:
     """One row of the table: the settings, every size's mean threshold, the exponent with its interval."""
     options = [
         *("--N", N, "--seeds", str(seeds), "--decoder", "mlp", "--datasets", "bumps", "--store", str(store)),
-        *("--target", str(target), "--tolerance", str(tolerance), "--centres", centres),
-        *("--out", str(store / f"scaling-{target}-{tolerance}-{centres}"), "--json"),
+        *("--target", str(target), "--tolerance", str(tolerance), "--centres", centres, "--max-steps", str(max_steps)),
+        *("--out", str(store / f"scaling-{target}-{tolerance}-{centres}-{max_steps}"), "--json"),
     ]
     command = [sys.executable, "-m", "orchestrator.scaling", *options]
     finished = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
@@ -36,7 +36,7 @@ def exponent(store: Path, N: str, seeds: int, target: float, tolerance: int, cen
         law = f"{fit['exponent']:.2f} ({fit['note']})"
     else:
         law = f"{fit['exponent']:.2f} [{fit['lower']:.2f}, {fit['upper']:.2f}]" + (f" ({fit['note']})" if fit["note"] else "")
-    return f"| {target:g} | {tolerance} | {centres} | {means} | {law} |"
+    return f"| {target:g} | {tolerance} | {centres} | {max_steps} | {means} | {law} |"
 
 
 def main(
@@ -48,10 +48,11 @@ def main(
     """Print the table of exponents."""
     if quick:
         N, seeds = "8,16", 2
-    print("| target | tolerance (px) | centres | images at each N (mean over seeds) | exponent [95 %] |")
-    print("|---|---|---|---|---|")
-    for centres, target, tolerance in itertools.product(("integer", "real"), (0.9, 0.6), (1, 0)):
-        print(exponent(store.absolute(), N, seeds, target, tolerance, centres), flush=True)
+    settings = [(*s, 2000) for s in itertools.product((0.9, 0.6), (1, 0), ("integer", "real"))]
+    print("| target | tolerance (px) | centres | most steps | images at each N (mean over seeds) | exponent [95 %] |")
+    print("|---|---|---|---|---|---|")
+    for target, tolerance, centres, max_steps in [*settings, (0.9, 1, "integer", 8000)]:
+        print(exponent(store.absolute(), N, seeds, target, tolerance, centres, max_steps), flush=True)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,22 @@ class ScalingStudy:
             cells = [bracket_text(r, probing.get((dataset, N, r.seed), [])) for r in row]
             extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
             table.add_row(dataset, str(N), *cells, *extra, str(sum(r.runs for r in row)))
-        lines = [*self._answer(rows).lines(), *(outlier_text(r) for r in results.values() if r.outliers)]
+        lines = [*self._answer(rows).lines(), *self._cut_short(rows), *(outlier_text(r) for r in results.values() if r.outliers)]
         return Group(table, *map(Text, lines))
+
+    def _cut_short(self, rows: Rows) -> list[str]:
+        """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
+        sizes: dict[str, set[int]] = {}
+        for result in self.results(rows):
+            if result.verdict != "open" and result.lower is not None:
+                row = rows.family(result.family).get(result.lower)
+                if row is not None and row["reason"] == "budget":
+                    sizes.setdefault(result.dataset, set()).add(result.N)
+        return [
+            f"{dataset}: at N = {', '.join(map(str, sorted(found)))} some lower bounds are runs that ended at "
+            f"{self.settings['max_steps']} steps before they had converged: more steps may lower the threshold"
+            for dataset, found in sizes.items()
+        ]
 
     def _answer(self, rows: Rows) -> Answer:
         """The answer as far as it is known; computed anew only when a threshold has been settled since."""
