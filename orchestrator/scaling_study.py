@@ -80,8 +80,8 @@ class ScalingStudy:
             cells = [bracket_text(r, probing.get((dataset, N, r.seed), [])) for r in row]
             extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
             table.add_row(dataset, str(N), *cells, *extra, str(sum(r.runs for r in row)))
-        lines = [*self._answer(rows).lines(), *self._cut_short(rows), *(outlier_text(r) for r in results.values() if r.outliers)]
-        return Group(table, *map(Text, lines))
+        outliers = (outlier_text(r) for r in results.values() if r.outliers)
+        return Group(table, *map(Text, (*self._answer(rows).lines(), *self._cut_short(rows), *outliers)))
 
     def _cut_short(self, rows: Rows) -> list[str]:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
