@@ -21,7 +21,8 @@ import typer
 from torch import nn
 
 from orchestrator.cluster import Cluster
-from orchestrator.engine import TUNE_SETTINGS, Execution, Limits, execute
+from orchestrator.engine import TUNE_SETTINGS, execute
+from orchestrator.execution import Execution, Limits
 from orchestrator.searches import Rows
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore

@@ -20,8 +20,9 @@ from rich.console import Console, RenderableType
 
 from orchestrator.cli import Exit, one_of
 from orchestrator.cluster import Cluster
-from orchestrator.engine import Execution, Limits, Outcome, execute
+from orchestrator.engine import execute
 from orchestrator.errors import UserError
+from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.progress import Progress, Running, format_seconds
 from orchestrator.searches import Rows, Search
 from orchestrator.store import ResultStore, StoreError

@@ -8,7 +8,12 @@ from typing import Any
 from ray.tune import Callback, Stopper
 from ray.tune.search import Searcher
 
-from orchestrator.engine import CHECKPOINT_SECONDS, SLICE_SECONDS, Execution
+from orchestrator.execution import Execution
+
+SLICE_SECONDS = 2.0
+"""A worker reports at least this often: how quickly progress shows and Ctrl-C is obeyed."""
+CHECKPOINT_SECONDS = 60.0
+"""A run that trains longer than this is checkpointed this often; shorter ones are simply trained again."""
 
 INTERRUPTED = ("SIGINT", "SIGTERM")
 

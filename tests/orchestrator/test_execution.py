@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
-from orchestrator.engine import Execution, Limits
+from orchestrator import execution as module
+from orchestrator.execution import Execution, Limits
 from orchestrator.searches import Rows
 from orchestrator.searches.threshold import Bracket, ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
@@ -106,7 +106,7 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(engine.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     execution, watcher = make(store, seeds=1, workers=1)
     waits = []
     for attempt in range(8):
