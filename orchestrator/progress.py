@@ -48,7 +48,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4)
+            self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         return self
 
