@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -87,27 +87,42 @@ class Execution:
     _looked_at: float = 0.0
 
     def next_run(self, trial_id: str) -> RunSpec | None:
-        """The next spec to train, claimed for this launch; None when there is none at the moment."""
-        now = time.monotonic()
+        """The next spec to train, claimed for this launch; None when there is none at the moment.
+
+        Runs that another launch is training are passed over, and as many more are asked for in their place.
+        """
         if len(self.running) >= self.workers:
             return None
-        busy = {key for key, _ in self.running.values()}
-        for spec in self.search.propose(self.rows, self.workers):
-            key = run_key(spec, self.task.version)
-            if key in busy or self._attempts(key).not_before > now:
-                continue
-            if not self.store.claim(key):
-                continue
-            self._learn_from_others()
-            if self.rows.get(key) is not None:
-                self.store.release(key)
-                return self.next_run(trial_id)
-            self.running[trial_id] = (key, spec)
-            self.observer.started(key, spec)
-            return spec
-        if now - self._looked_at > 1.0:
+        elsewhere, room = 0, 0
+        while room < self.workers + elsewhere:
+            room = self.workers + elsewhere
+            specs = self.search.propose(self.rows, room)
+            spec, elsewhere = self._claim_first(specs)
+            if spec is not None:
+                self.running[trial_id] = (run_key(spec, self.task.version), spec)
+                self.observer.started(*self.running[trial_id])
+                return spec
+        if time.monotonic() - self._looked_at > 1.0:
             self._learn_from_others()
         return None
+
+    def _claim_first(self, specs: Sequence[RunSpec]) -> tuple[RunSpec | None, int]:
+        """The first spec that is free to be trained here, claimed; and how many before it other launches are training."""
+        busy = {key for key, _ in self.running.values()}
+        now, elsewhere = time.monotonic(), 0
+        for spec in specs:
+            key = run_key(spec, self.task.version)
+            if key in busy or self._attempts(key).not_before > now or self.rows.get(key) is not None:
+                continue
+            if not self.store.claim(key):
+                elsewhere += 1
+                continue
+            self._learn_from_others()
+            if self.rows.get(key) is None:
+                return spec, elsewhere
+            self.store.release(key)
+            break  # another launch has just finished it: the search may have other wishes now
+        return None, elsewhere
 
     def _attempts(self, key: str) -> _Attempts:
         return self.attempts.setdefault(key, _Attempts())

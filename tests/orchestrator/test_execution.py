@@ -184,3 +184,18 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     assert resumed["weights"] == whole["weights"]
     damaged = RunTrainable(config(1e9, b"no checkpoint")).train()["report"][0]
     assert damaged["result"] == whole["result"]
+
+
+def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "store") as one, ResultStore(tmp_path / "store") as two:
+        first, _ = make(one, seeds=2, workers=2)
+        second, _ = make(two, seeds=2, workers=2)
+        specs = [first.next_run("a"), first.next_run("b"), second.next_run("c"), second.next_run("d")]
+        assert None not in specs
+        assert len({s.to_dict()["seed"] * 1000 + s.data_count for s in specs if s is not None}) == 4
+        spec = specs[0]
+        assert spec is not None
+        first.on_report("a", {"done": True, "result": {**RESULT, "status": "missed"}})
+        third = first.next_run("e")
+        assert third is not None
+        assert third not in specs

@@ -210,7 +210,7 @@ def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(st
 
 def test_two_launches_share_one_store(start: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    options = (*TOY, "--N", "8,16", "--option", "pause=0.3", "--option", f"ledger={ledger}")
+    options = (*TOY, "--N", "8,16", "--option", "pause=0.6", "--option", f"ledger={ledger}")
     both = [start(*options, "--out", f"out-{i}") for i in (1, 2)]
     assert [command.wait() for command in both] == [0, 0], [c.stdout + c.stderr for c in both]
     rows = read_rows(tmp_path)
