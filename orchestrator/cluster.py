@@ -83,6 +83,7 @@ class Cluster:
         try:
             if self.address == "local":
                 ray.init(
+                    address="local",
                     num_cpus=max(1, int(self.cpus_per_run * self.worker_count())),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
