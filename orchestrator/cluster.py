@@ -90,7 +90,8 @@ class Cluster:
                     **common,
                 )
             else:
-                ray.init(address=self.address, **common)
+                paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
+                ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
         except ConnectionError as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local") from None
