@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.spec import RunSpec, parse_grid
+from orchestrator.spec import TRAINING_VERSION, RunSpec, parse_grid
 from trainables.bumps import BumpTask
-from trainables.stopping import EVAL_EVERY, STOPPING_RULE, has_converged, target_variance
+from trainables.stopping import EVAL_EVERY, has_converged, target_variance
 from trainables.training import Training, fastest_precision, quiet_cpu
 
 TASK = BumpTask()
@@ -96,7 +96,7 @@ def report(curves: Sequence[dict[str, Any]]) -> str:
     used, budget = sum(s for _, s in verdicts), sum(c["spec"]["max_steps"] for c in curves)
     first = sum(c["passage_step"] or c["spec"]["max_steps"] for c in curves)
     lines = [
-        f"rule {STOPPING_RULE}: {len(curves)} probes, {sum(passed)} pass within their budget",
+        f"rule {TRAINING_VERSION}: {len(curves)} probes, {sum(passed)} pass within their budget",
         f"verdicts that differ: {len(wrong)} ({len(wrong) / len(curves):.1%})",
         f"steps used: {used / budget:.0%} of the budget (stopping passing runs alone: {first / budget:.0%})",
     ]

@@ -1,4 +1,7 @@
-"""When a run that will not reach its target may end early: the stopping rule, a pure function of the run's curve."""
+"""When a run that will not reach its target may end early: the stopping rule, a pure function of the run's curve.
+
+Whoever changes it so that a curve could be stopped elsewhere raises `orchestrator.spec.TRAINING_VERSION`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ import math
 from collections.abc import Sequence
 
 from torch import Tensor
-
-STOPPING_RULE = "1"
-"""Version of the rule; it changes whenever the same curve could be stopped elsewhere."""
 
 EVAL_EVERY = 20
 """Steps between two points of a curve."""
