@@ -53,7 +53,6 @@ class Outcome:
     failed: int = 0
     stopped: str | None = None
     """`time`, `error`, `SIGINT` or `SIGTERM`."""
-    training_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -157,11 +156,12 @@ class Execution:
         if (error := report.get("error")) is None:
             self._record(key, spec, dict(report["result"]), report)
             return
-        attempts = self._attempts(key)
-        attempts.raised += 1
         if report["out_of_memory"]:
             self._shrink(key, spec, error)
-        elif attempts.raised == 1:
+            return
+        attempts = self._attempts(key)
+        attempts.raised += 1
+        if attempts.raised == 1:
             self.observer.notice(f"{describe(spec)} raised an exception, trying once more:\n{error}")
             self._again(key)
         else:
@@ -229,7 +229,6 @@ class Execution:
         self.store.drop_checkpoint(key)
         self.store.release(key)
         self.outcome.trained += 1
-        self.outcome.training_seconds += row["seconds"]
         for stored in written:
             self.rows.add(stored)
             self.observer.finished(stored)

@@ -23,7 +23,7 @@ from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
 from orchestrator.errors import UserError
 from orchestrator.execution import Execution, Limits, Outcome
-from orchestrator.progress import Progress, Running, format_seconds
+from orchestrator.progress import Progress, Running, format_seconds, say
 from orchestrator.searches import Rows, Search
 from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
@@ -63,7 +63,6 @@ class LaunchOptions:
 class Study(Protocol):
     """What a launch needs of a study."""
 
-    name: str
     task: Task
 
     @property
@@ -107,7 +106,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         raise UserError(str(error)) from None
     with store:
         for notice in store.notices:
-            console.print(f"warning: {notice}", markup=False, highlight=False, soft_wrap=True)
+            say(console, f"warning: {notice}")
         rows = Rows(store.rows())
         if options.dry_run:
             console.print(study.plan(rows, cluster.worker_count()))
@@ -156,7 +155,7 @@ def _train_and_answer(
 
     def farewell() -> None:
         progress.__exit__()
-        console.print(f"to continue: {resume}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"to continue: {resume}")
 
     try:
         if not study.search.finished(rows):
@@ -167,13 +166,13 @@ def _train_and_answer(
             outcome = Outcome()
         files = study.write(rows, options.out, force=True)
     except (StoreError, OSError) as error:
-        console.print(f"stopped: {error}\nall finished runs are kept; to continue: {resume}", markup=False, soft_wrap=True)
+        say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
         return Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
     spent = format_seconds(time.monotonic() - progress.began)
     console.print(f"{outcome.trained} runs trained in {spent}", highlight=False)
     for path in files:
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"wrote {path}")
     if options.json:
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
@@ -181,19 +180,16 @@ def _train_and_answer(
 
 
 def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str) -> int:
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     if outcome.stopped in ("SIGINT", "SIGTERM"):
-        say(f"to continue: {resume}")
+        say(console, f"to continue: {resume}")
         return Exit[outcome.stopped]
     if not study.search.finished(rows):
         why = {"time": "the time limit was reached", "error": "a run failed"}.get(outcome.stopped or "", "it was interrupted")
-        say(f"not answered: {why}; to continue: {resume}")
+        say(console, f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
-        say("not fully answered: some runs failed; their tracebacks are in the store, column `error`")
-        say("mend the task and change its version, then run the same command again")
+        say(console, "not fully answered: some runs failed; their tracebacks are in the store, column `error`")
+        say(console, "mend the task and change its version, then run the same command again")
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
 

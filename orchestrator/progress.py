@@ -70,13 +70,13 @@ class Progress:
         self.failed += row["status"] == "failed"
         self.after_run()
         if self._live is None:
-            self.console.print(f"{self.line(row)} | {self.summary()}", markup=False, highlight=False, soft_wrap=True)
+            say(self.console, f"{self.line(row)} | {self.summary()}")
 
     def dropped(self, key: str) -> None:
         self.running.pop(key, None)
 
     def notice(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, text)
 
     def summary(self) -> str:
         """Runs done, running and failed in this launch, time spent, time left."""
@@ -89,6 +89,11 @@ class Progress:
 
     def _render(self) -> RenderableType:
         return Group(self.table(dict(self.running)), Text(self.summary(), style="dim"))
+
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is: no markup, no colours, no line broken."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_seconds(seconds: float) -> str:

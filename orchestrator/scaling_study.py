@@ -38,16 +38,20 @@ class ScalingStudy:
     resolution: float
     settings: dict[str, Any]
     speculate: bool = True
-    name: str = NAME
     search: ThresholdSearch = field(init=False)
     _written: frozenset[tuple[str, int]] = frozenset()
+    _results: tuple[tuple[int, int], list[ThresholdResult]] | None = None
     _known: tuple[object, Answer] | None = None
 
     def __post_init__(self) -> None:
         self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate)
 
     def results(self, rows: Rows) -> list[ThresholdResult]:
-        return self.search.answer(rows)
+        """What is known of each threshold, in the order of the brackets; looked up anew only when there are more rows."""
+        state = (id(rows), len(rows))
+        if self._results is None or self._results[0] != state:
+            self._results = state, self.search.answer(rows)
+        return self._results[1]
 
     def answered(self, rows: Rows) -> bool:
         return all(r.verdict not in ("open", "failed") for r in self.results(rows))

@@ -90,7 +90,6 @@ class RunTrainable(tune.Trainable):
             "result": dataclasses.asdict(training.result()),
             "seconds": self._seconds,
             "host": socket.gethostname(),
-            "torch": torch.__version__,
         }
         if self._config["save_weights"]:
             report["weights"] = safetensors.torch.save(training.model.state_dict())
