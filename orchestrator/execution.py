@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from orchestrator.searches import Rows, Search
+from orchestrator.searches import Curve, Rows, Search
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore, make_row
 from trainables.task import Task
@@ -95,7 +95,7 @@ class Execution:
         elsewhere, room = 0, 0
         while room < self.workers + elsewhere:
             room = self.workers + elsewhere
-            specs = self.search.propose(self.rows, room)
+            specs = self.search.propose(self.rows, room, [spec for _, spec in self.running.values()])
             spec, elsewhere = self._claim_first(specs)
             if spec is not None:
                 self.running[trial_id] = (run_key(spec, self.task.version), spec)
@@ -150,12 +150,44 @@ class Execution:
             self.store.save_checkpoint(key, checkpoint)
         self.observer.progressed(key, spec, report)
 
+    def prune(self, trial_id: str, report: Mapping[str, Any]) -> bool:
+        """End a run here if the search says so, judging by the curves in `report`; whether it did.
+
+        The row ends where the search said, not where the worker happened to be when it was told, so that it does not depend
+        on the clock.
+        """
+        if (at := self._pruned_at(trial_id, report)) is None:
+            return False
+        key, spec = self.running.pop(trial_id)
+        curves = {name: report[name][:at] for name in ("curve_step", "curve_loss", "curve_accuracy", "curve_error")}
+        last = {name: curves[f"curve_{name}"][-1] for name in ("step", "loss", "accuracy", "error")}
+        result = {
+            "status": "pruned",
+            "reason": "pruned",
+            "steps": last["step"],
+            "accuracy": last["accuracy"],
+            "ood_mse": last["error"],
+            "loss": last["loss"],
+            "device": report["device"],
+            **curves,
+        }
+        self._record(key, spec, result, {name: report[name] for name in ("seconds", "host")})
+        return True
+
+    def _pruned_at(self, trial_id: str, report: Mapping[str, Any]) -> int | None:
+        if trial_id not in self.running or not report.get("curve_step"):
+            return None
+        _, spec = self.running[trial_id]
+        return self.search.pruned_at(self.rows, spec, Curve(report["curve_step"], report["curve_error"]))
+
     def on_report(self, trial_id: str, report: Mapping[str, Any]) -> None:
         """A run ended by itself: with a result, or with an exception of its own."""
-        key, spec = self.running.pop(trial_id)
         if (error := report.get("error")) is None:
-            self._record(key, spec, dict(report["result"]), report)
+            if not self.prune(trial_id, {**report, **report["result"]}):
+                key, spec = self.running.pop(trial_id)
+                self._record(key, spec, dict(report["result"]), report)
             return
+        key, spec = self.running.pop(trial_id)
         if report["out_of_memory"]:
             self._shrink(key, spec, error)
             return

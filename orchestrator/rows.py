@@ -17,7 +17,7 @@ from orchestrator.spec import RunSpec, family_key, run_key
 
 Row = dict[str, Any]
 
-VERSION = 1
+VERSION = 2
 VERSION_FIELD = b"orchestrator.schema"
 STATUSES = ("passed", "missed", "diverged", "failed", "pruned")
 
@@ -37,12 +37,12 @@ _COLUMNS: dict[str, pa.DataType] = {
     "batch_size": pa.int32(),
     **dict.fromkeys(("lr", "weight_decay"), pa.float64()),
     "max_steps": pa.int32(),
-    **dict.fromkeys(("stop", "precision", "status", "reason"), pa.string()),
+    **dict.fromkeys(("stop", "precision", "schedule", "status", "reason"), pa.string()),
     **dict.fromkeys(("steps", "passage_step"), pa.int32()),
     **dict.fromkeys(("accuracy", "id_mse", "ood_mse", "loss"), pa.float64()),
     "measures": pa.string(),
     "curve_step": pa.list_(pa.int32()),
-    **dict.fromkeys(("curve_loss", "curve_accuracy"), pa.list_(pa.float32())),
+    **dict.fromkeys(("curve_loss", "curve_accuracy", "curve_error"), pa.list_(pa.float32())),
     **dict.fromkeys(("error", "device"), pa.string()),
     "pack_size": pa.int32(),
     "seconds": pa.float64(),
@@ -51,10 +51,17 @@ _COLUMNS: dict[str, pa.DataType] = {
 }
 _JSON = ("options", "measures")
 
-SCHEMA = pa.schema(
-    [pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in _COLUMNS.items()],
-    metadata={VERSION_FIELD: str(VERSION).encode()},
-)
+def _schema(version: int) -> pa.Schema:
+    later = {"schedule", "curve_error"} if version < 2 else set()
+    return pa.schema(
+        [pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in _COLUMNS.items() if name not in later],
+        metadata={VERSION_FIELD: str(version).encode()},
+    )
+
+
+SCHEMAS = {version: _schema(version) for version in (1, VERSION)}
+"""Every schema a part may have been written in."""
+SCHEMA = SCHEMAS[VERSION]
 
 
 def make_row(
@@ -74,6 +81,7 @@ def make_row(
     curve_step: Iterable[int] = (),
     curve_loss: Iterable[float] = (),
     curve_accuracy: Iterable[float] = (),
+    curve_error: Iterable[float] = (),
     error: str | None = None,
     device: str = "cpu",
     pack_size: int = 1,
@@ -110,6 +118,7 @@ def make_row(
         "curve_step": list(curve_step),
         "curve_loss": list(curve_loss),
         "curve_accuracy": list(curve_accuracy),
+        "curve_error": list(curve_error),
         "error": error,
         "device": device,
         "pack_size": pack_size,
@@ -120,6 +129,19 @@ def make_row(
         "finished_at": datetime.now(UTC) if finished_at is None else finished_at,
     }
     return {name: values[name] for name in SCHEMA.names}
+
+
+def upgrade(table: pa.Table, version: int) -> pa.Table:
+    """A table of schema `version`, as it was written, in today's SCHEMA.
+
+    Version 1 had a constant learning rate only, and no curve of the held-out error.
+    """
+    if version == 1:
+        nothing = pa.array([[]] * table.num_rows, pa.list_(pa.float32()))
+        added = {"schedule": pa.array(["constant"] * table.num_rows, pa.string()), "curve_error": nothing}
+        columns = [added[name] if name in added else table[name] for name in SCHEMA.names]
+        return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return table
 
 
 def encode(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

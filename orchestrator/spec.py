@@ -14,6 +14,10 @@ Scalar = bool | int | float | str
 
 PRECISIONS = ("float32", "bfloat16")
 STOPS = ("early", "budget")
+SCHEDULES = ("constant", "cosine")
+
+ADDED_LATER = {"schedule": "constant"}
+"""Fields that keys do not cover at these values, so that rows from before there were such fields keep their keys."""
 
 TRAINING_VERSION = "1"
 """Version of the training loop and its stopping rule, part of every run key: raise it with any change to them after which
@@ -57,6 +61,8 @@ class RunSpec:
     stop: str = "early"
     """`early`: end at the first passage of the target or at visible convergence below it; `budget`: always train max_steps."""
     precision: str = "float32"
+    schedule: str = "constant"
+    """Learning rate over the steps of the run: `constant`, or `cosine`, falling to 0 along half a cosine."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
@@ -76,8 +82,9 @@ class RunSpec:
             raise ValueError("lr must be above 0")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}")
-        if self.stop not in STOPS:
-            raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {self.stop!r}")
+        for name, allowed in (("stop", STOPS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
 
     def option(self, name: str) -> Scalar:
         """The task option called `name`; KeyError if the spec does not carry it."""
@@ -109,6 +116,7 @@ def family_key(spec: RunSpec, task_version: str) -> str:
 
 
 def _digest(spec: dict[str, Any], task_version: str) -> str:
+    spec = {name: value for name, value in spec.items() if ADDED_LATER.get(name) != value}
     value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

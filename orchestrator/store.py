@@ -25,7 +25,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
-from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, VERSION, VERSION_FIELD, Row, decode, encode, make_row
+from orchestrator.rows import (
+    PROVENANCE,
+    SCHEMA,
+    SCHEMAS,
+    STATUSES,
+    VERSION,
+    VERSION_FIELD,
+    Row,
+    decode,
+    encode,
+    make_row,
+    upgrade,
+)  # fmt: skip
 
 __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row", "StoreError", "make_row"]
 
@@ -335,14 +347,14 @@ def _load(path: Path) -> _Part:
                     f"{path} has rows of schema {int(version)}, this program knows schema {VERSION} and older: "
                     "update the program, or choose another folder with --store"
                 )
-            if not parquet.schema_arrow.equals(SCHEMA):
-                raise _DamagedError(f"its columns are not those of schema {VERSION}")
+            if not parquet.schema_arrow.equals(SCHEMAS.get(int(version))):
+                raise _DamagedError(f"its columns are not those of schema {int(version)}")
             table = parquet.read(use_threads=False)  # at exit, Arrow may abort over threads still at work
     except (OSError, ValueError, pa.ArrowException) as error:
         if isinstance(error, MemoryError):
             raise
         raise _DamagedError("it is damaged (" + " ".join(str(error).split())[:200] + ")") from error
-    return _Part(stamp, table, len(data))
+    return _Part(stamp, upgrade(table, int(version)), len(data))
 
 
 def _take(table: pa.Table, index: Iterable[int]) -> pa.Table:

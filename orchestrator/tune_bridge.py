@@ -99,10 +99,14 @@ class Failures(_Stateless, Callback):
 
 
 class Ending(_Stateless, Stopper):
-    """Ends running trials when the launch was interrupted or cannot store results any more."""
+    """Ends a trial that the search prunes, and all of them when the launch was interrupted or cannot store results any more."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        return False
+        try:
+            return not result["done"] and self._execution.prune(trial_id, result["report"][0])
+        except Exception as error:
+            self._execution.fatal = self._execution.fatal or error
+            return True
 
     def stop_all(self) -> bool:
         return self._execution.outcome.stopped in INTERRUPTED or self._execution.fatal is not None

@@ -16,7 +16,7 @@ from ray import tune
 
 from orchestrator.spec import RunSpec
 from trainables.task import load_task
-from trainables.training import Training, quiet_cpu
+from trainables.training import CURVES, Training, quiet_cpu
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -24,9 +24,9 @@ OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough mem
 class RunTrainable(tune.Trainable):
     """Trains the run in `config["run"]`, one time slice a step, and reports how far it is.
 
-    A report is one of: progress (`steps`, `accuracy`, perhaps a `checkpoint`), or, with `done`, either `result` (a
-    `RunResult` as a dict) or `error` (a traceback; `out_of_memory` says whether memory ran out). Exceptions of a task
-    are reports, not failures of the worker: what Tune sees fail is a lost worker or node.
+    A report is one of: progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either
+    `result` (a `RunResult` as a dict) or `error` (a traceback; `out_of_memory` says whether memory ran out). Exceptions of
+    a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -76,7 +76,9 @@ class RunTrainable(tune.Trainable):
         return Training(spec, task, device)
 
     def _progress(self, training: Training) -> dict[str, Any]:
-        report: dict[str, Any] = {"done": False, **training.progress._asdict()}
+        report: dict[str, Any] = {"done": False, **training.progress._asdict(), "device": str(training.device)}
+        report |= {name: list(getattr(training, name)) for name in CURVES}
+        report |= {"seconds": self._seconds, "host": socket.gethostname()}
         if self._seconds - self._saved_at >= self._config["checkpoint_seconds"]:
             self._saved_at = self._seconds
             buffer = io.BytesIO()

@@ -170,22 +170,29 @@ class BumpTask:
 
         A coordinate that is absent in `truth` counts as right, and a stripe's window extends along all of it.
         """
-        N = spec.N
-        image = (1 - outputs if spec.option("polarity") == "dark" else outputs).float().reshape(-1, N * N)
-        height, where = image.max(dim=1)
-        peak = torch.stack([where % N, where // N], dim=1)
-        error = (peak - split.truth).abs().nan_to_num(nan=0.0).amax(dim=1)
-        half = PROPER_WINDOW * max(1.0, float(spec.option("sigma")))
-        pixel = torch.arange(N, device=outputs.device)
-        inside = ((pixel - split.truth[..., None]).abs() <= half) | split.truth.isnan()[..., None]
-        window = (inside[:, 1, :, None] & inside[:, 0, None, :]).flatten(1)
-        rest = image.masked_fill(window, -math.inf).amax(dim=1)
-        return {
-            "correct": error <= max(0.5, float(spec.option("tolerance"))),
-            "exact": error <= 0.5,
-            "proper": (height > 0) & (rest < PROPER_SHARE * height),
-            "mse": (outputs.float() - split.targets).square().flatten(1).mean(dim=1),
-        }
+        bright = 1 - outputs if spec.option("polarity") == "dark" else outputs
+        judged = judge_peaks(bright.float(), split.truth, float(spec.option("sigma")), float(spec.option("tolerance")))
+        return judged | {"mse": (outputs.float() - split.targets).square().flatten(1).mean(dim=1)}
+
+
+def judge_peaks(images: Tensor, centres: Tensor, sigma: float, tolerance: float) -> dict[str, Tensor]:
+    """`correct`, `exact` and `proper`, each (n,) bool, of images (n, 1, N, N) of bright bumps at `centres` (n, 2); see
+    `BumpTask.measure`."""
+    N = images.shape[-1]
+    image = images.reshape(-1, N * N)
+    height, where = image.max(dim=1)
+    peak = torch.stack([where % N, where // N], dim=1)
+    error = (peak - centres).abs().nan_to_num(nan=0.0).amax(dim=1)
+    half = PROPER_WINDOW * max(1.0, sigma)
+    pixel = torch.arange(N, device=images.device)
+    inside = ((pixel - centres[..., None]).abs() <= half) | centres.isnan()[..., None]
+    window = (inside[:, 1, :, None] & inside[:, 0, None, :]).flatten(1)
+    rest = image.masked_fill(window, -math.inf).amax(dim=1)
+    return {
+        "correct": error <= max(0.5, tolerance),
+        "exact": error <= 0.5,
+        "proper": (height > 0) & (rest < PROPER_SHARE * height),
+    }
 
 
 def _validate(spec: RunSpec) -> None:

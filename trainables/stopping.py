@@ -31,12 +31,19 @@ def target_variance(targets: Tensor) -> float:
     return variance or targets.square().mean().item()
 
 
-def has_converged(loss: Sequence[float], accuracy: Sequence[float], target: float, max_steps: int, variance: float) -> bool:
-    """Whether a run may be given up, seen from its curve so far: one point of `loss` and `accuracy` every EVAL_EVERY steps.
+def has_converged(
+    loss: Sequence[float],
+    accuracy: Sequence[float],
+    target: float,
+    max_steps: int,
+    variance: float,
+    every: int = EVAL_EVERY,
+) -> bool:
+    """Whether a run may be given up, seen from its curve so far: one point of `loss` and `accuracy` every `every` steps.
 
     At step t a run has visibly converged below its target when
 
-    1. t is at least LEAST_POINTS * EVAL_EVERY steps;
+    1. there are LEAST_POINTS points;
     2. the training set is fitted: the mean loss of the last quarter of the run is under FITTED * `variance`, where `variance`
        is the `target_variance` of the training set. So a run that has not begun to learn is never given up;
     3. even rising CAUTION times as fast as over its last doubling of steps, the accuracy would stay MARGIN under the target
@@ -51,7 +58,7 @@ def has_converged(loss: Sequence[float], accuracy: Sequence[float], target: floa
         return False
     half = points // 2
     late, early = _mean(accuracy[quarter:]), _mean(accuracy[half - half // 4 : half])
-    doublings = max(0.0, math.log2(max_steps / (points * EVAL_EVERY)))
+    doublings = max(0.0, math.log2(max_steps / (points * every)))
     return late + CAUTION * max(0.0, late - early) * doublings < target - MARGIN
 
 

@@ -60,7 +60,10 @@ class Task(Protocol):
         are nested: a larger count contains a smaller one."""
 
     def model(self, spec: RunSpec) -> nn.Module:
-        """A freshly initialised network from `Split.inputs` to `Split.targets`; torch's global generator has been seeded."""
+        """A freshly initialised network from `Split.inputs` to `Split.targets`; torch's global generator has been seeded.
+
+        If it has a method `penalty()`, what that returns (a scalar tensor) is added to the loss in every step.
+        """
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
         """Per-sample measures (n,) of outputs; `correct` (bool) is required, its mean is the accuracy the search looks at."""

@@ -1,7 +1,7 @@
 """One training, from a spec to a result: a loop that can be suspended at any step and resumed to the same bits.
 
 Nothing here knows bumps or Ray. A task gives tensors, a model and a measure; the loss is the mean squared error between the
-model's outputs and the targets.
+model's outputs and the targets, plus the model's `penalty()` if it has one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ alone decides. So does the end of a run. The stopping rule then allows for the d
 CONFIRM_EVERY = 100
 """Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
 EVAL_BATCH = 64
+BUDGET_LOOKS = 200
+"""A run that always takes its whole budget is looked at about this often, where every EVAL_EVERY steps would be more often."""
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
 
 
@@ -71,7 +74,7 @@ class RunResult:
     ood_mse: float
     """Mean squared error on the held-out set at the end."""
     loss: float
-    """Mean training loss of the last stretch of at most EVAL_EVERY steps."""
+    """Mean training loss, without the penalty, since the last look but one."""
     measures: dict[str, float]
     """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
     curve_step: list[int] = field(repr=False)
@@ -79,6 +82,8 @@ class RunResult:
     """Mean training loss since the previous point."""
     curve_accuracy: list[float] = field(repr=False)
     """Accuracy on the fixed held-out subset."""
+    curve_error: list[float] = field(repr=False)
+    """Mean squared error on the fixed held-out subset."""
     device: str
 
 
@@ -96,8 +101,27 @@ def batch_indices(seed: int, size: int, batch_size: int, step: int) -> Tensor:
     """
     start = step * batch_size
     first, last = start // size, (start + batch_size - 1) // size
-    epochs = [torch.randperm(size, generator=stream(seed, "order", epoch)) for epoch in range(first, last + 1)]
-    return torch.cat(epochs)[start - first * size :][:batch_size]
+    order = torch.cat([_epoch_order(seed, size, epoch) for epoch in range(first, last + 1)])
+    return order[start - first * size :][:batch_size]
+
+
+@lru_cache(maxsize=8)
+def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
+    return torch.randperm(size, generator=stream(seed, "order", epoch))
+
+
+def look_every(spec: RunSpec) -> int:
+    """Steps between two points of the curve of a run."""
+    if spec.stop == "early":
+        return EVAL_EVERY
+    return EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS))
+
+
+def learning_rate(spec: RunSpec, step: int) -> float:
+    """Learning rate of step number `step`, counted from 0."""
+    if spec.schedule == "constant":
+        return spec.lr
+    return spec.lr * (1 + math.cos(math.pi * step / spec.max_steps)) / 2
 
 
 class Training:
@@ -120,6 +144,8 @@ class Training:
         self.model = model.to(self.device)
         if spec.precision == "bfloat16":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.penalty = getattr(self.model, "penalty", None)
+        self.look_every = look_every(spec)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), spec.lr, weight_decay=spec.weight_decay, fused=True)
         self.step = 0
         self.reason = ""
@@ -130,13 +156,14 @@ class Training:
         self.curve_step: list[int] = []
         self.curve_loss: list[float] = []
         self.curve_accuracy: list[float] = []
+        self.curve_error: list[float] = []
 
     def advance(self, seconds: float | None = None) -> bool:
         """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
         end = math.inf if seconds is None else time.monotonic() + seconds
         while not self.reason:
             self._train_step()
-            if self.step % EVAL_EVERY == 0 or self.step == self.spec.max_steps:
+            if self.step % self.look_every == 0 or self.step == self.spec.max_steps:
                 self._look()
             if time.monotonic() >= end:
                 break
@@ -144,11 +171,12 @@ class Training:
 
     def _train_step(self) -> None:
         index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
+        self.optimizer.param_groups[0]["lr"] = learning_rate(self.spec, self.step)
         self.optimizer.zero_grad()
         with self._autocast():
             outputs = self.model(self.train.inputs[index])
         loss = functional.mse_loss(outputs.float(), self.train.targets[index])
-        loss.backward()
+        (loss if self.penalty is None else loss + self.penalty()).backward()
         self.optimizer.step()
         self.loss_sum += loss.detach()
         self.step += 1
@@ -160,12 +188,16 @@ class Training:
         self.curve_step.append(self.step)
         self.curve_loss.append(self.loss_sum.item() / stretch)
         self.loss_sum.zero_()
-        self.curve_accuracy.append(self._measure(self.subset)["correct"])
+        seen = self._measure(self.subset)
+        self.curve_accuracy.append(seen["correct"])
+        self.curve_error.append(seen["squared_error"])
         if not math.isfinite(self.curve_loss[-1]):
             self.reason = "diverged"
             return
         target = spec.target - self.offset
-        given_up = has_converged(self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance)
+        given_up = has_converged(
+            self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance, self.look_every
+        )
         ends = self.step == spec.max_steps or (given_up and spec.stop == "early")
         near = self.curve_accuracy[-1] >= spec.target - NEAR
         if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
@@ -210,6 +242,7 @@ class Training:
             curve_step=list(self.curve_step),
             curve_loss=list(self.curve_loss),
             curve_accuracy=list(self.curve_accuracy),
+            curve_error=list(self.curve_error),
             device=str(self.device),
         )
 
@@ -255,7 +288,8 @@ class Training:
         return {name: total / size for name, total in totals.items()}
 
 
-_STATE = ("step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "curve_step", "curve_loss", "curve_accuracy")
+CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
+_STATE = ("step", "reason", "passage_step", "retry_step", "offset", "loss_sum", *CURVES)
 
 
 def fastest_precision(decoder: str, device: str = "cpu") -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -10,6 +11,16 @@ from orchestrator.spec import RunSpec
 
 Row = Mapping[str, Any]
 """One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
+
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What is known of a run along the way: held-out mean squared `error` at each `step`."""
+
+    step: Sequence[int]
+    error: Sequence[float]
+
 
 _NONE: Mapping[int, Row] = MappingProxyType({})
 
@@ -47,14 +58,19 @@ class Rows:
 
 
 class Search(Protocol):
-    """Proposes runs. Same rows (in any order of arrival) and same room: same proposals, in any process, at any time."""
+    """Proposes runs. Same rows (in any order of arrival), same runs in progress and same room: same proposals, in any process,
+    at any time."""
 
-    def propose(self, rows: Rows, room: int) -> list[RunSpec]:
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
         """Up to `room` unfinished runs in order of priority: those the answer needs, then those it may need.
 
-        Runs that are in progress already are proposed again; the engine knows what runs. An empty list from a search
-        that has `finished` means that the question is answered.
+        `running` are the runs in progress; they may be proposed again, the engine passes over them. An empty list from a
+        search that has `finished` means that the question is answered.
         """
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        """Number of points of the run's curve after which it is not worth going on, so that the run ends there as `pruned`;
+        None while it is. A function of the finished rows and of the curve up to that point."""
 
     def finished(self, rows: Rows) -> bool:
         """Whether these rows answer the question."""

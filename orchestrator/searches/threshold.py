@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.probing import Ladder, Probe, Start, bounds, ladder, next_probe, probes_left
 from orchestrator.spec import RunSpec, family_key
 
@@ -170,7 +170,7 @@ class ThresholdSearch:
         self._by_rank = sorted(order, key=lambda i: self._places[i].rank)
         self._memo: WeakKeyDictionary[Rows, dict[int, _Memo]] = WeakKeyDictionary()
 
-    def propose(self, rows: Rows, room: int) -> list[RunSpec]:
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
         walks = self._walks(rows)
         chosen: list[RunSpec] = []
         probes = self._likely_probes(rows, walks)
@@ -178,6 +178,10 @@ class ThresholdSearch:
             place, at = self._places[found[0]], found[1]
             chosen.append(place.bracket.template.with_count(place.rungs.counts[at]))
         return chosen
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        """None: a run that will miss ends by itself."""
+        return None
 
     def finished(self, rows: Rows) -> bool:
         return all(walk is not None and walk.over for walk in self._walks(rows))
