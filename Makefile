@@ -5,15 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup scaling test lint clean
+.PHONY: help setup scaling regularization test lint clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.installed ## install the pinned dependencies and the project into .venv
 
 scaling: $(VENV)/.installed ## the scaling study; options: make scaling ARGS="--N 16,24 --decoder mlp"
 	@$(BIN)/python -m orchestrator.scaling $(ARGS)
+
+regularization: $(VENV)/.installed ## the regularization study; options: make regularization ARGS="--N 16 --trials 20"
+	@$(BIN)/python -m orchestrator.regularization $(ARGS)
 
 test: $(VENV)/.installed-test ## lint, types and the whole test suite
 	$(BIN)/ruff check .

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
-import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.files import COLOURS, image, json_bytes, plain, write_files
 from analysis.fits import PowerLaw, fit_power_law, summarise
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
@@ -24,8 +20,6 @@ CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 COLUMNS = (
     "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps",
 )  # fmt: skip
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colour-blind safe palette."""
 MARKERS = "os^Dv<"
 
 
@@ -67,16 +61,11 @@ class Answer:
         figure = draw(self)
         contents = {
             "scaling.csv": self.table.to_csv(index=False).encode(),
-            "scaling.json": (json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n").encode(),
-            "scaling.png": _image(figure, "png"),
-            "scaling.svg": _image(figure, "svg"),
+            "scaling.json": json_bytes(self.to_json()),
+            "scaling.png": image(figure, "png"),
+            "scaling.svg": image(figure, "svg"),
         }
-        out.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            temporary = out / f".{name}.{os.getpid()}"
-            temporary.write_bytes(content)
-            temporary.replace(out / name)
-        return [out / name for name in contents]
+        return write_files(out, contents)
 
 
 def describe(fit: PowerLaw, dataset: str) -> str:
@@ -143,21 +132,3 @@ def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:
     for power, style in ((1, ":"), (2, "-."), (3, "--")):
         axes.plot(span, T0 * (span / N0) ** power, style, color="0.6", lw=1, zorder=0)
         axes.annotate(f"$N^{power}$" if power > 1 else "$N$", (span[1], T0 * (span[1] / N0) ** power), color="0.4", fontsize=8)
-
-
-def _image(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none"}):
-        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()
-
-
-def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: NaN and infinities become null, NumPy scalars Python ones."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from orchestrator import scaling
+from orchestrator import regularization, scaling
 from orchestrator.cli import main_of, new_app
 
 app = new_app(no_args_is_help=True, help="Answers questions that take thousands of small trainings. Every study has a --help.")
 app.command("scaling")(scaling.scaling)
-
-
-@app.callback()
-def studies() -> None:
-    """Keeps `scaling` a subcommand while there is only one."""
+app.command("regularization")(regularization.regularization)
 
 
 main = main_of(app, "sweep")

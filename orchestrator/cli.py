@@ -67,6 +67,14 @@ def invocation() -> list[str]:
     return ["python", "-m", module, *sys.argv[1:]]
 
 
+def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`make(...)`, its ValueError turned into the user's one-line error."""
+    try:
+        return make(*args, **kwargs)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
 def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
     """`value` if it is allowed.
 

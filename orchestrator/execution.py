@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,7 +42,8 @@ class Limits:
     deadline: float | None = None
     """`time.monotonic()` after which no run is started; what runs then is finished."""
     stop_on_error: bool = False
-    save_weights: bool = False
+    save_weights: Callable[[RunSpec], bool] = lambda spec: False
+    """Whether the final weights of a run are kept."""
 
 
 @dataclass(slots=True)

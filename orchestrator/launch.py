@@ -25,6 +25,7 @@ from orchestrator.errors import UserError
 from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.progress import Progress, Running, format_seconds, say
 from orchestrator.searches import Rows, Search
+from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
@@ -86,6 +87,9 @@ class Study(Protocol):
     def answer(self, rows: Rows) -> dict[str, Any]:
         """The answer, ready for JSON."""
 
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        """Whether the study's figures need the final weights of this run."""
+
     def answered(self, rows: Rows) -> bool:
         """Whether every part of the question has an answer; a failed run leaves a part without one."""
 
@@ -146,7 +150,7 @@ def _train_and_answer(
         limits=Limits(
             deadline=None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours,
             stop_on_error=options.on_error == "stop",
-            save_weights=options.save_weights,
+            save_weights=lambda spec: options.save_weights or study.keeps_weights(spec),
         ),
         versions=versions(),
         launch=secrets.token_hex(6),

@@ -1,14 +1,20 @@
 """Command-line options that studies share, as annotated types, each with its help text."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestrator.errors import UserError
+from orchestrator.spec import Scalar
+from trainables.task import Task
+
 asked = partial(typer.Option, rich_help_panel="What is asked")
-_subject = partial(typer.Option, rich_help_panel="What is trained")
-_trained = partial(typer.Option, rich_help_panel="How it is trained")
+searched = partial(typer.Option, rich_help_panel="How it is searched")
+subject = partial(typer.Option, rich_help_panel="What is trained")
+trained = partial(typer.Option, rich_help_panel="How it is trained")
 _where = partial(typer.Option, rich_help_panel="Where and how to run")
 
 Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48.")]
@@ -16,37 +22,37 @@ Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+
 Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
 Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
 
-TaskPath = Annotated[str, _subject("--task", help="The subject, `module:Class`; bring your own.")]
-Decoder = Annotated[str | None, _subject(help="`cnn` or `mlp`.", show_default="cnn")]
-Depth = Annotated[int | None, _subject(min=0, help="Hidden layers.", show_default="2")]
+TaskPath = Annotated[str, subject("--task", help="The subject, `module:Class`; bring your own.")]
+Decoder = Annotated[str | None, subject(help="`cnn` or `mlp`.", show_default="cnn")]
+Depth = Annotated[int | None, subject(min=0, help="Hidden layers.", show_default="2")]
 Width = Annotated[
-    int | None, _subject(min=1, help="Channels or units of a hidden layer.", show_default="cnn 64, mlp 256")
+    int | None, subject(min=1, help="Channels or units of a hidden layer.", show_default="cnn 64, mlp 256")
 ]
 Encoding = Annotated[
-    str | None, _subject(help="`bump`, `one-hot`, `positional` or `ramp`.", show_default="bump")
+    str | None, subject(help="`bump`, `one-hot`, `positional` or `ramp`.", show_default="bump")
 ]
 Holdout = Annotated[
     str | None,
-    _subject(
+    subject(
         help="Coordinates to judge on: a `center` or `corner` box that no bump is drawn from, or, `random`, all not drawn.",
         show_default="random for bumps, center for stripes+bumps",
     ),
 ]
-Centres = Annotated[str | None, _subject(help="`integer` or `real`.", show_default="integer")]
-Sigma = Annotated[float | None, _subject(help="Bump width, pixels.", show_default="1")]
+Centres = Annotated[str | None, subject(help="`integer` or `real`.", show_default="integer")]
+Sigma = Annotated[float | None, subject(help="Bump width, pixels.", show_default="1")]
 Absent = Annotated[
-    str | None, _subject(help="Code of a stripe's missing coordinate: `zero` or `minus-one`.", show_default="zero")
+    str | None, subject(help="Code of a stripe's missing coordinate: `zero` or `minus-one`.", show_default="zero")
 ]
-Tolerance = Annotated[int | None, _subject(min=0, help="Peak right within this many pixels.", show_default="1")]
+Tolerance = Annotated[int | None, subject(min=0, help="Peak right within this many pixels.", show_default="1")]
 TaskOption = Annotated[
-    list[str] | None, _subject("--option", help="Any further option of the task, NAME=VALUE; repeatable.")
+    list[str] | None, subject("--option", help="Any further option of the task, NAME=VALUE; repeatable.")
 ]
 
-MaxSteps = Annotated[int, _trained(min=1, help="Budget of a run, optimizer steps.")]
-BatchSize = Annotated[int, _trained(min=1, help="Images per step.")]
-LearningRate = Annotated[float, _trained("--lr", help="Learning rate of AdamW.")]
-WeightDecay = Annotated[float, _trained(min=0, help="Weight decay of AdamW.")]
-Precision = Annotated[str, _trained(help="`auto` (the fastest here), `float32` or `bfloat16`.")]
+MaxSteps = Annotated[int, trained(min=1, help="Budget of a run, optimizer steps.")]
+BatchSize = Annotated[int, trained(min=1, help="Images per step.")]
+LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW.")]
+WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
+Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32` or `bfloat16`.")]
 
 Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
 Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]
@@ -59,3 +65,33 @@ OnError = Annotated[str, _where(help="When a run fails: `continue` or `stop`.")]
 SaveWeights = Annotated[bool, _where("--save-weights", help="Keep final weights, STORE/weights/KEY.safetensors.")]
 Json = Annotated[bool, _where("--json", help="The answer as JSON on stdout, all else on stderr.")]
 Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]
+
+
+def task_options(task: Task, given: Mapping[str, Scalar], pairs: Sequence[str]) -> tuple[tuple[str, Scalar], ...]:
+    """All options of the task: its defaults, then those given by name, then `NAME=VALUE` pairs, each of the default's type.
+
+    Raises:
+        UserError: an option the task does not have, or a value of another type.
+    """
+    values = dict(task.defaults)
+    for pair in pairs:
+        if "=" not in pair:
+            names = ", ".join(task.defaults) or "none"
+            raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, NAME one of {names}")
+    wanted: dict[str, Scalar] = {**given, **dict(pair.split("=", 1) for pair in pairs)}
+    for name, value in wanted.items():
+        if name not in values:
+            raise UserError(f"this task has no option {name!r}: it has {', '.join(task.defaults) or 'none'}")
+        kind = type(values[name])
+        try:
+            values[name] = _boolean(value) if kind is bool else kind(value)
+        except ValueError:
+            raise UserError(f"the option {name} takes a {kind.__name__}, not {value!r}") from None
+    return tuple(sorted(values.items()))
+
+
+def _boolean(value: Scalar) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from orchestrator import options as opt
-from orchestrator.cli import invocation, main_of, new_app, one_of
+from orchestrator.cli import checked, invocation, main_of, new_app, one_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.threshold import Bracket
-from orchestrator.spec import PRECISIONS, RunSpec, Scalar, parse_grid
-from trainables.task import Task, load_task
+from orchestrator.spec import PRECISIONS, RunSpec, parse_grid
+from trainables.task import load_task
 
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
@@ -88,8 +88,8 @@ def scaling(
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    sizes = _user(parse_grid, N)
-    task_ = _user(load_task, task)
+    sizes = checked(parse_grid, N)
+    task_ = checked(load_task, task)
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
     options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
@@ -98,7 +98,7 @@ def scaling(
         one_of("--datasets", dataset, task_.choices["dataset"])
         word = one_of("--decoder", decoder or task_.choices["decoder"][0], task_.choices["decoder"])
         preset = task_.preset(dataset, word)
-        spec = _user(
+        spec = checked(
             RunSpec,
             task=task,
             dataset=dataset,
@@ -121,7 +121,7 @@ def scaling(
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
-                counts = _user(task_.counts, template)
+                counts = checked(task_.counts, template)
                 brackets.append(Bracket(template=template, task_version=task_.version, counts=counts))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
@@ -152,44 +152,6 @@ def scaling(
     }
     study = ScalingStudy(task_, brackets, resolution, settings, speculate)
     return launch(study, launch_options, invocation())
-
-
-def _user(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`make(...)`, its ValueError turned into the user's one-line error."""
-    try:
-        return make(*args, **kwargs)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-
-
-def task_options(task: Task, given: Mapping[str, Scalar], pairs: Sequence[str]) -> tuple[tuple[str, Scalar], ...]:
-    """All options of the task: its defaults, then those given by name, then `NAME=VALUE` pairs, each of the default's type.
-
-    Raises:
-        UserError: an option the task does not have, or a value of another type.
-    """
-    values = dict(task.defaults)
-    for pair in pairs:
-        if "=" not in pair:
-            names = ", ".join(task.defaults) or "none"
-            raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, NAME one of {names}")
-    wanted: dict[str, Scalar] = {**given, **dict(pair.split("=", 1) for pair in pairs)}
-    for name, value in wanted.items():
-        if name not in values:
-            raise UserError(f"this task has no option {name!r}: it has {', '.join(task.defaults) or 'none'}")
-        kind = type(values[name])
-        try:
-            values[name] = _boolean(value) if kind is bool else kind(value)
-        except ValueError:
-            raise UserError(f"the option {name} takes a {kind.__name__}, not {value!r}") from None
-    return tuple(sorted(values.items()))
-
-
-def _boolean(value: Scalar) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if str(value).lower() not in words:
-        raise ValueError
-    return words[str(value).lower()]
 
 
 def resolve_precision(word: str, decoder: str, gpus_per_run: float) -> str:

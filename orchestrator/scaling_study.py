@@ -53,6 +53,9 @@ class ScalingStudy:
             self._results = state, self.search.answer(rows)
         return self._results[1]
 
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return False
+
     def answered(self, rows: Rows) -> bool:
         return all(r.verdict not in ("open", "failed") for r in self.results(rows))
 

@@ -122,6 +122,27 @@ def _digest(spec: dict[str, Any], task_version: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+def parse_range(text: str) -> tuple[float, float]:
+    """Read a range of positive numbers, `0.001..1`, or one number of at least 0, which gives (x, x).
+
+    Raises:
+        ValueError: not a number, negative, or empty; the message says what is allowed.
+    """
+    low_text, dots, high_text = text.partition("..")
+    try:
+        low, high = float(low_text), float(high_text if dots else low_text)
+    except ValueError:
+        low = high = math.nan
+    allowed = "write LOW..HIGH with 0 < LOW <= HIGH, for example 0.001..1, or one number to keep it fixed, 0 included"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{text!r} is not a range of numbers: {allowed}")
+    if low > high:
+        raise ValueError(f"{text!r} is an empty range, {low:g} is above {high:g}: {allowed}")
+    if low < 0 or (low == 0 and dots):
+        raise ValueError(f"{text!r} does not begin above 0: {allowed}")
+    return low, high
+
+
 def parse_grid(text: str, low: int = 8, high: int = 1024, step: int = 8) -> tuple[int, ...]:
     """Read grid sizes: `16..64` (every 8th), `16..64:16` (every 16th), `16,24,48`, or one number.
 

@@ -55,7 +55,7 @@ class StudySearcher(_Stateless, Searcher):
             "run": spec.to_dict(),
             "gpu": self._gpu,
             "checkpoint": checkpoint,
-            "save_weights": execution.limits.save_weights,
+            "save_weights": execution.limits.save_weights(spec),
             "slice_seconds": SLICE_SECONDS,
             "checkpoint_seconds": CHECKPOINT_SECONDS,
         }

@@ -151,7 +151,7 @@ class _PReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         x, slope = ctx.saved_tensors
-        below = torch.dot(grad.reshape(-1), x.clamp_max(0).view(-1)).view(1)
+        below = torch.dot(grad.reshape(-1), x.clamp_max(0).reshape(-1)).view(1)
         return torch.ops.aten.leaky_relu_backward(grad, x, slope.item(), False), below
 
 
@@ -200,7 +200,7 @@ class _Conv3x3(torch.autograd.Function):
 
 
 def _width(N: int, channels: int) -> int:
-    return next(w for w in range(min(BLOCK // channels, N), 0, -1) if N % w == 0)
+    return next(w for w in range(min(max(1, BLOCK // channels), N), 0, -1) if N % w == 0)
 
 
 def _pad(x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -52,6 +52,9 @@ class Rows:
     def version(self, family: str) -> int:
         """How many rows were added to the family so far: equal numbers mean that nothing changed in between."""
         return self._versions.get(family, 0)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._by_key.values())
 
     def __len__(self) -> int:
         return len(self._by_key)

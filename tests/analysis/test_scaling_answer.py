@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.scaling import COLUMNS, Answer, draw, plain
+from analysis.files import plain
+from analysis.scaling import COLUMNS, Answer, draw
 
 SETTINGS = {"decoder": "cnn", "encoding": "bump", "target": 0.9}
 

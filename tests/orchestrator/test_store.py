@@ -24,6 +24,7 @@ import pytest
 from store_child import FINISHED_AT, row
 
 import orchestrator.store as store_module
+from orchestrator.rows import SCHEMAS
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +105,7 @@ def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
     special = {"accuracy", "loss", "curve_loss", "measures"}
     assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
     assert set(PROVENANCE) < set(SCHEMA.names)
-    assert SCHEMA.metadata == {b"orchestrator.schema": b"1"}
+    assert SCHEMA.metadata == {b"orchestrator.schema": b"2"}
 
 
 def test_rows_can_be_read_with_some_columns_only(tmp_path: Path) -> None:
@@ -321,24 +322,47 @@ def test_parts_copied_in_from_another_store_are_merged_without_doubles(tmp_path:
     assert (tmp_path / "a" / "set-aside" / place.name).read_bytes() == copied.read_bytes()
 
 
+def test_a_part_of_schema_1_is_read_and_extended(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, curve_error=[0.5, 0.25]), row(2)])
+    (part,) = parts(tmp_path)
+    pq.write_table(pa.table(pq.read_table(part).select(SCHEMAS[1].names).columns, schema=SCHEMAS[1]), part)
+    assert {"schedule", "curve_error"}.isdisjoint(pq.read_schema(part).names)
+    with ResultStore(tmp_path, read_only=True) as reader:
+        assert reader.notices == []
+        assert reader.rows() == [{**row(i), "schedule": "constant", "curve_error": []} for i in (1, 2)]
+    with ResultStore(tmp_path) as store:
+        assert counts(store.append([row(2), row(3, curve_error=[0.5])])) == [3]
+        assert store.table().schema.equals(SCHEMA)
+    (whole,) = parts(tmp_path)
+    assert pq.read_schema(whole).equals(SCHEMA)
+    assert pq.read_schema(whole).metadata == SCHEMA.metadata
+    with ResultStore(tmp_path) as store:
+        assert {r["data_count"]: (r["schedule"], r["curve_error"]) for r in store.rows()} == {
+            1: ("constant", []),
+            2: ("constant", []),
+            3: ("constant", [0.5]),
+        }
+
+
 def test_a_newer_schema_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(1)])
     newer = tmp_path / "runs" / "new.parquet"
-    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "2"}), newer)
+    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}), newer)
     (tmp_path / "runs" / "aaa.parquet").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
     for read_only in (False, True):
-        with pytest.raises(StoreError, match="schema 2, this program knows schema 1 and older: update") as caught:
+        with pytest.raises(StoreError, match="schema 3, this program knows schema 2 and older: update") as caught:
             ResultStore(tmp_path, read_only=read_only)
         assert str(newer) in str(caught.value)
         assert "\n" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
     newer.unlink()
     with ResultStore(tmp_path) as store:
-        pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "2"}), newer)
+        pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}), newer)
         for _ in range(2):
-            with pytest.raises(StoreError, match="schema 2"):
+            with pytest.raises(StoreError, match="schema 3"):
                 store.append([row(2)])
         newer.unlink()
         assert counts(store.append([row(2)])) == [2]

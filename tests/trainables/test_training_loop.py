@@ -13,10 +13,20 @@ from torch import nn
 from torch.nn import functional
 
 from orchestrator.spec import RunSpec
+from trainables import training as training_module
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, add_bias, build_decoder
 from trainables.stopping import EVAL_EVERY
-from trainables.training import RunResult, Training, batch_indices, fastest_precision, quiet_cpu
+from trainables.training import (
+    SUBSET,
+    RunResult,
+    Training,
+    batch_indices,
+    fastest_precision,
+    learning_rate,
+    look_every,
+    quiet_cpu,
+)
 
 TASK = BumpTask()
 
@@ -112,7 +122,72 @@ def test_batches_are_one_stream_of_permutations(size: int) -> None:
         assert sorted(epoch.tolist()) == list(range(size))
 
 
-@pytest.mark.parametrize("changes", [{"decoder": "mlp"}, {"decoder": "cnn"}, {"decoder": "cnn", "precision": "bfloat16"}])
+def test_the_learning_rate_is_constant_or_falls_to_zero_along_half_a_cosine() -> None:
+    constant, cosine = spec(lr=0.004, max_steps=1000), spec(lr=0.004, max_steps=1000, schedule="cosine")
+    assert {learning_rate(constant, step) for step in (0, 1, 500, 999)} == {0.004}
+    assert learning_rate(cosine, 0) == 0.004
+    assert learning_rate(cosine, 250) == pytest.approx(0.004 * (1 + math.sqrt(0.5)) / 2)
+    assert learning_rate(cosine, 500) == pytest.approx(0.002)
+    rates = [learning_rate(cosine, step) for step in range(1000)]
+    assert rates == sorted(rates, reverse=True)
+    assert 0 < rates[-1] < 1e-5 * rates[0]
+
+
+def test_every_step_is_taken_at_its_learning_rate() -> None:
+    def movements(**changes: Any) -> list[float]:
+        """The largest change of a weight in every step, which in the first few is about the learning rate with Adam."""
+        training = Training(spec(decoder="mlp", max_steps=4, lr=1e-3, weight_decay=0.0, **changes), TASK)
+        moved, over = [], False
+        while not over:
+            before = [p.detach().clone() for p in training.model.parameters()]
+            over = training.advance(seconds=0)
+            pairs = zip(before, training.model.parameters(), strict=True)
+            moved.append(max((b - a).abs().max().item() for a, b in pairs))
+        return moved
+
+    assert movements() == pytest.approx([1e-3] * 4, rel=0.1)
+    assert movements(schedule="cosine") == pytest.approx([1e-3, 0.854e-3, 0.5e-3, 0.146e-3], rel=0.1)
+
+
+def test_a_budget_run_is_looked_at_about_two_hundred_times_at_most_every_twenty_steps() -> None:
+    def every(max_steps: int, stop: str) -> int:
+        return look_every(spec(max_steps=max_steps, stop=stop))
+
+    assert [every(n, "early") for n in (1, 4000, 100_000)] == [EVAL_EVERY] * 3
+    assert [every(n, "budget") for n in (1, 100, 4000, 7999)] == [EVAL_EVERY] * 4
+    assert [every(n, "budget") for n in (8000, 20_000, 100_000)] == [40, 100, 500]
+
+
+def test_the_curve_has_a_point_at_every_look_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_module, "BUDGET_LOOKS", 2)
+    dense, sparse = finished(spec(decoder="mlp", max_steps=90)), finished(spec(decoder="mlp", max_steps=90, stop="budget"))
+    assert dense.curve_step == [20, 40, 60, 80, 90]
+    assert sparse.curve_step == [40, 80, 90]
+    assert sparse.curve_loss[0] == pytest.approx(sum(dense.curve_loss[:2]) / 2), "a mean over all steps since the last point"
+    assert [sparse.curve_error[i] for i in (0, 1)] == [dense.curve_error[i] for i in (1, 3)]
+
+
+def test_the_curve_of_the_held_out_error_ends_at_the_final_one() -> None:
+    training = Training(spec(decoder="mlp", max_steps=50, stop="budget"), TASK)
+    assert len(training.held_out.inputs) <= SUBSET
+    assert training.advance()
+    result = training.result()
+    assert len(result.curve_error) == len(result.curve_step) == 3
+    assert result.curve_error[-1] == pytest.approx(result.ood_mse, rel=1e-6)
+    assert result.curve_error[0] > result.curve_error[-1] > 0
+    large = Training(spec(N=24, decoder="mlp", max_steps=1), TASK)
+    assert (len(large.subset.inputs), len(large.held_out.inputs)) == (SUBSET, 24**2 - 20)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decoder": "mlp"},
+        {"decoder": "mlp", "schedule": "cosine"},
+        {"decoder": "cnn"},
+        {"decoder": "cnn", "precision": "bfloat16"},
+    ],
+)
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(changes: dict[str, Any]) -> None:
     run = spec(max_steps=70, stop="budget", dataset="stripes+bumps", **changes)
     whole = Training(run, TASK)

@@ -1,0 +1,56 @@
+"""How an answer becomes files: plain values for JSON, figures as bytes, and every file replaced in one step."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's colour-blind safe palette."""
+
+
+def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        temporary = out / f".{name}.{os.getpid()}"
+        temporary.write_bytes(content)
+        temporary.replace(out / name)
+    return [out / name for name in contents]
+
+
+def json_bytes(value: Any) -> bytes:
+    """Indented JSON of what `plain` made.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def image(figure: Figure, kind: str = "png") -> bytes:
+    """A figure as `png` (160 dots per inch) or `svg` file, without the date."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none"}):
+        figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NaN and infinities become null, NumPy scalars Python ones."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,206 @@
+"""The answer of the regularization study: the weights that were chosen, what every setting reached, and the files of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis.files import image, json_bytes, plain, write_files
+
+if TYPE_CHECKING:
+    import optuna
+
+SETTINGS = ("none", "entropy", "variance", "both", "tuned")
+"""The two penalties off, one on, both on at the published weights, and both at the weights that the trials chose."""
+PAPER: Mapping[str, Mapping[str, float]] = {
+    "none": {"id_mse": 1.07e-6, "ood_mse": 2.76e-2},
+    "both": {"id_mse": 4.4e-5, "ood_mse": 1.45e-4},
+}
+"""The two models that the authors of arXiv 2501.18797 published, evaluated anew: corner box, N = 32, one seed, 1000 epochs."""
+ERRORS = ("id_mse", "ood_mse")
+TRIALS = ("number", "lambda_entropy", "lambda_variance", "status", "id_mse", "validation_mse", "steps", "key")
+FINALS = (
+    "setting", "seed", "lambda_entropy", "lambda_variance", "status", "accuracy", "exact", "id_mse", "ood_mse", "steps", "key",
+)  # fmt: skip
+SUMMARY = (
+    "setting", "lambda_entropy", "lambda_variance", "seeds", "failed",
+    *(f"{error}_{statistic}" for error in ERRORS for statistic in ("mean", "gmean", "lower", "upper")),
+    "accuracy", "exact", "note",
+)  # fmt: skip
+ENDED_WELL = ("passed", "missed")
+"""Status of the rows that are averaged; the others say nothing about the model that a setting leads to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a regularization study found; any part of it may still be missing."""
+
+    trials: pd.DataFrame
+    """A row per finished trial (TRIALS); a weight that was not searched is NaN."""
+    finals: pd.DataFrame
+    """A row per final training (FINALS), by setting and seed."""
+    summary: pd.DataFrame
+    """A row per setting (SUMMARY), see `summarise`."""
+    best: Mapping[str, Any] | None
+    """The chosen trial; None while none is complete."""
+    front: pd.DataFrame
+    """The Pareto-optimal trials (TRIALS); with one objective the best alone."""
+    settings: Mapping[str, Any]
+    rows: Mapping[str, Mapping[str, Any]]
+    """The store's rows of the final trainings, by key."""
+
+    @classmethod
+    def of(
+        cls,
+        trials: Sequence[Mapping[str, Any]],
+        finals: Sequence[Mapping[str, Any]],
+        best: Mapping[str, Any] | None,
+        front: Sequence[Mapping[str, Any]],
+        settings: Mapping[str, Any],
+    ) -> Answer:
+        """From mappings of TRIALS, and final trainings as {"setting": one of SETTINGS, "row": a row of the store}."""
+        order = {setting: index for index, setting in enumerate(SETTINGS)}
+        ordered = sorted(finals, key=lambda f: (order.get(f["setting"], len(order)), f["setting"], f["row"]["seed"]))
+        table = _table([_final(f["setting"], f["row"]) for f in ordered], FINALS)
+        rows = {f["row"]["key"]: f["row"] for f in ordered}
+        return cls(_table(trials, TRIALS), table, summarise(table), best, _table(front, TRIALS), dict(settings), rows)
+
+    @property
+    def averaged(self) -> pd.DataFrame:
+        """The final trainings that the summary averages."""
+        return self.finals[_counts(self.finals)]
+
+    def paper(self, setting: str) -> Mapping[str, float] | None:
+        """The authors' own model for `setting`, where there is one of this task."""
+        same = self.settings.get("N") == 32 and self.settings.get("region") == "corner" and self.settings.get("sigma") == 1.5
+        return PAPER.get(setting) if same else None
+
+    def lines(self) -> list[str]:
+        """The chosen weights, and a line per setting."""
+        lines = [self._choice()] if len(self.trials) else []
+        if len(self.summary):
+            lines.append("geometric mean over seeds [95 % interval], accuracy in the box:")
+        for row in self.summary.to_dict("records"):
+            errors = (f"{name} {describe(row, error)}" for name, error in (("ID MSE", "id_mse"), ("OOD MSE", "ood_mse")))
+            line = f"{row['setting']}: {', '.join(errors)}, accuracy {row['accuracy']:.2f}" if row["seeds"] else row["setting"]
+            if paper := self.paper(row["setting"]):
+                line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
+            lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))
+        return lines
+
+    def _choice(self) -> str:
+        if self.best is None:
+            return f"no weights are chosen: none of {len(self.trials)} trials is complete"
+        names = ("lambda_entropy", "lambda_variance")
+        weights = [f"{name} {self.best[name]:.3g}" for name in names if not math.isnan(_number(self.best.get(name)))]
+        errors = f"validation MSE {_number(self.best['validation_mse']):.2e}, ID MSE {_number(self.best['id_mse']):.2e}"
+        return f"chosen: {', '.join(weights)} (trial {self.best['number']} of {len(self.trials)}; {errors})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the curves in plain values; what is not known is null."""
+        summary = [{**row, "paper": self.paper(row["setting"])} for row in self.summary.to_dict("records")]
+        tables = {"front": self.front, "finals": self.finals, "trials": self.trials}
+        return plain(
+            {"settings": self.settings, "best": self.best, "summary": summary}
+            | {name: table.to_dict("records") for name, table in tables.items()}
+        )
+
+    def write(self, out: Path, weights: Callable[[str], Path], study: optuna.Study | None) -> list[Path]:
+        """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
+
+        Args:
+            weights: where the weights of a run lie, by its key; the file need not exist.
+            study: the trials as Optuna keeps them, for its own figures.
+
+        Returns:
+            The files written.
+        """
+        from analysis.regularization_figures import draw
+        from analysis.study_figures import draw_study
+
+        tables = {"trials.csv": self.trials, "regularization.csv": self.finals}
+        contents = {name: table.to_csv(index=False).encode() for name, table in tables.items() if len(table)}
+        contents["regularization.json"] = json_bytes(self.to_json())
+        contents |= {f"{name}.png": image(figure) for name, figure in draw(self, weights)}
+        if study is not None:
+            contents |= {f"{name}.png": content for name, content in draw_study(study)}
+        return write_files(out, contents)
+
+
+def summarise(finals: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+    """One row per setting: what its seeds say together.
+
+    `seeds` counts the trainings that are averaged; `failed` those that are not, as they failed or diverged (`note` says
+    which). For ID and OOD mean squared errors: `mean`, arithmetic; `gmean`, geometric; [`lower`, `upper`], the t-interval of
+    the mean logarithm over seeds, NaN for one seed. `accuracy` and `exact` are arithmetic means. No seed: all NaN.
+    """
+    rows = []
+    for setting, group in finals.groupby("setting", sort=False):
+        counted = group[_counts(group)]
+        left_out = group[~_counts(group)]
+        notes = [f"{count} {status}" for status, count in left_out["status"].value_counts(sort=False).items()]
+        notes += ["one seed: no interval"] if len(counted) == 1 else []
+        row = {
+            "setting": setting,
+            "lambda_entropy": group["lambda_entropy"].iloc[0],
+            "lambda_variance": group["lambda_variance"].iloc[0],
+            "seeds": len(counted),
+            "failed": len(left_out),
+            "accuracy": counted["accuracy"].mean(),
+            "exact": counted["exact"].mean(),
+            "note": "; ".join(notes),
+        }
+        for error in ERRORS:
+            row |= {f"{error}_{name}": value for name, value in _statistics(counted[error].to_numpy(float), confidence).items()}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=list(SUMMARY))
+
+
+def describe(row: Mapping[str, Any], error: str) -> str:
+    """`1.2e-04 [8.0e-05, 1.8e-04]` of a row of the summary, without the interval where there is none."""
+    mean, lower, upper = (row[f"{error}_{name}"] for name in ("gmean", "lower", "upper"))
+    return f"{mean:.1e}" + ("" if math.isnan(lower) else f" [{lower:.1e}, {upper:.1e}]")
+
+
+def _statistics(values: np.ndarray, confidence: float) -> dict[str, float]:
+    n = len(values)
+    if not n:
+        return dict.fromkeys(("mean", "gmean", "lower", "upper"), math.nan)
+    logs = np.log(np.maximum(values, np.finfo(float).tiny))
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    centre = float(logs.mean())
+    return {
+        "mean": float(values.mean()),
+        "gmean": math.exp(centre),
+        "lower": math.exp(centre - half),
+        "upper": math.exp(centre + half),
+    }
+
+
+def _counts(finals: pd.DataFrame) -> pd.Series:
+    """Which rows are averaged: those that ended well, with both errors finite."""
+    finite = np.isfinite(finals[list(ERRORS)].to_numpy(float)).all(axis=1)
+    return finals["status"].isin(ENDED_WELL) & finite
+
+
+def _final(setting: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    weights = {name: row["options"].get(name) for name in ("lambda_entropy", "lambda_variance")}
+    return {**row, **weights, "setting": setting, "exact": row["measures"].get("exact")}
+
+
+def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Those columns of the records; errors and weights are floats, NaN where unknown."""
+    table = pd.DataFrame([{name: record.get(name) for name in columns} for record in records], columns=list(columns))
+    numbers = [name for name in columns if name.startswith("lambda_") or name.endswith("_mse") or name in ("accuracy", "exact")]
+    return table.astype(dict.fromkeys(numbers, float))
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,301 @@
+"""The Optuna search as a function of rows: no training, a known error surface."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from orchestrator.rows import make_row
+from orchestrator.searches import Curve, Rows
+from orchestrator.searches.optuna import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, OptunaSearch, spec_of
+from orchestrator.spec import RunSpec, run_key
+
+SPACE = {"a": (1e-3, 1.0), "b": (1e-4, 0.1)}
+STEPS = 400
+TEMPLATE = RunSpec(
+    task="tests.toy:Toy", dataset="toys", N=8, data_count=3, seed=0, decoder="linear", depth=0, width=1, encoding="none",
+    options=(("a", 0.0), ("b", 0.0), ("kind", "round")), max_steps=STEPS, stop="budget",
+)  # fmt: skip
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def error_of(options: dict[str, Any]) -> float:
+    """Least, 1, at a = 0.1, b = 0.01."""
+    return 1.0 + (math.log10(options["a"]) + 1) ** 2 + (math.log10(options["b"]) + 2) ** 2
+
+
+def search(**changes: Any) -> OptunaSearch:
+    return OptunaSearch(**({"template": TEMPLATE, "task_version": "1", "space": SPACE, "trials": 30} | changes))
+
+
+def finish(spec: RunSpec, second: int, **changes: Any) -> dict[str, Any]:
+    """A row of `spec`, `second` seconds after the first."""
+    options = dict(spec.options)
+    error = error_of(options) if options["a"] and options["b"] else 1.0
+    steps = list(range(20, spec.max_steps + 1, 20))
+    curve = [error * (1 + (spec.max_steps - s) / spec.max_steps) for s in steps]
+    result = {"status": "missed", "reason": "budget", "steps": spec.max_steps, "ood_mse": error, "id_mse": options["a"]}
+    return make_row(
+        spec,
+        task_version="1",
+        fixed_count=0,
+        finished_at=BEGAN + timedelta(seconds=second),
+        **{**result, "curve_step": steps, "curve_error": curve, **changes},
+    )
+
+
+def walk(made: OptunaSearch, rows: Rows | None = None, until: int | None = None) -> Rows:
+    """Carry the search on with one worker."""
+    rows = Rows() if rows is None else rows
+    while not made.finished(rows) and (until is None or len(rows) < until):
+        (spec,) = made.propose(rows, 1)
+        rows.add(finish(spec, len(rows)))
+    return rows
+
+
+def points(rows: Rows) -> list[tuple[float, float]]:
+    return [(row["options"]["a"], row["options"]["b"]) for row in rows]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "nsga2"])
+def test_interrupted_anywhere_and_resumed_asks_for_the_same_trials(sampler: str) -> None:
+    made = {"sampler": sampler, "trials": 25}
+    if sampler == "nsga2":
+        made |= {"objectives": "id,validation", "pruner": "none"}
+    whole = walk(search(**made))
+    assert len(set(points(whole))) == 25
+    rows = Rows()
+    for stop in (1, 7, 12, 20, 25):
+        shuffled = list(rows)
+        random.Random(stop).shuffle(shuffled)  # a store gives rows in any order
+        rows = walk(search(**made), Rows(shuffled), stop)
+    assert sorted(points(rows)) == sorted(points(whole))
+    assert search(**made).best(rows).values == search(**made).best(whole).values  # type: ignore[union-attr]
+
+
+def test_another_seed_asks_for_other_trials() -> None:
+    assert not set(points(walk(search(trials=5)))) & set(points(walk(search(trials=5, seed=1))))
+
+
+def test_tpe_comes_closer_to_the_least_than_random_search() -> None:
+    def reached(sampler: str) -> float:
+        errors = []
+        for seed in range(6):
+            made = search(sampler=sampler, trials=40, seed=seed)
+            best = made.best(walk(made))
+            assert best is not None
+            errors.append(best.row["ood_mse"] - 1)
+        return sorted(errors)[3]
+
+    assert reached("tpe") < 0.5 * reached("random")
+
+
+def test_nsga2_breeds_from_its_generations() -> None:
+    made = search(sampler="nsga2", objectives="id,validation", pruner="none", trials=60)
+    rows = walk(made)
+    first, last = points(rows)[:10], points(rows)[-10:]
+    mean = lambda some: sum(abs(math.log10(b) + 2) for _, b in some) / len(some)  # noqa: E731
+    assert mean(last) < 0.7 * mean(first)
+    generations = [t.system_attrs["NSGAIISampler:generation"] for t in made.study(rows).trials]
+    assert generations == [n // 10 for n in range(60)]
+
+
+def test_several_at_once_are_distinct_and_those_in_progress_are_not_asked_again() -> None:
+    made, rows = search(trials=12), walk(search(trials=12), until=6)
+    first = made.propose(rows, 3)
+    more = made.propose(rows, 10, first)
+    assert len(first) == 3
+    assert len(more) == 3, "12 trials are 6 done, 3 in progress and 3 more"
+    keys = {run_key(spec, "1") for spec in [*first, *more]}
+    assert len(keys) == 6
+    assert made.propose(rows, 5, [*first, *more]) == []
+    assert not made.finished(rows)
+
+
+def test_a_range_of_one_number_ends_instead_of_asking_for_ever() -> None:
+    made = search(space={"a": (0.1, 0.1)}, template=dataclasses.replace(TEMPLATE, options=(("a", 0.1), ("b", 0.01))), trials=4)
+    rows = Rows()
+    (spec,) = made.propose(rows, 3)
+    rows.add(finish(spec, 0))
+    assert made.propose(rows, 1) == []
+    assert made.finished(rows)
+
+
+def test_the_grid_is_the_largest_full_one_in_log_steps() -> None:
+    made = search(sampler="grid", trials=40)
+    rows = walk(made)
+    a = sorted({point[0] for point in points(rows)})
+    assert len(points(rows)) == 36
+    assert a == pytest.approx([10 ** (-3 + 0.6 * i) for i in range(6)])
+    assert made.finished(rows)
+
+
+def test_rows_of_other_runs_are_no_trials() -> None:
+    made = search(trials=30)
+    inside = dataclasses.replace(TEMPLATE, options=(("a", 0.1), ("b", 0.01), ("kind", "round")))
+    others = [
+        dataclasses.replace(inside, N=9),
+        dataclasses.replace(inside, seed=1),
+        dataclasses.replace(inside, data_count=4),
+        dataclasses.replace(inside, options=(("a", 0.1), ("b", 0.01), ("kind", "square"))),
+        dataclasses.replace(inside, options=(("a", 2.0), ("b", 0.01), ("kind", "round"))),
+        dataclasses.replace(inside, options=(("b", 0.01), ("kind", "round"))),
+    ]
+    rows = Rows([finish(inside, 0), *(finish(dataclasses.replace(s), n + 1, ood_mse=0.1) for n, s in enumerate(others[:-1]))])
+    rows.add(make_row(others[-1], task_version="1", fixed_count=0, status="missed", reason="budget", ood_mse=0.1))
+    rows.add({**finish(inside, 9), "key": "of another version", "task_version": "2"})
+    assert [spec_of(t.row) for t in made.finished_trials(rows)] == [inside]
+
+
+def test_failed_diverged_and_pruned_runs_are_told_as_such() -> None:
+    made, rows = search(trials=30), Rows()
+    statuses = ["failed", "diverged", "pruned", "missed", "passed"]
+    for n, status in enumerate(statuses):
+        (spec,) = made.propose(rows, 1)
+        errors: dict[str, Any] = {"diverged": {"ood_mse": math.nan}, "failed": {"ood_mse": None, "id_mse": None}}
+        rows.add(finish(spec, n, status=status, **errors.get(status, {})))
+    study = made.study(rows)
+    expected = [TrialState.FAIL, TrialState.FAIL, TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE]
+    assert [t.state for t in study.trials] == expected
+    assert [t.user_attrs["status"] for t in study.trials] == statuses
+    assert study.trials[2].intermediate_values[20] == list(rows)[2]["curve_error"][0]
+    best = made.best(rows)
+    assert best is not None
+    assert best.number in (3, 4)
+
+
+def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20) -> int | None:
+    """Where a run with this curve is pruned after `trials` complete ones; in steps."""
+    made = search(pruner=pruner, sampler="random", trials=50)
+    rows = walk(made, until=trials)
+    (spec,) = made.propose(rows, 1)
+    steps = list(range(20, STEPS + 1, 20))
+    at = made.pruned_at(rows, spec, Curve(steps, [curve(s) for s in steps]))
+    return None if at is None else steps[at - 1]
+
+
+def test_a_hopeless_run_is_pruned_after_the_warm_up_and_a_good_one_is_not() -> None:
+    assert pruning("median", lambda step: 1000.0) == STEPS * WARMUP_SHARE
+    assert pruning("median", lambda step: 0.5) is None
+    assert pruning("none", lambda step: 1000.0) is None
+    assert pruning("median", lambda step: 1000.0, trials=STARTUP_TRIALS - 1) is None
+
+
+def test_the_percentile_pruner_is_stricter_than_the_median() -> None:
+    made = search(pruner="percentile", sampler="random", trials=50)
+    rows = walk(made, until=20)
+    finals = sorted(row["ood_mse"] for row in rows)
+    middling = finals[8]  # better than the median, not among the best quarter
+    curve = lambda step: middling * (1 + (STEPS - step) / STEPS)  # noqa: E731
+    assert pruning("median", curve) is None
+    assert pruning("percentile", curve) == STEPS * WARMUP_SHARE
+
+
+def test_where_a_run_is_pruned_does_not_depend_on_how_often_it_is_looked_at() -> None:
+    rows = walk(search(sampler="random", trials=50), until=20)
+    steps = list(range(20, STEPS + 1, 20))
+    errors = [0.5 if step < 200 else 1000.0 for step in steps]  # the best so far counts: never pruned
+    worse = [1000.0 - step for step in steps]
+    for curve, pruned in ((errors, False), (worse, True)):
+        found = set()
+        for stride in (1, 3, 20):
+            made = search(sampler="random", trials=50)
+            (spec,) = made.propose(rows, 1)
+            answers = [made.pruned_at(rows, spec, Curve(steps[:n], curve[:n])) for n in range(stride, 21, stride)]
+            answers.append(made.pruned_at(rows, spec, Curve(steps, curve)) if not any(answers) else None)
+            found.add(next((a for a in answers if a is not None), None))
+        assert len(found) == 1
+        assert (None not in found) == pruned
+    assert INTERVAL_SHARE * STEPS == 20
+
+
+def test_the_front_has_the_trials_that_none_beats() -> None:
+    made = search(objectives="id,validation", pruner="none", sampler="random", trials=30)
+    rows = walk(made)
+    front = made.front(rows)
+    pairs = [(row["id_mse"], row["ood_mse"]) for row in rows]
+    expected = [p for p in pairs if not any(q[0] <= p[0] and q[1] <= p[1] and q != p for q in pairs)]
+    assert sorted((t.row["id_mse"], t.row["ood_mse"]) for t in front) == sorted(expected)
+    best = made.best(rows)
+    assert best is not None
+    assert best.row["ood_mse"] == min(p[1] for p in pairs)
+    assert search().front(Rows()) == []
+
+
+def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
+    made = search(trials=12, sampler="random")
+    rows = walk(made)
+    (spec,) = search(trials=13, sampler="random").propose(rows, 1)
+    rows.add(finish(spec, 99, status="pruned", steps=100))
+    made.export(rows, tmp_path / "study.db", "penalties")
+    assert [p.name for p in tmp_path.iterdir()] == ["study.db"]
+    read = optuna.load_study(study_name="penalties", storage=f"sqlite:///{tmp_path}/study.db")
+    assert [t.params for t in read.trials] == [t.params for t in made.study(rows).trials]
+    assert read.trials[-1].state == TrialState.PRUNED
+    assert read.best_value == made.best(rows).row["ood_mse"]  # type: ignore[union-attr]
+    with pytest.raises(OSError, match="nowhere"):
+        made.export(rows, tmp_path / "nowhere" / "study.db", "penalties")
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"sampler": "best"}, "tpe, nsga2, random, grid"),
+        ({"pruner": "axe"}, "median, percentile, none"),
+        ({"objectives": "beauty"}, "id,validation"),
+        ({"objectives": "id,validation"}, "pruner none"),
+        ({"space": {"a": (1.0, 0.1)}}, "0 < low <= high"),
+        ({"space": {"a": (0.0, 0.1)}}, "0 < low <= high"),
+        ({"space": {"a": (0.1, math.inf)}}, "0 < low <= high"),
+    ],
+)
+def test_mistakes_say_what_is_allowed(changes: dict[str, Any], hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        search(**changes)
+
+
+@pytest.mark.slow
+def test_the_dashboard_opens_the_exported_file(tmp_path: Path) -> None:
+    made = search(trials=12, sampler="random")
+    made.export(walk(made), tmp_path / "study.db", "penalties")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    script = Path(sys.executable).with_name("optuna-dashboard")
+    words = [str(script), "--quiet", "--server", "wsgiref", "--port", str(port), f"sqlite:///{tmp_path}/study.db"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            study = read_json(port, "studies")["study_summaries"][0]
+            assert study["study_name"] == "penalties"
+            detail = read_json(port, f"studies/{study['study_id']}?after=0")
+            assert len(detail["trials"]) == 12
+        finally:
+            server.terminate()
+
+
+def read_json(port: int, path: str) -> Any:
+    """What the dashboard's server on loopback answers, once it is up."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", timeout=10) as answer:
+                return json.load(answer)
+        except URLError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)

@@ -1,0 +1,213 @@
+"""The regularization task: its three sets of coordinates, that nothing of the box leaks into validation, and its training."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from orchestrator.spec import RunSpec
+from trainables.bumps import grid_centres
+from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, box_range, regions
+from trainables.task import Split, Task
+from trainables.training import RunResult, Training, quiet_cpu
+
+TASK = RegularizationTask()
+
+
+@pytest.fixture(autouse=True)
+def _one_quiet_thread() -> None:
+    quiet_cpu()
+
+
+def spec(**changes: Any) -> RunSpec:
+    """A run on all there is to learn from, if `data_count` is not given."""
+    options = {**TASK.defaults, **changes.pop("options", {})}
+    fields = {"task": "trainables.regularization:RegularizationTask", "dataset": "bumps", "N": 8, "seed": 0, "width": 2}
+    fields |= {"decoder": "low-rank", "encoding": "one-hot", "holdout": "corner", "stop": "budget"} | changes
+    run = RunSpec(**{"data_count": 0, **fields}, options=tuple(options.items()))
+    return run if "data_count" in changes else run.with_count(TASK.counts(run).low)
+
+
+def trained(run: RunSpec) -> tuple[Training, RunResult]:
+    training = Training(run, TASK)
+    assert training.advance()
+    return training, training.result()
+
+
+def pairs(coordinates: Tensor) -> set[tuple[float, ...]]:
+    return {tuple(pair) for pair in coordinates.tolist()}
+
+
+def test_it_is_a_task_with_the_published_defaults() -> None:
+    assert isinstance(TASK, Task)
+    assert dict(TASK.defaults) == {"sigma": 1.5, "tolerance": 1, "rank": 0, "lambda_entropy": 0.1, "lambda_variance": 0.01}
+    assert TASK.preset("bumps", "low-rank") == {"depth": 2, "width": 2, "holdout": "corner"}
+    assert sum(p.numel() for p in TASK.model(spec(N=32)).parameters()) == 133_218
+    assert TASK.model(spec(N=32, options={"rank": 5})).strengths.shape == (2, 32, 5)
+
+
+@pytest.mark.parametrize(
+    ("holdout", "count", "judged"),
+    [("corner", 624, 400), ("center", 624, 400), ("corner-validation", 480, 144), ("center-validation", 480, 144)],
+)
+def test_the_sets_have_the_published_sizes(holdout: str, count: int, judged: int) -> None:
+    run = spec(N=32, holdout=holdout)
+    counts, data = TASK.counts(run), TASK.data(run)
+    assert (counts.low, counts.high, counts.fixed) == (count, count, 0)
+    assert [len(split.truth) for split in data] == [count, judged]
+
+
+def test_the_published_boxes() -> None:
+    assert box_range("corner", 32) == (12, 31)
+    assert box_range("center", 32) == (6, 25)
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("N", [8, 9, 13, 16, 31, 32])
+def test_the_three_sets_are_disjoint_and_cover_the_grid(region: str, N: int) -> None:
+    low, high = box_range(region, N)
+    sets = {name: pairs(coordinates) for name, coordinates in regions(region, N).items()}
+    assert sets["ood"] == {(x, y) for x in range(low, high + 1) for y in range(low, high + 1)}
+    assert all(not low <= x <= high and not low <= y <= high for x, y in sets["validation"])
+    assert sum(map(len, sets.values())) == N**2
+    assert set.union(*sets.values()) == pairs(grid_centres(N))
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("suffix", ["", VALIDATION])
+@pytest.mark.parametrize("N", [8, 13, 32])
+def test_every_x_and_every_y_is_learned_from(region: str, suffix: str, N: int) -> None:
+    truth = TASK.data(spec(N=N, holdout=region + suffix)).train.truth
+    for coordinate in truth.T:
+        assert set(coordinate.tolist()) == set(range(N))
+
+
+def assert_describes(split: Split, allowed: set[tuple[float, ...]]) -> None:
+    """Tokens, truth and the brightest pixel of every image say the same coordinates, all of them allowed."""
+    N = split.targets.shape[-1]
+    brightest = split.targets.flatten(1).argmax(dim=1)
+    seen = torch.stack([brightest % N, brightest // N], dim=1)
+    assert torch.equal(split.inputs, seen)
+    assert torch.equal(split.truth, seen.float())
+    assert pairs(seen) <= allowed
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("N", [8, 13, 24, 32])
+def test_no_coordinate_of_the_box_reaches_training_selection_or_early_stopping(region: str, N: int) -> None:
+    low, high = box_range(region, N)
+    outside = {(x, y) for x in range(N) for y in range(N) if not (low <= x <= high and low <= y <= high)}
+    selecting = Training(spec(N=N, holdout=region + VALIDATION), TASK)
+    tensors = {name: value for name, value in vars(selecting).items() if isinstance(value, Split)}
+    assert tensors.keys() == {"train", "held_out", "subset"}, "all the data that a training has"
+    for split in tensors.values():
+        assert_describes(split, outside)
+    assert pairs(selecting.train.truth).isdisjoint(pairs(selecting.held_out.truth))
+    final = Training(spec(N=N, holdout=region), TASK)
+    assert_describes(final.train, outside)
+    assert pairs(final.train.truth) == outside == pairs(selecting.train.truth) | pairs(selecting.held_out.truth)
+    assert pairs(final.held_out.truth) == pairs(grid_centres(N)) - outside
+
+
+def test_images_are_bright_bumps_of_width_one_and_a_half() -> None:
+    split = TASK.split(spec(N=16), torch.tensor([[3.0, 10.0]]))
+    image = split.targets[0, 0]
+    assert image[10, 3] == 1
+    assert image[10, 4].item() == pytest.approx(math.exp(-1 / 4.5))
+    assert image[12, 3].item() == pytest.approx(math.exp(-4 / 4.5))
+    assert image[0, 15].item() == pytest.approx(0, abs=1e-6)
+    assert split.inputs.tolist() == [[3, 10]]
+    wide = TASK.split(spec(N=16, options={"sigma": 3.0}), torch.tensor([[3.0, 10.0]]))
+    assert wide.targets[0, 0, 10, 4].item() == pytest.approx(math.exp(-1 / 18))
+
+
+def test_measures_judge_the_peak_and_the_error() -> None:
+    run = spec(N=16)
+    split = TASK.split(run, torch.tensor([[3.0, 10.0], [8.0, 8.0], [8.0, 8.0]]))
+    outputs = TASK.split(run, torch.tensor([[3.0, 10.0], [9.0, 8.0], [8.0, 10.0]])).targets
+    measures = TASK.measure(run, outputs, split)
+    assert measures["correct"].tolist() == [True, True, False]
+    assert measures["exact"].tolist() == [True, False, False]
+    assert measures["proper"].tolist() == [True, True, True]
+    torch.testing.assert_close(measures["mse"], (outputs - split.targets).square().mean(dim=(1, 2, 3)))
+    assert measures["mse"][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"N": 7}, "N must be at least 8, not 7"),
+        ({"precision": "bfloat16"}, "trained in float32, not bfloat16"),
+        ({"options": {"sigma": 0}}, "sigma must be above 0 and at most N = 8 pixels, not 0"),
+        ({"options": {"sigma": math.nan}}, "sigma must be above 0 and at most N = 8 pixels, not nan"),
+        ({"options": {"sigma": 9}}, "sigma must be above 0 and at most N = 8 pixels, not 9"),
+        ({"options": {"tolerance": -1}}, "tolerance must be at least 0 and under N/2 = 4 pixels, not -1"),
+        ({"options": {"tolerance": 4}}, "tolerance must be at least 0 and under N/2 = 4 pixels, not 4"),
+        ({"N": 32, "options": {"rank": 33}}, "rank must lie in 1..32, or be 0 for N, not 33"),
+        ({"options": {"rank": -1}}, "rank must lie in 1..8, or be 0 for N, not -1"),
+        ({"options": {"lambda_entropy": math.nan}}, "lambda_entropy must be a finite number of at least 0, not nan"),
+        ({"options": {"lambda_entropy": -0.1}}, "lambda_entropy must be a finite number of at least 0, not -0.1"),
+        ({"options": {"lambda_variance": math.inf}}, "lambda_variance must be a finite number of at least 0, not inf"),
+        ({"options": {"lambda_variance": -1}}, "lambda_variance must be a finite number of at least 0, not -1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_what_can(changes: dict[str, Any], words: str) -> None:
+    for question in (TASK.counts, TASK.data):
+        with pytest.raises(ValueError, match=words):
+            question(spec(data_count=0, **changes))
+
+
+@pytest.mark.parametrize("holdout", ["corner", "center-validation"])
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_there_is_one_data_count(holdout: str, wrong: int) -> None:
+    run = spec(holdout=holdout)
+    with pytest.raises(ValueError, match=f"data_count must be {run.data_count} at N = 8, holdout {holdout}, not"):
+        TASK.data(run.with_count(run.data_count + wrong))
+
+
+@pytest.mark.parametrize("name", ["lambda_entropy", "lambda_variance"])
+def test_the_penalty_is_trained_with_but_not_reported(name: str) -> None:
+    def run(weight: float) -> tuple[Training, RunResult]:
+        none = {"lambda_entropy": 0.0, "lambda_variance": 0.0}
+        return trained(spec(max_steps=1, options=none | {name: weight}))
+
+    (free, plain), (bound, penalised) = run(0.0), run(1e4)
+    assert penalised.curve_loss == plain.curve_loss, "both had the same weights in this one step"
+    moved = {p for p, value in bound.model.state_dict().items() if not torch.equal(value, free.model.state_dict()[p])}
+    assert moved == ({"strengths"} if name == "lambda_entropy" else {"rows", "columns"})
+    with torch.no_grad():
+        outputs = bound.model(bound.train.inputs)
+    error = (outputs - bound.train.targets).square().mean().item()
+    assert bound.model.penalty().item() > 1e3 * error
+    assert penalised.id_mse == pytest.approx(error, rel=1e-5)
+
+
+def test_suspended_and_resumed_equals_uninterrupted_to_the_bit() -> None:
+    run = spec(max_steps=70, schedule="cosine", holdout="corner-validation")
+    whole, result = trained(run)
+    training = Training(run, TASK)
+    cuts = 0
+    while not training.advance(seconds=0):
+        cuts += 1
+        if cuts % 9 == 0:
+            file = io.BytesIO()
+            torch.save(training.state_dict(), file)
+            file.seek(0)
+            training = Training(run, TASK)
+            training.load_state_dict(torch.load(file, weights_only=True))
+    assert cuts == 69
+    for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert training.result() == result
+
+
+def test_seen_pairs_are_learned() -> None:
+    _, result = trained(spec(N=8, max_steps=400, lr=1e-2, options={"lambda_entropy": 0.0, "lambda_variance": 0.0}))
+    assert result.curve_loss[-1] < 0.1 * result.curve_loss[0]
+    assert result.measures["id_correct"] > 0.9
+    assert result.ood_mse > 5 * result.id_mse
