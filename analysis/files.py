@@ -40,7 +40,7 @@ def json_bytes(value: Any) -> bytes:
 def image(figure: Figure, kind: str = "png") -> bytes:
     """A figure as `png` (160 dots per inch) or `svg` file, without the date."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "scaling", "svg.fonttype": "none"}):
+    with matplotlib.rc_context({"svg.hashsalt": "analysis", "svg.fonttype": "none"}):
         figure.savefig(buffer, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()
 

@@ -88,8 +88,10 @@ class Answer:
         if len(self.summary):
             lines.append("geometric mean over seeds [95 % interval], accuracy in the box:")
         for row in self.summary.to_dict("records"):
-            errors = (f"{name} {describe(row, error)}" for name, error in (("ID MSE", "id_mse"), ("OOD MSE", "ood_mse")))
-            line = f"{row['setting']}: {', '.join(errors)}, accuracy {row['accuracy']:.2f}" if row["seeds"] else row["setting"]
+            line = f"{row['setting']}: nothing to average"
+            if row["seeds"]:
+                errors = f"ID MSE {describe(row, 'id_mse')}, OOD MSE {describe(row, 'ood_mse')}"
+                line = f"{row['setting']}: {errors}, accuracy {row['accuracy']:.2f}"
             if paper := self.paper(row["setting"]):
                 line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
             lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))
@@ -101,7 +103,9 @@ class Answer:
         names = ("lambda_entropy", "lambda_variance")
         weights = [f"{name} {self.best[name]:.3g}" for name in names if not math.isnan(_number(self.best.get(name)))]
         errors = f"validation MSE {_number(self.best['validation_mse']):.2e}, ID MSE {_number(self.best['id_mse']):.2e}"
-        return f"chosen: {', '.join(weights)} (trial {self.best['number']} of {len(self.trials)}; {errors})"
+        return (
+            f"chosen: {', '.join(weights) or 'the weights given'} (trial {self.best['number']} of {len(self.trials)}; {errors})"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the curves in plain values; what is not known is null."""

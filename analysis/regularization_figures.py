@@ -54,16 +54,18 @@ class Trained:
 
 
 def draw(answer: Answer, weights: Callable[[str], Path]) -> Iterator[tuple[str, Figure]]:
-    """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `images`, `volume`."""
+    """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `volume`, `images`."""
     if len(answer.averaged):
         yield "errors", draw_errors(answer)
-        yield "curves", draw_curves(answer)
+        if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
+            yield "curves", draw_curves(answer)
     decoders = load_decoders(answer, weights)
     pair = [decoders[s] for s in ("none", "tuned" if "tuned" in decoders else "both") if s in decoders]
     if pair:
         yield "embeddings", draw_embeddings(pair)
-        yield "images", draw_images(list(decoders.values()))
         yield "volume", draw_volume(pair)
+    if decoders:
+        yield "images", draw_images(list(decoders.values()))
 
 
 def spec_of(row: Mapping[str, Any]) -> RunSpec:
@@ -78,9 +80,10 @@ def load_decoders(answer: Answer, weights: Callable[[str], Path]) -> dict[str, T
         if setting in decoders:
             continue
         spec = spec_of(answer.rows[key])
-        model = RegularizationTask().model(spec)
+        with torch.device("meta"):  # no weights drawn only to be replaced
+            model = RegularizationTask().model(spec)
         try:
-            model.load_state_dict(load_file(weights(key)))
+            model.load_state_dict(load_file(weights(key)), assign=True)
         except (OSError, SafetensorError):
             continue
         assert isinstance(model, LowRank)
@@ -97,7 +100,7 @@ def blank_error(spec: RunSpec) -> float:
 def draw_errors(answer: Answer) -> Figure:
     """ID and OOD error of every setting: geometric mean, interval, and every seed (paper figure 3e)."""
     summary = answer.summary[answer.summary["seeds"] > 0].reset_index(drop=True)
-    figure = Figure(figsize=(2.4 + 1.2 * len(summary), 4.4), layout="constrained")
+    figure = Figure(figsize=(2.4 + 1.2 * max(3, len(summary)), 4.4), layout="constrained")
     axes = figure.add_subplot()
     width = 0.4
     label: str | None = "authors' published model"
@@ -143,7 +146,8 @@ def draw_curves(answer: Answer) -> Figure:
     spec = spec_of(next(iter(answer.rows.values())))
     left.axhline(blank_error(spec), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
     inside = len(regions(spec.holdout.removesuffix(VALIDATION), spec.N)["ood"])
-    left.set_title(f"OOD error ({min(SUBSET, inside)} of the {inside} coordinates of the box)", fontsize=10)
+    looked_at = f"{SUBSET} of the {inside}" if inside > SUBSET else f"all {inside}"
+    left.set_title(f"OOD error ({looked_at} coordinates of the box)", fontsize=10)
     right.set_title("training error, without penalties", fontsize=10)
     for axes in (left, right):
         axes.set(yscale="log", xlabel="epoch", ylabel="mean squared error")
@@ -162,6 +166,8 @@ def _draw_curve(axes: Axes, setting: str, rows: list[Mapping[str, Any]], column:
         return
     table = pd.concat(curves, axis=1, join="inner")
     table = table[(table > 0).all(axis=1)]
+    if table.empty:
+        return
     epochs, colour = table.index.to_numpy(float) / per_epoch, SETTING_COLOURS.get(setting)
     axes.plot(epochs, np.exp(np.log(table).mean(axis=1)), color=colour, lw=1.6, label=NAMES.get(setting, setting))
     axes.fill_between(epochs, table.min(axis=1), table.max(axis=1), color=colour, alpha=0.13, lw=0)
@@ -308,7 +314,8 @@ def _box_outline(low: int, high: int, left: int = 0, top: int = 0, N: int | None
 
 def _tick(row: Mapping[str, Any]) -> str:
     weights = f"$\\lambda_S$ {row['lambda_entropy']:.2g}, $\\lambda_V$ {row['lambda_variance']:.2g}"
-    return f"{NAMES.get(row['setting'], row['setting'])}\n{weights}"
+    left_out = f"\n({row['failed']} left out)" if row["failed"] else ""
+    return f"{NAMES.get(row['setting'], row['setting'])}\n{weights}{left_out}"
 
 
 def _setup(answer: Answer) -> str:

@@ -109,8 +109,9 @@ def _importances(study: optuna.Study) -> None:
     evaluator = PedAnovaImportanceEvaluator(target_quantile=good / complete)
     axes = plots.plot_param_importances(study, evaluator, list(WEIGHTS), target=_validation, target_name="validation MSE")
     axes.set_yticks(axes.get_yticks(), [LABELS[label.get_text()] for label in axes.get_yticklabels()])
-    for artist in axes.patches:
-        artist.set_color(COLOURS[0])
+    for bar, share in zip(axes.patches, axes.texts, strict=True):
+        bar.set_color(COLOURS[0])
+        share.set(x=share.get_position()[0] + 0.01, fontsize=9)
     axes.legend().remove()
     plt.gcf().set_size_inches(6.4, 2.6)
     axes.set_title("", loc="left")

@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from orchestrator.store import PROVENANCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -16,13 +21,13 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported;
 class Command:
     """A study started as a user starts it, in a process of its own and a folder of its own."""
 
-    def __init__(self, folder: Path, home: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, home: Path, study: str, *arguments: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
         environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
         self.errors = self.output.with_suffix(".err")
         with self.output.open("w") as out, self.errors.open("w") as err:
-            words = [sys.executable, "-m", "orchestrator.scaling", *arguments]
+            words = [sys.executable, "-m", f"orchestrator.{study}", *arguments]
             self.process = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True)
 
     @property
@@ -49,11 +54,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
-    """Starts `python -m orchestrator.scaling` with the given options in the test's folder."""
+    """Starts a study, `scaling` unless told otherwise, with the given options in the test's folder."""
     started: list[Command] = []
 
-    def begin(*arguments: str) -> Command:
-        started.append(Command(tmp_path, home, *arguments))
+    def begin(*arguments: str, study: str = "scaling") -> Command:
+        started.append(Command(tmp_path, home, study, *arguments))
         return started[-1]
 
     yield begin
@@ -61,3 +66,28 @@ def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
+
+
+def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
+    """The store as any user reads it."""
+    runs = folder / store / "runs"
+    return pd.read_parquet(runs) if runs.is_dir() and any(runs.glob("*.parquet")) else pd.DataFrame({"key": []})
+
+
+def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:
+    """Rows by key without times and places; curves as bytes, so that equality is equality of bits."""
+    rows = rows.drop(columns=list(PROVENANCE)).sort_values("key")
+    return [
+        tuple(v.tobytes() if isinstance(v, np.ndarray) else v if v == v else None for v in row)
+        for row in rows.itertuples(index=False)
+    ]
+
+
+def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 120) -> bool:
+    """Whether the store reached `count` rows while the command was still at work."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end and command.process.poll() is None:
+        if len(read_rows(folder)) >= count:
+            return True
+        time.sleep(0.05)
+    return False

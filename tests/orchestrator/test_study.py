@@ -9,12 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.store import PROVENANCE
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
 from tests.toy import threshold
 
 pytestmark = pytest.mark.slow
@@ -23,34 +21,9 @@ TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resol
 REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2")
 
 
-def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
-    """The store as any user reads it."""
-    runs = folder / store / "runs"
-    return pd.read_parquet(runs) if runs.is_dir() and any(runs.glob("*.parquet")) else pd.DataFrame({"key": []})
-
-
 def answers(folder: Path, store: str = "results") -> dict[tuple[int, int], float]:
     table = pd.read_csv(folder / store / "scaling" / "scaling.csv")
     return {(n, s): t for n, s, t in table[["N", "seed", "threshold"]].itertuples(index=False)}
-
-
-def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Rows by key without times and places; curves as bytes, so that equality is equality of bits."""
-    rows = rows.drop(columns=list(PROVENANCE)).sort_values("key")
-    return [
-        tuple(v.tobytes() if isinstance(v, np.ndarray) else v if v == v else None for v in row)
-        for row in rows.itertuples(index=False)
-    ]
-
-
-def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 120) -> bool:
-    """Whether the store reached `count` rows while the command was still at work."""
-    end = time.monotonic() + timeout
-    while time.monotonic() < end and command.process.poll() is None:
-        if len(read_rows(folder)) >= count:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def descendants(pid: int) -> dict[int, str]:

@@ -1,0 +1,332 @@
+"""The answer of the regularization study: its numbers, its files, and what its figures show."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.image import imread
+from safetensors.torch import save_file
+from scipy import stats
+
+from analysis import regularization_figures as figures
+from analysis.geometry import volume
+from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from trainables.regularization import RegularizationTask
+from trainables.training import Training
+
+N = 8
+TASK = RegularizationTask()
+WEIGHTS = {"none": (0.0, 0.0), "entropy": (0.1, 0.0), "variance": (0.0, 0.01), "both": (0.1, 0.01), "tuned": (0.02, 0.003)}
+STUDY = {"N": N, "region": "corner", "sigma": 1.5, "objectives": "validation", "seeds": [0, 1]}
+PUBLISHED = {"N": 32, "region": "corner", "sigma": 1.5}
+Final = dict[str, Any]
+
+
+def spec(setting: str, seed: int = 0) -> RunSpec:
+    entropy, variance = WEIGHTS[setting]
+    options = {**TASK.defaults, "lambda_entropy": entropy, "lambda_variance": variance}
+    return RunSpec(
+        task="trainables.regularization:RegularizationTask", dataset="bumps", N=N, data_count=39, seed=seed, decoder="low-rank",
+        depth=2, width=2, encoding="one-hot", holdout="corner", options=tuple(options.items()), max_steps=60, stop="budget",
+    )  # fmt: skip
+
+
+def final(setting: str, seed: int = 0, ood: float | None = 1e-3, id_: float | None = 1e-5, **other: Any) -> Final:
+    fields = {"status": "missed", "reason": "budget", "accuracy": 0.5, "measures": {"exact": 0.25}, "steps": 60}
+    row = make_row(
+        spec(setting, seed), task_version="1", fixed_count=0, id_mse=id_, ood_mse=ood, **(fields | other),
+    )  # fmt: skip
+    return {"setting": setting, "row": row}
+
+
+def trial(number: int, **other: Any) -> dict[str, Any]:
+    weights = {"lambda_entropy": 0.02 * (number + 1), "lambda_variance": 0.003}
+    errors = {"id_mse": 2e-5, "validation_mse": 4e-4 / (number + 1)}
+    return {"number": number, **weights, "status": "missed", **errors, "steps": 60, "key": f"trial-{number}", **other}
+
+
+def nowhere(key: str) -> Path:
+    return Path("/nonexistent") / key
+
+
+def summary_of(answer: Answer, setting: str) -> dict[str, Any]:
+    return answer.summary.set_index("setting").loc[setting].to_dict()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Final], Callable[[str], Path]]:
+    """Real short trainings of three settings, two seeds each, and where their weights are."""
+    folder = tmp_path_factory.mktemp("weights")
+    torch.set_num_threads(1)
+    finals = []
+    for setting in ("none", "both", "tuned"):
+        for seed in (1, 0):
+            training = Training(spec(setting, seed), TASK)
+            training.advance()
+            result = training.result()
+            fields = {name: getattr(result, name) for name in type(result).__dataclass_fields__}
+            row = make_row(training.spec, task_version="1", fixed_count=0, **fields)
+            save_file(training.model.state_dict(), folder / f"{row['key']}.safetensors")
+            finals.append({"setting": setting, "row": row})
+    return finals, lambda key: folder / f"{key}.safetensors"
+
+
+class TestSummary:
+    def test_means_and_the_t_interval_of_the_mean_logarithm(self) -> None:
+        oods, ids = [1e-3, 4e-3, 2e-3], [1e-5, 1e-5, 1e-6]
+        finals = [final("both", s, o, i, accuracy=0.1 * s) for s, (o, i) in enumerate(zip(oods, ids, strict=True))]
+        answer = Answer.of([], finals, None, [], STUDY)
+        row = summary_of(answer, "both")
+        assert tuple(answer.summary.columns) == SUMMARY
+        assert (row["seeds"], row["failed"], row["note"]) == (3, 0, "")
+        assert row["ood_mse_mean"] == pytest.approx(7e-3 / 3)
+        assert row["ood_mse_gmean"] == pytest.approx(2e-3)
+        for name, values in (("ood_mse", oods), ("id_mse", ids)):
+            logs = np.log(values)
+            low, high = stats.t.interval(0.95, 2, logs.mean(), stats.sem(logs))
+            assert row[f"{name}_lower"] == pytest.approx(math.exp(low))
+            assert row[f"{name}_upper"] == pytest.approx(math.exp(high))
+        assert row["accuracy"] == pytest.approx(0.1)
+        assert row["exact"] == 0.25
+        assert (row["lambda_entropy"], row["lambda_variance"]) == (0.1, 0.01)
+
+    def test_runs_that_failed_or_diverged_are_counted_and_not_averaged(self) -> None:
+        finals = [
+            final("none", 0, 2e-2),
+            final("none", 1, 8e-2),
+            final("none", 2, None, None, status="failed", accuracy=None, measures={}, error="out of memory"),
+            final("none", 3, math.nan, math.inf, status="diverged", accuracy=0.0),
+        ]
+        row = summary_of(Answer.of([], finals, None, [], STUDY), "none")
+        assert (row["seeds"], row["failed"], row["note"]) == (2, 2, "1 failed; 1 diverged")
+        assert row["ood_mse_gmean"] == pytest.approx(4e-2)
+        assert row["accuracy"] == 0.5
+
+    def test_one_seed_has_no_interval_and_none_no_mean(self) -> None:
+        failed = final("both", 0, None, None, status="failed", accuracy=None, measures={})
+        answer = Answer.of([], [final("none", 0, 2e-2), failed], None, [], STUDY)
+        one, none = summary_of(answer, "none"), summary_of(answer, "both")
+        assert one["ood_mse_gmean"] == pytest.approx(2e-2)
+        assert math.isnan(one["ood_mse_lower"])
+        assert one["note"] == "one seed: no interval"
+        assert (none["seeds"], none["failed"]) == (0, 1)
+        assert math.isnan(none["ood_mse_mean"])
+        assert math.isnan(none["accuracy"])
+
+    def test_settings_stand_in_their_order_and_may_share_a_run(self) -> None:
+        both = final("both")
+        finals = [{"setting": "tuned", "row": both["row"]}, final("none", 1), both, final("none", 0)]
+        answer = Answer.of([], finals, None, [], STUDY)
+        assert tuple(answer.finals.columns) == FINALS
+        assert list(answer.finals[["setting", "seed"]].itertuples(index=False, name=None)) == [
+            ("none", 0), ("none", 1), ("both", 0), ("tuned", 0),
+        ]  # fmt: skip
+        assert list(answer.summary["setting"]) == ["none", "both", "tuned"]
+
+
+class TestLines:
+    def test_the_choice_comes_first_then_a_line_per_setting_with_the_papers_model_beside_it(self) -> None:
+        best = trial(1)
+        finals = [final("none", 0, 2e-2, 1e-6), final("both", 0, 1e-4), final("both", 1, 1e-4)]
+        lines = Answer.of([trial(0), best], finals, best, [best], PUBLISHED).lines()
+        assert lines[0] == (
+            "chosen: lambda_entropy 0.04, lambda_variance 0.003 (trial 1 of 2; validation MSE 2.00e-04, ID MSE 2.00e-05)"
+        )
+        assert lines[2] == (
+            "none: ID MSE 1.0e-06, OOD MSE 2.0e-02, accuracy 0.50 (authors' model: ID 1.07e-06, OOD 2.76e-02); "
+            "one seed: no interval"
+        )
+        assert lines[3].startswith("both: ID MSE 1.0e-05 [1.0e-05, 1.0e-05], OOD MSE 1.0e-04 [1.0e-04, 1.0e-04], accuracy 0.50")
+        assert lines[3].endswith("(authors' model: ID 4.40e-05, OOD 1.45e-04)")
+
+    @pytest.mark.parametrize("other", [{"N": 16}, {"region": "center"}, {"sigma": 1.0}])
+    def test_the_papers_model_answers_its_own_question_only(self, other: dict[str, Any]) -> None:
+        answer = Answer.of([], [final("both")], None, [], PUBLISHED | other)
+        assert not any("authors" in line for line in answer.lines())
+
+    def test_no_complete_trial(self) -> None:
+        answer = Answer.of([trial(0, status="pruned"), trial(1, status="failed")], [], None, [], STUDY)
+        assert answer.lines() == ["no weights are chosen: none of 2 trials is complete"]
+
+    def test_a_setting_whose_runs_all_failed(self) -> None:
+        failed = final("none", 0, None, None, status="failed", accuracy=None, measures={})
+        assert Answer.of([], [failed], None, [], STUDY).lines()[1:] == ["none: nothing to average; 1 failed"]
+
+    def test_a_weight_that_was_not_searched_is_not_among_the_chosen(self) -> None:
+        best = trial(0, lambda_variance=math.nan)
+        assert Answer.of([best], [], best, [best], STUDY).lines()[0].startswith("chosen: lambda_entropy 0.02 (trial 0 of 1;")
+
+
+class TestFiles:
+    def test_everything_that_can_be_is_written(
+        self, trained: tuple[list[Final], Callable[[str], Path]], tmp_path: Path
+    ) -> None:
+        finals, weights = trained
+        best = trial(1)
+        out = tmp_path / "deep" / "out"
+        paths = Answer.of([trial(0), best], finals, best, [best], STUDY).write(out, weights, None)
+        images = ["errors", "curves", "embeddings", "volume", "images"]
+        assert [p.name for p in paths] == [
+            "trials.csv", "regularization.csv", "regularization.json", *(f"{name}.png" for name in images),
+        ]  # fmt: skip
+        assert sorted(paths) == sorted(out.iterdir())
+        assert tuple(pd.read_csv(paths[0]).columns) == TRIALS
+        table = pd.read_csv(paths[1])
+        assert tuple(table.columns) == FINALS
+        assert list(table["ood_mse"])[:2] == [f["row"]["ood_mse"] for f in sorted(finals[:2], key=lambda f: f["row"]["seed"])]
+        for path in paths[3:]:
+            pixels = imread(path)
+            assert min(pixels.shape[:2]) > 300, path.name
+            assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 50, path.name
+
+    def test_the_json_has_null_where_nothing_is_known(self) -> None:
+        failed = final("none", 1, None, None, status="failed", accuracy=None, measures={})
+        best = trial(0, lambda_variance=math.nan)
+        answer = Answer.of([best, trial(1, validation_mse=None)], [final("none"), failed], best, [best], STUDY)
+        text = json.dumps(answer.to_json(), allow_nan=False)
+        told = json.loads(text)
+        assert told["settings"] == STUDY
+        assert told["best"]["lambda_variance"] is None
+        assert told["best"]["validation_mse"] == 4e-4
+        assert told["trials"][1]["validation_mse"] is None
+        assert [f["ood_mse"] for f in told["finals"]] == [1e-3, None]
+        assert told["summary"][0]["ood_mse_lower"] is None
+        assert told["summary"][0]["paper"] is None
+        assert [t["number"] for t in told["front"]] == [0]
+
+    @pytest.mark.parametrize(
+        ("trials", "finals", "names"),
+        [
+            ([], [], []),
+            ([trial(0)], [], ["trials.csv"]),
+            ([], [final("none")], ["regularization.csv", "errors.png"]),
+            ([], [final("none", 0, None, None, status="failed", accuracy=None, measures={})], ["regularization.csv"]),
+        ],
+        ids=["nothing", "trials only", "no curve and no weights", "a failed run"],
+    )
+    def test_what_is_missing_is_left_out(
+        self, trials: list[dict[str, Any]], finals: list[Final], names: list[str], tmp_path: Path
+    ) -> None:
+        answer = Answer.of(trials, finals, None, [], STUDY)
+        assert {p.name for p in answer.write(tmp_path, nowhere, None)} == {"regularization.json", *names}
+        assert json.loads((tmp_path / "regularization.json").read_text())["best"] is None
+
+    def test_settings_and_seeds_without_weights_are_passed_over(
+        self, trained: tuple[list[Final], Callable[[str], Path]], tmp_path: Path
+    ) -> None:
+        finals, weights = trained
+        keys = {(f["setting"], f["row"]["seed"]): f["row"]["key"] for f in finals}
+        damaged = tmp_path / "damaged"
+        damaged.write_bytes(b"no tensors")
+        missing = {keys["none", 0]: nowhere("none"), keys["tuned", 0]: damaged, keys["tuned", 1]: damaged}
+        answer = Answer.of([], finals, None, [], STUDY)
+        decoders = figures.load_decoders(answer, lambda key: missing.get(key) or weights(key))
+        assert {setting: decoder.spec.seed for setting, decoder in decoders.items()} == {"none": 1, "both": 0}
+
+
+class TestDecoders:
+    @pytest.fixture
+    def decoders(self, trained: tuple[list[Final], Callable[[str], Path]]) -> dict[str, figures.Trained]:
+        finals, weights = trained
+        return figures.load_decoders(Answer.of([], finals, None, [], STUDY), weights)
+
+    def test_a_decoder_draws_what_it_drew_when_trained(
+        self, decoders: dict[str, figures.Trained], trained: tuple[list[Final], Callable[[str], Path]]
+    ) -> None:
+        row = next(f["row"] for f in trained[0] if f["setting"] == "both" and f["row"]["seed"] == 0)
+        held_out = TASK.data(decoders["both"].spec).held_out
+        with torch.no_grad():
+            error = (decoders["both"].model(held_out.inputs) - held_out.targets).square().mean().item()
+        assert error == pytest.approx(row["ood_mse"], rel=1e-5)
+
+    def test_a_mosaic_holds_every_panel_upright_from_the_upper_left(self) -> None:
+        panels = np.arange(5 * 4).reshape(5, 2, 2).astype(float)
+        shown = figures.mosaic(panels, columns=3, gap=1)
+        assert shown.shape == figures.mosaic_shape(5, 3, 2, 1) == (7, 10)
+        nan = math.nan
+        np.testing.assert_array_equal(
+            shown[1:3], [[nan, 2, 3, nan, 6, 7, nan, 10, 11, nan], [nan, 0, 1, nan, 4, 5, nan, 8, 9, nan]]
+        )
+        np.testing.assert_array_equal(shown[4, 1:6], [14, 15, nan, 18, 19])
+        assert np.isnan(shown[[0, 3, 6]]).all()
+        assert np.isnan(shown[4:, 6:]).all()
+
+    @pytest.mark.parametrize(("n", "columns"), [(8, 4), (16, 4), (32, 8), (64, 8), (24, 6), (31, 6)])
+    def test_panels_fill_whole_rows_where_they_can(self, n: int, columns: int) -> None:
+        assert figures.panel_columns(n) == columns
+
+    def test_the_figure_of_embeddings_has_every_tokens_matrix_in_its_panel(self, decoders: dict[str, figures.Trained]) -> None:
+        model = decoders["tuned"].model
+        figure = figures.draw_embeddings([decoders["none"], decoders["tuned"]])
+        of_x, of_y = figure.axes[2], figure.axes[3]
+        assert of_x.get_title() == "tuned, seed 0: tokens of x"
+        gap, columns = 2, 4
+        for factor, axes in enumerate((of_x, of_y)):
+            shown = np.asarray(axes.images[0].get_array())
+            for token in (0, 3, 6):
+                u = torch.nn.functional.normalize(model.rows[factor, token], dim=-1)
+                v = torch.nn.functional.normalize(model.columns[factor, token], dim=-1)
+                matrix = torch.einsum("r,ri,rj->ij", model.strengths[factor, token], u, v).detach().numpy()
+                top, left = figures.mosaic_corner(token, columns, N, gap)
+                np.testing.assert_allclose(shown[top : top + N, left : left + N], matrix[::-1], atol=1e-6)
+
+    def test_images_are_shown_below_their_targets(self, decoders: dict[str, figures.Trained]) -> None:
+        chosen = [decoders["none"], decoders["both"]]
+        axes = figures.draw_images(chosen).axes[0]
+        assert [text.get_text() for text in axes.get_yticklabels()] == [
+            "target",
+            "no penalty\nseed 0",
+            "entropy +\nvariance\nseed 0",
+        ]
+        centres = figures.spread(*chosen[0].box)
+        assert [text.get_text() for text in axes.get_xticklabels()] == [f"({int(x)}, {int(y)})" for x, y in centres]
+        assert ((centres >= 3) & (centres <= 7)).all()
+        shown = np.asarray(axes.images[0].get_array())
+        split = TASK.split(chosen[0].spec, centres)
+        for row, images in enumerate((split.targets, chosen[0].model(split.inputs), chosen[1].model(split.inputs))):
+            top, left = figures.mosaic_corner(row * 5 + 3, 5, N, 1)
+            expected = images[3, 0].detach().numpy()[::-1]
+            np.testing.assert_allclose(shown[top : top + N, left : left + N], expected, atol=1e-6)
+
+    def test_the_volume_is_that_of_the_stacked_matrices(self, decoders: dict[str, figures.Trained]) -> None:
+        model = decoders["both"].model
+        of_x, of_y = figures.token_matrices(model).reshape(2, N, N * N)
+        stacked = np.array([[np.concatenate([of_x[x], of_y[y]]) for x in range(N)] for y in range(N)])
+        np.testing.assert_allclose(figures.embedding_volume(model), volume(stacked), rtol=1e-5)
+        axes = figures.draw_volume([decoders["none"], decoders["both"]]).axes[1]
+        logs = np.log10(volume(stacked))
+        np.testing.assert_allclose(np.asarray(axes.images[0].get_array()), logs, rtol=1e-4, atol=1e-5)
+        assert axes.get_title().endswith(f"OOD {logs[3:, 3:].mean():.2f}")
+
+
+def test_bars_are_geometric_means_and_the_blank_image_is_a_line() -> None:
+    finals = [final("none", 0, 1e-2), final("none", 1, 4e-2), final("both", 0, 1e-4)]
+    axes = figures.draw_errors(Answer.of([], finals, None, [], STUDY)).axes[0]
+    assert axes.get_yscale() == "log"
+    assert [bar.get_height() for bar in axes.patches] == pytest.approx([1e-5, 1e-5, 2e-2, 1e-4])
+    blank = TASK.data(spec("none")).held_out.targets.square().mean().item()
+    line = next(line for line in axes.lines if line.get_label() == "blank image (OOD)")
+    assert list(line.get_ydata()) == pytest.approx([blank, blank])
+    ticks = [text.get_text().split("\n")[0] for text in axes.get_xticklabels()]
+    assert ticks == ["no penalty", "entropy + variance"]
+
+
+def test_curves_are_geometric_means_over_the_seeds_by_epoch() -> None:
+    curve = {"curve_step": [20, 40], "curve_accuracy": [0.0, 0.0]}
+    finals = [
+        final("none", 0, curve_loss=[1e-2, 1e-4], curve_error=[1e-2, 1e-3], **curve),
+        final("none", 1, curve_loss=[4e-2, 1e-4], curve_error=[1e-2, 9e-3], **curve),
+    ]
+    left, right = figures.draw_curves(Answer.of([], finals, None, [], STUDY)).axes
+    for axes, expected in ((left, [1e-2, 3e-3]), (right, [2e-2, 1e-4])):
+        line = axes.lines[0]
+        assert list(line.get_xdata()) == [10, 20]  # 39 images are two batches of 32
+        assert list(line.get_ydata()) == pytest.approx(expected)

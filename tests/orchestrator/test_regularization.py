@@ -1,0 +1,172 @@
+"""The regularization study as a user runs it: real processes, a real embedded Ray, real kills."""
+
+import json
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator import regularization
+from orchestrator.cli import run
+from orchestrator.spec import parse_range
+from tests.conftest import Command, comparable, read_rows, wait_for_rows
+
+Start = Callable[..., Command]
+SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01")
+FIGURES = {"errors", "curves", "embeddings", "images", "volume", "history", "importances", "contour"}
+
+MISTAKES = [
+    (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, 1 is above 0.1: write LOW..HIGH"),
+    (["--lambda-entropy", "-1..1"], "does not begin above 0"),
+    (["--lambda-variance", "0..1"], "does not begin above 0"),
+    (["--lambda-variance", "-0.5"], "does not begin above 0"),
+    (["--lambda-variance", "a..b"], "is not a range of numbers: write LOW..HIGH"),
+    (["--lambda-variance", "0.1..inf"], "is not a range of numbers"),
+    (["--lambda-variance", "nan"], "is not a range of numbers"),
+    (["--lambda-variance", ""], "is not a range of numbers"),
+    (["--sampler", "best"], "choose tpe, nsga2, random or grid"),
+    (["--pruner", "axe"], "choose median, percentile or none"),
+    (["--objectives", "beauty"], "choose validation or id,validation"),
+    (["--objectives", "id,validation", "--pruner", "median"], "pruner none"),
+    (["--region", "edge"], "choose corner or center"),
+    (["--schedule", "step"], "choose constant or cosine"),
+    (["--export-optuna", "."], "exists: name a new file"),
+    (["--export-optuna", "nowhere/study.db"], "lies in no folder that exists"),
+    (["--rank", "33"], "rank must lie in 1..32"),
+    (["--rank", "0"], "greater than or equal to 1"),
+    (["--sigma", "0"], "sigma must be above 0"),
+    (["--N", "4"], "greater than or equal to 8"),
+    (["--N", "16..32"], "--N"),
+    (["--epochs", "0"], "greater than or equal to 1"),
+    (["--trials", "0"], "greater than or equal to 1"),
+    (["--seeds", "0"], "greater than or equal to 1"),
+    (["--option", "shape=round"], "lambda_entropy"),
+    (["--lr", "0"], "lr must be above 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "hint"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_mistake_is_one_line_and_writes_nothing(
+    arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(regularization.app, arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.err.startswith("error: ")
+    assert hint in printed.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"), [("0.001..1", (0.001, 1.0)), ("1e-3..1e0", (0.001, 1.0)), ("0", (0.0, 0.0)), ("0.1", (0.1, 0.1))]
+)
+def test_ranges(text: str, bounds: tuple[float, float]) -> None:
+    assert parse_range(text) == bounds
+
+
+def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
+    result = CliRunner().invoke(regularization.app, ["--help"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
+    assert options == {
+        *("--N", "--region", "--trials", "--seeds", "--lambda-entropy", "--lambda-variance", "--objectives"),
+        *("--sampler", "--pruner", "--search-seed", "--export-optuna"),
+        *("--sigma", "--rank", "--channels", "--depth", "--tolerance", "--option"),
+        *("--epochs", "--schedule", "--batch-size", "--lr", "--weight-decay"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--dry-run", "--max-hours", "--on-error"),
+        *("--save-weights", "--json", "--verbose", "--help"),
+    }
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(regularization.app, [*SMALL, "--dry-run", "--store", str(tmp_path / "new")]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"trials\s+│\s+0\s+│\s+16\s+│\s+150, fewer", printed)
+    assert re.search(r"tuned\s+│\s+0\s+│\s+1\s+│\s+300", printed)
+    assert not list(tmp_path.iterdir())
+
+
+def found(folder: Path, store: str) -> dict[str, Any]:
+    return json.loads((folder / store / "regularization" / "regularization.json").read_text())
+
+
+@pytest.mark.slow
+def test_five_kills_change_neither_the_rows_nor_the_chosen_weights(start: Start, tmp_path: Path) -> None:
+    options = (*SMALL, "--workers", "1")
+    database = tmp_path / "study.db"
+    whole = start(*options, "--store", "whole", "--export-optuna", str(database), study="regularization")
+    assert whole.wait() == 0, whole.stdout + whole.stderr
+    expected = read_rows(tmp_path, "whole")
+    assert (expected["status"] == "pruned").any(), "the test is to cover pruned runs"
+    dice = random.Random(3)
+    stored = 0
+    for _ in range(5):
+        command = start(*options, study="regularization")
+        assert wait_for_rows(command, tmp_path, stored + dice.randint(0, 3)), command.stdout + command.stderr
+        time.sleep(dice.random() * 0.7)
+        command.process.kill()
+        assert command.wait() == -signal.SIGKILL, "the study ended before it could be killed: make it longer"
+        stored = len(read_rows(tmp_path))
+    last = start(*options, study="regularization")
+    assert last.wait() == 0, last.stdout + last.stderr
+    rows = read_rows(tmp_path)
+    assert rows["launch"].nunique() > 2
+    assert comparable(rows) == comparable(expected)
+    assert found(tmp_path, "results")["best"] == found(tmp_path, "whole")["best"]
+
+    assert {p.stem for p in (tmp_path / "results" / "regularization").glob("*.png")} == FIGURES
+    assert len(optuna.load_study(study_name=None, storage=f"sqlite:///{database}").trials) == 16
+    again = start(*options, "--export-optuna", str(database), study="regularization")
+    assert again.wait() == 2
+    assert "study.db' exists: name a new file" in again.stderr
+
+
+@pytest.mark.slow
+def test_with_several_workers_no_finished_run_is_lost_or_repeated(start: Start, tmp_path: Path) -> None:
+    options = (*SMALL, "--workers", "3")
+    seen: set[str] = set()
+    trained = 0
+    for _ in range(3):
+        command = start(*options, study="regularization")
+        assert wait_for_rows(command, tmp_path, len(seen) + 3), command.stdout + command.stderr
+        command.process.send_signal(signal.SIGTERM)
+        assert command.wait() == 143
+        rows = read_rows(tmp_path)
+        assert seen <= set(rows["key"])
+        seen = set(rows["key"])
+        trained += int(re.findall(r"(\d+) runs trained", command.stdout)[-1])
+    command = start(*options, study="regularization")
+    assert command.wait() == 0, command.stdout + command.stderr
+    trained += int(re.findall(r"(\d+) runs trained", command.stdout)[-1])
+    rows = read_rows(tmp_path)
+    assert seen <= set(rows["key"])
+    assert trained == len(rows) == rows["key"].nunique() == 16 + 5
+    assert (rows["holdout"] == "corner-validation").sum() == 16
+
+
+@pytest.mark.slow
+def test_two_objectives_keep_the_front_and_more_trials_build_on_the_old_ones(start: Start, tmp_path: Path) -> None:
+    options = (*SMALL, "--objectives", "id,validation", "--sampler", "nsga2", "--region", "center")
+    first = start(*options, "--json", study="regularization")
+    assert first.wait() == 0, first.stdout + first.stderr
+    answer = json.loads(first.stdout)
+    trials = {t["key"]: (t["id_mse"], t["validation_mse"]) for t in answer["trials"]}
+    beaten = {
+        key for key, a in trials.items() if any(b[0] <= a[0] and b[1] <= a[1] and b != a for b in trials.values())
+    }  # fmt: skip
+    assert {t["key"] for t in answer["front"]} == trials.keys() - beaten
+    assert (tmp_path / "results" / "regularization" / "pareto.png").exists()
+    more = start(*options, "--trials", "18", study="regularization")
+    assert more.wait() == 0, more.stdout + more.stderr
+    rows = read_rows(tmp_path)
+    assert (rows["holdout"] == "center-validation").sum() == 18
+    assert trials.keys() <= set(rows["key"])
