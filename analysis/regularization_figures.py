@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -68,18 +67,13 @@ def draw(answer: Answer, weights: Callable[[str], Path]) -> Iterator[tuple[str, 
         yield "images", draw_images(list(decoders.values()))
 
 
-def spec_of(row: Mapping[str, Any]) -> RunSpec:
-    """The spec a row was trained from."""
-    return RunSpec.from_dict({field.name: row[field.name] for field in dataclasses.fields(RunSpec)})
-
-
 def load_decoders(answer: Answer, weights: Callable[[str], Path]) -> dict[str, Trained]:
     """By setting: the trained decoder of the lowest seed whose weights can be read."""
     decoders: dict[str, Trained] = {}
     for setting, key in answer.averaged[["setting", "key"]].itertuples(index=False):
         if setting in decoders:
             continue
-        spec = spec_of(answer.rows[key])
+        spec = RunSpec.from_dict(answer.rows[key])
         with torch.device("meta"):  # no weights drawn only to be replaced
             model = RegularizationTask().model(spec)
         try:
@@ -116,7 +110,7 @@ def draw_errors(answer: Answer) -> Figure:
             if paper := answer.paper(setting):
                 axes.scatter(x, paper[error], s=30, marker="D", color="white", edgecolors="black", zorder=4, label=label)
                 label = None
-    blank = blank_error(spec_of(next(iter(answer.rows.values()))))
+    blank = blank_error(RunSpec.from_dict(next(iter(answer.rows.values()))))
     axes.axhline(blank, color="0.3", ls="--", lw=1, zorder=0, label="blank image (OOD)")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
@@ -143,7 +137,7 @@ def draw_curves(answer: Answer) -> Figure:
         rows = [answer.rows[key] for key in group["key"]]
         for axes, column in ((left, "curve_error"), (right, "curve_loss")):
             _draw_curve(axes, str(setting), rows, column)
-    spec = spec_of(next(iter(answer.rows.values())))
+    spec = RunSpec.from_dict(next(iter(answer.rows.values())))
     left.axhline(blank_error(spec), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
     inside = len(regions(spec.holdout.removesuffix(VALIDATION), spec.N)["ood"])
     looked_at = f"{SUBSET} of the {inside}" if inside > SUBSET else f"all {inside}"
@@ -319,7 +313,7 @@ def _tick(row: Mapping[str, Any]) -> str:
 
 
 def _setup(answer: Answer) -> str:
-    spec = spec_of(next(iter(answer.rows.values())))
+    spec = RunSpec.from_dict(next(iter(answer.rows.values())))
     per_epoch = math.ceil(spec.data_count / spec.batch_size)
     box = spec.holdout.removesuffix(VALIDATION)
     return f"low-rank decoder, N = {spec.N}, {box} box held out, {spec.max_steps / per_epoch:g} epochs"

@@ -20,7 +20,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.regularization_study import NAME, RegularizationStudy, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
-from orchestrator.spec import SCHEDULES, RunSpec, parse_range
+from orchestrator.spec import SCHEDULES, RunSpec, Scalar, parse_range
 from trainables.task import load_task
 
 TASK = "trainables.regularization:RegularizationTask"
@@ -46,6 +46,9 @@ def regularization(
     lambda_variance: Annotated[
         str, opt.asked(help="Weight of the variance penalty, LOW..HIGH, or one number.")
     ] = "0.0001..0.1",
+    ablation: Annotated[
+        bool, opt.asked(help="Train the four settings to compare with, too: no penalty, each alone, both, as published.")
+    ] = True,
     objectives: Annotated[
         str, opt.asked(help="What is minimised: `validation`, or `id,validation`, keeping the Pareto front.")
     ] = "validation",
@@ -60,6 +63,7 @@ def regularization(
     sigma: Annotated[float, opt.subject(help="Bump width, pixels.")] = 1.5,
     rank: Annotated[int | None, opt.subject(min=1, help="Most modes of a token's matrix.", show_default="N")] = None,
     channels: Annotated[int, opt.subject(min=1, help="Channels of a hidden layer.")] = 2,
+    init: Annotated[str, opt.subject(help="Start of the decoder: `published`, or `positive`, our own.")] = "published",
     depth: Annotated[int, opt.subject(min=0, help="Hidden layers.")] = 2,
     tolerance: Annotated[int, opt.subject(min=0, help="Peak right within this many pixels.")] = 1,
     option: opt.TaskOption = None,
@@ -116,7 +120,7 @@ def regularization(
         raise UserError(f"--export-optuna {str(export_optuna)!r} {why}: name a new file")
     task = load_task(TASK)
     fixed = {name: low for name, (low, high) in ranges.items() if low == high}
-    given = {"sigma": sigma, "tolerance": tolerance, "rank": rank or 0, **fixed}
+    given: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, "rank": rank or 0, "init": init, **fixed}
     region = one_of("--region", region, ("corner", "center"))
 
     def template(holdout: str, seed: int) -> RunSpec:
@@ -155,10 +159,11 @@ def regularization(
         objectives=objectives,
         seed=search_seed,
     )
-    known = {setting: [with_options(spec, weights) for spec in finals.values()] for setting, weights in ABLATION.items()}
+    compared = ABLATION if ablation else {}
+    known = {setting: [with_options(spec, weights) for spec in finals.values()] for setting, weights in compared.items()}
     out = store / NAME if out is None else out
     settings = {
-        **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth},
+        **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},
         **{"tolerance": tolerance, "epochs": epochs, "schedule": schedule, "batch_size": batch_size, "lr": lr},
         **{"weight_decay": weight_decay, "trials": trials, "sampler": sampler, "pruner": pruner, "objectives": objectives},
         **{"search_seed": search_seed, "seeds": seeds, "space": {name: list(bounds) for name, bounds in ranges.items()}},

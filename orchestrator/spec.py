@@ -102,7 +102,9 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> RunSpec:
-        return cls(**{**fields, "options": tuple(fields["options"].items())})
+        """The spec with these values; a row has them too, and its other columns are passed over."""
+        values = {f.name: fields[f.name] for f in dataclasses.fields(cls)}
+        return cls(**{**values, "options": tuple(fields["options"].items())})
 
 
 def run_key(spec: RunSpec, task_version: str) -> str:

@@ -12,6 +12,10 @@ import torch
 from torch import Tensor, nn
 
 FACTORS = 2
+INITS = ("published", "positive")
+POSITIVE_LENGTH = 0.3
+"""Length of the vectors that `positive` starts with. The shorter, the faster AdamW turns them, and evens them out where no
+image tells what they are; from about 0.1 on some lose their direction altogether."""
 LEAST_SHARE = 1e-8
 """Shares under this count as this in the entropy, as published."""
 BLOCK = 16
@@ -86,6 +90,11 @@ class LowRank(nn.Module):
     Token t of factor f stands for the matrix M = sum_r lambda_r u_r v_r^T (N, N) of `rank` modes, u_r and v_r scaled to unit
     length in every forward pass. The matrices of the two tokens are the two channels of an image, on which follow `depth`
     hidden layers of `channels` channels, each PReLU and a transposed convolution of kernel 3, and a last one to one channel.
+    `init` is `published`: strengths and directions are drawn from normal distributions; or `positive`: their absolute values,
+    the vectors POSITIVE_LENGTH long. A vector that the variance penalty evens out is left with its mean. Where that is near
+    zero by chance, as it is for some tokens of the published start, what remains is noise, and every image of the token that
+    was not trained on is wrong.
+
     At N = 32 with full rank, two channels and two hidden layers it has 133,218 parameters (paper section 4.1, appendix D).
 
     Choosing a token's matrix is what a one-hot code times the stacked matrices gives.
@@ -103,12 +112,18 @@ class LowRank(nn.Module):
         depth: int = 2,
         entropy_weight: float = 0.0,
         variance_weight: float = 0.0,
+        init: str = "published",
     ) -> None:
         super().__init__()
         self.N, self.entropy_weight, self.variance_weight = N, entropy_weight, variance_weight
         self.strengths = nn.Parameter(torch.randn(FACTORS, N, rank) / math.sqrt(N))
         self.rows = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, N), dim=-1))
         self.columns = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, N), dim=-1))
+        if init == "positive":
+            with torch.no_grad():
+                self.strengths.abs_()
+                for vectors in (self.rows, self.columns):
+                    vectors.abs_().mul_(POSITIVE_LENGTH)
         sizes = [FACTORS, *[channels] * depth, 1]
         self.slopes = nn.ModuleList(nn.PReLU() for _ in sizes[1:])
         self.layers = nn.ModuleList(nn.ConvTranspose2d(a, b, 3, 1, 1) for a, b in pairwise(sizes))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from orchestrator.spec import RunSpec, Scalar
 from trainables.bumps import bump_images, grid_centres, judge_peaks
-from trainables.lowrank import LowRank
+from trainables.lowrank import INITS, LowRank
 from trainables.task import Counts, Data, Split
 
 REGIONS = ("corner", "center")
@@ -47,8 +47,9 @@ class RegularizationTask:
     """All bumps, none drawn by chance: the seed decides initial weights and order alone.
 
     Options: `sigma`, bump width in pixels; `tolerance`, pixels by which a correct peak may be off in x and in y; `rank`, the
-    modes of a token's matrix, 0 for N; `lambda_entropy` and `lambda_variance`, weights of the two penalties, which are
-    sums over factors, tokens and modes. Depth and width of the spec are the hidden layers and their channels.
+    modes of a token's matrix, 0 for N; `init`, what they start from, see `LowRank`; `lambda_entropy` and `lambda_variance`,
+    weights of the two penalties, which are sums over factors, tokens and modes. Depth and width of the spec are the hidden
+    layers and their channels.
     """
 
     version = "1"
@@ -62,6 +63,7 @@ class RegularizationTask:
         "sigma": 1.5,
         "tolerance": 1,
         "rank": 0,
+        "init": "published",
         "lambda_entropy": 0.1,
         "lambda_variance": 0.01,
     }
@@ -105,6 +107,7 @@ class RegularizationTask:
             depth=spec.depth,
             entropy_weight=float(spec.option("lambda_entropy")),
             variance_weight=float(spec.option("lambda_variance")),
+            init=str(spec.option("init")),
         )
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
@@ -132,6 +135,8 @@ def _validate(spec: RunSpec) -> None:
         raise ValueError(f"tolerance must be at least 0 and under N/2 = {spec.N / 2:g} pixels, not {tolerance:g}")
     if not 0 <= (rank := int(spec.option("rank"))) <= spec.N:
         raise ValueError(f"rank must lie in 1..{spec.N}, or be 0 for N, not {rank}")
+    if spec.option("init") not in INITS:
+        raise ValueError(f"init must be one of {', '.join(INITS)}, not {spec.option('init')!r}")
     for name in ("lambda_entropy", "lambda_variance"):
         if not 0 <= float(spec.option(name)) < float("inf"):
             raise ValueError(f"{name} must be a finite number of at least 0, not {spec.option(name)}")

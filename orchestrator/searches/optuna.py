@@ -320,7 +320,7 @@ class OptunaSearch:
         key = row["key"]
         if key not in self._known:
             same = row["task_version"] == self.task_version and row["task"] == self.template.task
-            self._known[key] = same and self._is_mine(spec_of(row)) and run_key(spec_of(row), self.task_version) == key
+            self._known[key] = same and self._is_mine(spec := RunSpec.from_dict(row)) and self._key(spec) == key
         return self._known[key]
 
     def _state(self, row: Row) -> TrialState:
@@ -329,8 +329,3 @@ class OptunaSearch:
         values = [row[column] for column in self.columns]
         known = all(value is not None and math.isfinite(value) for value in values)
         return TrialState.COMPLETE if row["status"] in ("passed", "missed") and known else TrialState.FAIL
-
-
-def spec_of(row: Row) -> RunSpec:
-    """The spec a row was trained from."""
-    return RunSpec.from_dict({field.name: row[field.name] for field in dataclasses.fields(RunSpec)})

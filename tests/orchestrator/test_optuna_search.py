@@ -23,7 +23,7 @@ from optuna.trial import TrialState
 
 from orchestrator.rows import make_row
 from orchestrator.searches import Curve, Rows
-from orchestrator.searches.optuna import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, OptunaSearch, spec_of
+from orchestrator.searches.optuna import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, OptunaSearch
 from orchestrator.spec import RunSpec, run_key
 
 SPACE = {"a": (1e-3, 1.0), "b": (1e-4, 0.1)}
@@ -160,7 +160,7 @@ def test_rows_of_other_runs_are_no_trials() -> None:
     rows = Rows([finish(inside, 0), *(finish(dataclasses.replace(s), n + 1, ood_mse=0.1) for n, s in enumerate(others[:-1]))])
     rows.add(make_row(others[-1], task_version="1", fixed_count=0, status="missed", reason="budget", ood_mse=0.1))
     rows.add({**finish(inside, 9), "key": "of another version", "task_version": "2"})
-    assert [spec_of(t.row) for t in made.finished_trials(rows)] == [inside]
+    assert [RunSpec.from_dict(t.row) for t in made.finished_trials(rows)] == [inside]
 
 
 def test_failed_diverged_and_pruned_runs_are_told_as_such() -> None:

@@ -39,6 +39,7 @@ MISTAKES = [
     (["--schedule", "step"], "choose constant or cosine"),
     (["--export-optuna", "."], "exists: name a new file"),
     (["--export-optuna", "nowhere/study.db"], "lies in no folder that exists"),
+    (["--init", "zero"], "init must be one of published, positive"),
     (["--rank", "33"], "rank must lie in 1..32"),
     (["--rank", "0"], "greater than or equal to 1"),
     (["--sigma", "0"], "sigma must be above 0"),
@@ -79,8 +80,9 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
     assert options == {
         *("--N", "--region", "--trials", "--seeds", "--lambda-entropy", "--lambda-variance", "--objectives"),
+        *("--ablation", "--no-ablation"),
         *("--sampler", "--pruner", "--search-seed", "--export-optuna"),
-        *("--sigma", "--rank", "--channels", "--depth", "--tolerance", "--option"),
+        *("--sigma", "--rank", "--channels", "--init", "--depth", "--tolerance", "--option"),
         *("--epochs", "--schedule", "--batch-size", "--lr", "--weight-decay"),
         *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--dry-run", "--max-hours", "--on-error"),
         *("--save-weights", "--json", "--verbose", "--help"),

@@ -45,7 +45,8 @@ def pairs(coordinates: Tensor) -> set[tuple[float, ...]]:
 
 def test_it_is_a_task_with_the_published_defaults() -> None:
     assert isinstance(TASK, Task)
-    assert dict(TASK.defaults) == {"sigma": 1.5, "tolerance": 1, "rank": 0, "lambda_entropy": 0.1, "lambda_variance": 0.01}
+    published = {"lambda_entropy": 0.1, "lambda_variance": 0.01, "init": "published"}
+    assert dict(TASK.defaults) == {"sigma": 1.5, "tolerance": 1, "rank": 0, **published}
     assert TASK.preset("bumps", "low-rank") == {"depth": 2, "width": 2, "holdout": "corner"}
     assert sum(p.numel() for p in TASK.model(spec(N=32)).parameters()) == 133_218
     assert TASK.model(spec(N=32, options={"rank": 5})).strengths.shape == (2, 32, 5)
