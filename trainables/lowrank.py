@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 FACTORS = 2
 INITS = ("published", "positive")
-POSITIVE_LENGTH = 0.3
+POSITIVE_LENGTH = 0.6
 """Length of the vectors that `positive` starts with. The shorter, the faster AdamW turns them, and evens them out where no
-image tells what they are; from about 0.1 on some lose their direction altogether."""
+image tells what they are; if too short for the learning rate, some lose their direction altogether."""
 LEAST_SHARE = 1e-8
 """Shares under this count as this in the entropy, as published."""
 BLOCK = 16
