@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import scaling
+from orchestrator import regularization, scaling
 from orchestrator.cli import run
 from tests.conftest import ROOT
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
-COMMANDS = re.findall(r"^python -m orchestrator\.scaling(.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+STUDIES = {"scaling": scaling.app, "regularization": regularization.app}
+README = (ROOT / "README.md").read_text().replace("\\\n", "")
+COMMANDS = re.findall(r"^python -m orchestrator\.(\w+)(.*)$", README, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -21,12 +23,12 @@ def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     assert not re.search(r"@[A-Z_]+@", page.read_text()), "a placeholder was left"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_understood(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("study", "command"), COMMANDS)
+def test_every_command_is_understood(study: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
-    assert run(scaling.app, [*shlex.split(command, comments=True), "--dry-run"]) == 0
+    assert run(STUDIES[study], [*shlex.split(command, comments=True), "--dry-run"]) == 0
 
 
 def test_there_are_commands_to_check() -> None:
-    assert COMMANDS
+    assert {study for study, _ in COMMANDS} == STUDIES.keys()
