@@ -4,7 +4,6 @@ picture (paper section 4.1), and the two penalties that make the decoder compose
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -56,34 +55,6 @@ def _variance(x: Tensor) -> Tensor:
     return torch.linalg.vecdot(centred, centred) / (x.shape[-1] - 1)
 
 
-def _inverse_length(x: Tensor) -> Tensor:
-    return (torch.linalg.vecdot(x, x)[..., None] + 1e-24).rsqrt()
-
-
-class _Render(torch.autograd.Function):
-    """sum_r lambda_r u_r v_r^T of unit vectors, with the gradient written out: automatic differentiation of the normalisation
-    takes four times as long."""
-
-    @staticmethod
-    def forward(ctx: Any, strengths: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        row_scale, column_scale = _inverse_length(rows), _inverse_length(columns)
-        u, v = rows * row_scale, columns * column_scale
-        scaled = u * strengths[..., None]
-        ctx.save_for_backward(strengths, u, v, scaled, row_scale, column_scale)
-        return scaled.transpose(-1, -2) @ v
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        strengths, u, v, scaled, row_scale, column_scale = ctx.saved_tensors
-        grad_u = v @ grad.transpose(-1, -2)
-        grad_v = scaled @ grad
-        grad_strengths = torch.linalg.vecdot(grad_u, u)
-        # tangent parts: u and v move on the unit sphere only
-        grad_u.addcmul_(u, grad_strengths[..., None], value=-1).mul_(row_scale * strengths[..., None])
-        grad_v.addcmul_(v, (grad_strengths * strengths)[..., None], value=-1).mul_(column_scale)
-        return grad_strengths, grad_u, grad_v
-
-
 class LowRank(nn.Module):
     """From token pairs (n, 2) to images (n, 1, N, N).
 
@@ -130,118 +101,168 @@ class LowRank(nn.Module):
 
     def embeddings(self) -> Tensor:
         """(2, N, N, N): the matrix of every token, by factor, token, image row and image column."""
-        images: Tensor = _Render.apply(self.strengths, self.rows, self.columns)
-        return images
+        matrices: Tensor = _Render.apply(self.strengths, self.rows, self.columns)
+        return matrices
 
     def penalty(self) -> Tensor:
-        """What is added to the mean squared error: weight times sum, of entropy and of variance."""
-        total = self.strengths.new_zeros(())
-        if self.entropy_weight:
-            total = total + self.entropy_weight * entropy_terms(self.strengths).sum()
-        if self.variance_weight:
-            total = total + self.variance_weight * variance_terms(self.rows, self.columns).sum()
+        """What is added to the mean squared error: weight times sum of `entropy_terms`, and of `variance_terms`."""
+        total: Tensor = _Penalty.apply(self.strengths, self.rows, self.columns, self.entropy_weight, self.variance_weight)
         return total
 
     def forward(self, tokens: Tensor) -> Tensor:
-        N = self.N
+        N, matrices = self.N, self.embeddings()
+        if matrices.device.type == "cpu" and matrices.dtype == torch.float32:
+            layers = zip(self.slopes, self.layers, strict=True)
+            drawn: Tensor = _Head.apply(matrices, tokens, *(p for s, c in layers for p in (s.weight, c.weight, c.bias)))
+            return drawn
         chosen = (tokens + tokens.new_tensor([0, N])).flatten()
-        images = self.embeddings().view(FACTORS * N, N * N).index_select(0, chosen)
-        images = images.view(-1, FACTORS, N, N)
-        if images.device.type != "cpu" or images.dtype != torch.float32:
-            for slope, layer in zip(self.slopes, self.layers, strict=True):
-                images = layer(slope(images))
-            return images
-        images = images.permute(0, 2, 3, 1).contiguous()
+        images = matrices.view(FACTORS * N, N * N).index_select(0, chosen).view(-1, FACTORS, N, N)
         for slope, layer in zip(self.slopes, self.layers, strict=True):
-            images = _Conv3x3.apply(_PReLU.apply(images, slope.weight), layer.weight, layer.bias)
-        return images.permute(0, 3, 1, 2)
+            images = layer(slope(images))
+        return images
 
 
-class _PReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(x, slope)
-        return nn.functional.leaky_relu(x, slope.item())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        x, slope = ctx.saved_tensors
-        below = torch.dot(grad.reshape(-1), x.clamp_max(0).reshape(-1)).view(1)
-        return torch.ops.aten.leaky_relu_backward(grad, x, slope.item(), False), below
+# What follows computes the same as the plain formulas and layers, with gradients written out, for CPUs: networks this small
+# spend most of a step in the bookkeeping of automatic differentiation, and the library's convolution spreads channels over
+# vector lanes, of which two or four fill little.
 
 
-@lru_cache
-def _band(width: int, inner: int, outer: int) -> Tensor:
-    """Where the 9 * inner * outer kernel weights stand in the band matrices (3, (width + 2) * inner, width * outer): index into
-    the flattened (inner, outer, 3, 3) weights, or inner * outer * 9 where there is none."""
-    where = torch.full((3, width + 2, inner, width, outer), inner * outer * 9)
-    kernel = torch.arange(inner * outer * 9).view(inner, outer, 3, 3).flip(2, 3)
-    for column in range(width):
-        where[:, column : column + 3, :, column] = kernel.permute(2, 3, 0, 1)
-    return where.view(3, (width + 2) * inner, width * outer)
-
-
-class _Conv3x3(torch.autograd.Function):
-    """A transposed convolution of kernel 3, stride 1, padding 1, on images (n, N, N, C) in float32 on a CPU.
-
-    The library's own is slow for two channels, as it spreads channels over vector lanes. Here a matrix product yields BLOCK
-    pixels of a row at once: the kernel rows become band matrices, and the padded images are read in place, as overlapping
-    windows.
-    """
+class _Render(torch.autograd.Function):
+    """sum_r lambda_r u_r v_r^T of unit vectors. With lengths |u|, |v| of the stored vectors it is sum_r s_r u_r v_r^T,
+    s_r = lambda_r / (|u_r| |v_r|)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        padded = _pad(x)
-        ctx.save_for_backward(padded, weight)
-        return _correlate(padded, weight, bias, x.shape[2])
+    def forward(ctx: Any, strengths: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        inverse_u, inverse_v = _inverse_length(rows), _inverse_length(columns)
+        scale = strengths[..., None] * inverse_u * inverse_v
+        scaled = rows * scale
+        ctx.save_for_backward(rows, columns, inverse_u, inverse_v, scale, scaled)
+        return scaled.transpose(-1, -2) @ columns
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        padded, weight = ctx.saved_tensors
-        inner, outer = weight.shape[:2]
-        n, N = grad.shape[:2]
-        width = _width(N, outer)
-        padded_grad = _pad(grad)
-        grad_x = _correlate(padded_grad, weight.transpose(0, 1).flip(2, 3), None, N)
-        rows = n * (N + 2)
-        stride = padded_grad.stride(0)
-        g_blocks = padded_grad.as_strided((N // width, rows, width * outer), (width * outer, stride, 1), stride + outer)
-        flat = grad.new_zeros(inner * outer * 9 + 1)
-        band = _band(width, inner, outer)
-        for row, window in enumerate(_windows(padded, N, inner, width)):
-            product = torch.bmm(window.transpose(1, 2), g_blocks).sum(0)
-            flat.index_add_(0, band[row].view(-1), product.view(-1))
-        return grad_x, flat[:-1].view_as(weight), grad.sum((0, 1, 2))
+        rows, columns, inverse_u, inverse_v, scale, scaled = ctx.saved_tensors
+        grad_u = columns @ grad.transpose(-1, -2)
+        grad_v = scaled @ grad
+        along = torch.linalg.vecdot(grad_u, rows)[..., None]  # the gradient of s_r
+        grad_strengths = (along * inverse_u * inverse_v).squeeze(-1)
+        # minus what would only change a length
+        pull = along * scale
+        grad_u.mul_(scale).addcmul_(rows, pull * inverse_u.square(), value=-1)
+        grad_v.addcmul_(columns, pull * inverse_v.square(), value=-1)
+        return grad_strengths, grad_u, grad_v
 
 
-def _width(N: int, channels: int) -> int:
-    return next(w for w in range(min(max(1, BLOCK // channels), N), 0, -1) if N % w == 0)
+def _inverse_length(x: Tensor) -> Tensor:
+    return (torch.linalg.vecdot(x, x)[..., None] + 1e-24).rsqrt()
 
 
-def _pad(x: Tensor) -> Tensor:
-    """(n, N, N, C) to (n * (N + 2) + 2, (N + 2) * C): a border of zeros, and two rows more to read past the end."""
-    n, N, _, C = x.shape
-    padded = x.new_zeros(n * (N + 2) + 2, (N + 2) * C)
-    padded[:-2].view(n, N + 2, N + 2, C)[:, 1:-1, 1:-1] = x
-    return padded
+class _Penalty(torch.autograd.Function):
+    """The gradients are made with the value; `backward` only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, strengths: Tensor, rows: Tensor, columns: Tensor, entropy_weight: float, variance_weight: float
+    ) -> Tensor:
+        total = strengths.new_zeros(())
+        gradients: list[Tensor | None] = [None, None, None]
+        if entropy_weight:
+            power = strengths.square()
+            whole = power.sum(-1, keepdim=True)
+            share = power / whole
+            log = share.clamp_min(LEAST_SHARE).log_()
+            total = total - entropy_weight * torch.dot(share.clamp_min(LEAST_SHARE).view(-1), log.view(-1))
+            slope = (log + 1).mul_(share >= LEAST_SHARE)  # of p log p; a share at the bound has none
+            slope -= torch.linalg.vecdot(share, slope)[..., None]  # shares sum to 1
+            gradients[0] = slope.mul_(strengths).div_(whole).mul_(-2 * entropy_weight)
+        if variance_weight:
+            scale = variance_weight / (rows.shape[-1] - 1)
+            for i, vectors in ((1, rows), (2, columns)):
+                centred = vectors - vectors.mean(-1, keepdim=True)
+                total = total + scale * torch.dot(centred.view(-1), centred.view(-1))
+                gradients[i] = centred.mul_(2 * scale)
+        ctx.save_for_backward(*gradients)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(None if gradient is None else gradient * grad for gradient in ctx.saved_tensors), None, None
 
 
-def _windows(padded: Tensor, N: int, C: int, width: int) -> list[Tensor]:
-    rows = len(padded) - 2
-    shape, stride = (N // width, rows, (width + 2) * C), (width * C, padded.stride(0), 1)
-    return [padded.as_strided(shape, stride, i * padded.stride(0)) for i in range(3)]
+class _Head(torch.autograd.Function):
+    """The two matrices of every token pair through all layers, PReLU then transposed convolution.
+
+    Images lie as (N rows, C channels, N columns, n images), so that the n images fill the lanes and three neighbouring rows
+    with all their channels are one matrix of 3 C rows: a convolution is three products, one for each column of the kernel,
+    with windows into the bordered images that are read in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrices: Tensor, tokens: Tensor, *parameters: Tensor) -> Tensor:
+        n, N = len(tokens), matrices.shape[1]
+        slopes, weights, biases = [p.item() for p in parameters[::3]], parameters[1::3], parameters[2::3]
+        codes = matrices.new_zeros(FACTORS, N, n).scatter_(1, tokens.t()[:, None], 1)
+        x = (matrices.view(FACTORS, N, N * N).transpose(1, 2) @ codes).view(FACTORS, N, N, n).transpose(0, 1)
+        inputs = []
+        for slope, weight, bias in zip(slopes, weights, biases, strict=True):
+            bordered = _bordered(x, len(weight))
+            torch.ops.aten.leaky_relu.out(x, slope, out=_inside(bordered))
+            inputs += [x, bordered]
+            x = _correlate(bordered, weight.flip(2, 3).transpose(0, 1), bias)
+        ctx.slopes = slopes
+        ctx.save_for_backward(codes, *inputs, *weights)
+        return x.view(N * N, n).t().contiguous().view(n, 1, N, N)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        codes, *saved = ctx.saved_tensors
+        layers = len(ctx.slopes)
+        n, _, N, _ = grad.shape
+        out = grad.view(n, N * N).t().contiguous().view(N, 1, N, n)
+        bordered_grad = _bordered(out, 1)
+        grad = _inside(bordered_grad).copy_(out)
+        of_parameters: list[Tensor] = []
+        for layer in reversed(range(layers)):
+            x, bordered, weight, slope = saved[2 * layer], saved[2 * layer + 1], saved[2 * layers + layer], ctx.slopes[layer]
+            inner, outer = weight.shape[:2]
+            products = grad.new_empty(3, N, outer, 3 * inner)
+            for window, product in zip(_windows(bordered), products, strict=True):
+                torch.bmm(grad.flatten(2), window.transpose(1, 2), out=product)
+            grad_weight = products.sum(1).view(3, outer, 3, inner).permute(3, 1, 2, 0).flip(2, 3)
+            grad_bias = grad.sum((0, 2, 3))
+            through = _correlate(bordered_grad, weight)
+            grad_slope = torch.dot(through.view(-1), x.clamp_max(0).reshape(-1)).view(1)
+            bordered_grad = _bordered(x, inner)
+            grad = _inside(bordered_grad)
+            torch.ops.aten.leaky_relu_backward.grad_input(through, x, slope, False, grad_input=grad)
+            of_parameters = [grad_slope, grad_weight, grad_bias, *of_parameters]
+        grad_images = grad.transpose(0, 1).reshape(FACTORS, N * N, n)
+        return (codes @ grad_images.transpose(1, 2)).view(FACTORS, N, N, N), None, *of_parameters
 
 
-def _correlate(padded: Tensor, weight: Tensor, bias: Tensor | None, N: int) -> Tensor:
-    inner, outer = weight.shape[:2]
-    width = _width(N, outer)
-    blocks = N // width
-    flat = torch.cat([weight.reshape(-1), weight.new_zeros(1)])
-    bands = flat[_band(width, inner, outer)]
-    first, second, third = _windows(padded, N, inner, width)
-    bands = bands[:, None].expand(-1, blocks, -1, -1)
-    out = torch.bmm(first, bands[0]) if bias is None else torch.baddbmm(bias.repeat(width), first, bands[0])
-    out.baddbmm_(second, bands[1]).baddbmm_(third, bands[2])
-    n = (len(padded) - 2) // (N + 2)
-    out = out.view(blocks, n, N + 2, width, outer)[:, :, :N]
-    return out.permute(1, 2, 0, 3, 4).reshape(n, N, N, outer)
+def _bordered(x: Tensor, channels: int) -> Tensor:
+    """Zeros for images like `x` (N, C, N, n), with a border of one pixel: (N + 2, channels, N + 2, n)."""
+    N, n = x.shape[0], x.shape[3]
+    return x.new_zeros(N + 2, channels, N + 2, n)
+
+
+def _inside(bordered: Tensor) -> Tensor:
+    N = len(bordered) - 2
+    return bordered.narrow(0, 1, N).narrow(2, 1, N)
+
+
+def _windows(bordered: Tensor) -> tuple[Tensor, ...]:
+    """Three views (N, 3 C, N * n), the image moved right, in place and left: every row with the ones before and after it."""
+    rows, channels, columns, n = bordered.shape
+    N = rows - 2
+    shape, stride = (3, N, 3 * channels, N * n), (n, channels * columns * n, columns * n, 1)
+    return bordered.as_strided(shape, stride).unbind()
+
+
+def _correlate(bordered: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Correlate images (N + 2, from, N + 2, n) with a kernel (to, from, 3, 3), add a bias (to): (N, to, N, n)."""
+    N, n, to = len(bordered) - 2, bordered.shape[3], len(kernel)
+    taps = kernel.permute(3, 0, 2, 1).reshape(3, 1, to, -1).expand(-1, N, -1, -1).unbind()
+    first, second, third = _windows(bordered)
+    out = torch.bmm(taps[0], first) if bias is None else torch.baddbmm(bias[:, None], taps[0], first)
+    return out.baddbmm_(taps[1], second).baddbmm_(taps[2], third).view(N, to, N, n)
