@@ -199,3 +199,39 @@ def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) 
         third = first.next_run("e")
         assert third is not None
         assert third not in specs
+
+
+def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store: ResultStore) -> None:
+    def curves(points: int) -> dict[str, Any]:
+        steps = [20 * (i + 1) for i in range(points)]
+        errors = [1.0 / step for step in steps]
+        return {"curve_step": steps, "curve_loss": errors, "curve_accuracy": [0.5] * points, "curve_error": errors}
+
+    class Strict:
+        """Prunes every run at its third point."""
+
+        def propose(self, rows: Rows, room: int, running: Any = ()) -> list[RunSpec]:
+            return [RunSpec.from_dict({**SPEC.to_dict(), "seed": seed, "data_count": 1}) for seed in range(room)]
+
+        def pruned_at(self, rows: Rows, spec: RunSpec, curve: Any) -> int | None:
+            return 3 if len(curve.step) >= 3 else None
+
+        def finished(self, rows: Rows) -> bool:
+            return len(rows) == 2
+
+    execution, _ = make(store, workers=2)
+    execution.search = Strict()
+    for trial in ("under way", "at its end"):
+        assert execution.next_run(trial) is not None
+    about = {"seconds": 1.0, "host": "here", "device": "cpu"}
+    assert not execution.prune("under way", {"done": False, **about, **curves(2)})
+    assert execution.prune("under way", {"done": False, **about, **curves(7)})
+    result = {**RESULT, "steps": 200, "device": "cpu", **curves(10)}
+    execution.on_report("at its end", {"done": True, "result": result, "seconds": 9.0, "host": "here"})
+    assert not execution.prune("unknown", {"done": False, **about, **curves(9)})
+    rows = store.rows()
+    assert [(row["status"], row["steps"], row["curve_step"]) for row in rows] == [("pruned", 60, [20, 40, 60])] * 2
+    assert [row["ood_mse"] for row in rows] == [1 / 60] * 2
+    assert [row["id_mse"] for row in rows] == [None] * 2
+    assert execution.is_over()
+    assert not execution.running
