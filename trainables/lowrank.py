@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 FACTORS = 2
 INITS = ("published", "positive")
-POSITIVE_LENGTH = 0.6
+POSITIVE_LENGTH = 0.4
 """Length of the vectors that `positive` starts with. The shorter, the faster AdamW turns them, and evens them out where no
 image tells what they are; if too short for the learning rate, some lose their direction altogether."""
 LEAST_SHARE = 1e-8
