@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NAME = "regularization"
 TUNED = "tuned"
+WEIGHTS = ("lambda_entropy", "lambda_variance")
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, some being pruned."""
 
@@ -98,7 +99,7 @@ class RegularizationStudy:
 
     def line(self, row: Mapping[str, Any]) -> str:
         options = row["options"]
-        weights = ", ".join(f"{name.removeprefix('lambda_')} {options[name]:.2g}" for name in self._weights())
+        weights = ", ".join(f"{name.removeprefix('lambda_')} {options[name]:.2g}" for name in WEIGHTS)
         kind = "final" if row["holdout"] == self.settings["region"] else "trial"
         run = f"{kind} ({weights}) seed {row['seed']}: {row['status']}"
         if row["ood_mse"] is None:
@@ -115,7 +116,7 @@ class RegularizationStudy:
         counts = {name: sum(t.row["status"] == name for t in trials) for name in ("pruned", "diverged", "failed")}
         told = ", ".join([f"{len(trials)} of {tuning.trials} trials"] + [f"{n} {name}" for name, n in counts.items() if n])
         table = Table(title=f"search on the validation set: {told}", title_justify="left")
-        for name in ("trial", *(n.replace("lambda_", "lambda ") for n in self._weights()), "ID MSE", "validation MSE", "state"):
+        for name in ("trial", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "ID MSE", "validation MSE", "state"):
             table.add_column(name, justify="right")
         best = tuning.best(rows)
         shown = ([best] if best is not None else []) + [t for t in trials[-3:] if t is not best]
@@ -123,17 +124,17 @@ class RegularizationStudy:
             style = "bold green" if trial is best else ""
             state = "best" if trial is best else str(trial.row["status"])
             errors = [_number(trial.row[column]) for column in ("id_mse", "ood_mse")]
-            table.add_row(str(trial.number), *self._weight_cells(trial.row["options"]), *errors, state, style=style)
+            table.add_row(str(trial.number), *_weight_cells(trial.row["options"]), *errors, state, style=style)
         for run in running.values():
             if run.spec.holdout != self.settings["region"]:
                 share = f"{run.step / run.spec.max_steps:.0%}"
-                table.add_row("", *self._weight_cells(dict(run.spec.options)), "", "", share, style="dim")
+                table.add_row("", *_weight_cells(dict(run.spec.options)), "", "", share, style="dim")
         return table
 
     def _settings_table(self, rows: Rows, running: Mapping[str, Running]) -> Table:
         title = f"judged on the OOD {self.settings['region']}: mean over seeds"
         table = Table(title=title, title_justify="left")
-        for name in ("setting", *(n.replace("lambda_", "lambda ") for n in self._weights()), "seeds", "ID MSE", "OOD MSE"):
+        for name in ("setting", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "seeds", "ID MSE", "OOD MSE"):
             table.add_column(name, justify="left" if name == "setting" else "right")
         table.add_column("OOD accuracy", justify="right")
         summary = {row["setting"]: row for row in self._answer(rows).summary.to_dict("records")}
@@ -145,7 +146,7 @@ class RegularizationStudy:
             means = [_number(found.get(name)) for name in ("id_mse_mean", "ood_mse_mean")]
             accuracy = found.get("accuracy")
             cells = [*means, "" if accuracy is None or accuracy != accuracy else f"{accuracy:.3f}"]
-            table.add_row(setting, *self._weight_cells(dict(specs[0].options)), seeds, *cells)
+            table.add_row(setting, *_weight_cells(dict(specs[0].options)), seeds, *cells)
         return table
 
     def seconds_left(self, rows: Rows, workers: int) -> float | None:
@@ -240,25 +241,23 @@ class RegularizationStudy:
         finals = (self.search.row(rows, spec) for specs in self.search.finals(rows).values() for spec in specs)
         return trials + [row for row in finals if row is not None]
 
-    def _weights(self) -> tuple[str, ...]:
-        return ("lambda_entropy", "lambda_variance")
-
-    def _weight_cells(self, options: Mapping[str, Any]) -> Iterator[str]:
-        return (f"{options[name]:.3g}" for name in self._weights())
-
 
 def trial_record(trial: Trial) -> dict[str, Any]:
     """A trial as the analysis takes it."""
     row = trial.row
     return {
         "number": trial.number,
-        **{name: row["options"][name] for name in ("lambda_entropy", "lambda_variance")},
+        **{name: row["options"][name] for name in WEIGHTS},
         "status": row["status"],
         "id_mse": row["id_mse"],
         "validation_mse": row["ood_mse"],
         "steps": row["steps"],
         "key": row["key"],
     }
+
+
+def _weight_cells(options: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{options[name]:.3g}" for name in WEIGHTS)
 
 
 def _number(value: float | None) -> str:
