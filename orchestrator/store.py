@@ -347,7 +347,7 @@ def _load(path: Path) -> _Part:
                     f"{path} has rows of schema {int(version)}, this program knows schema {VERSION} and older: "
                     "update the program, or choose another folder with --store"
                 )
-            if not parquet.schema_arrow.equals(SCHEMAS.get(int(version))):
+            if int(version) not in SCHEMAS or not parquet.schema_arrow.equals(SCHEMAS[int(version)]):
                 raise _DamagedError(f"its columns are not those of schema {int(version)}")
             table = parquet.read(use_threads=False)  # at exit, Arrow may abort over threads still at work
     except (OSError, ValueError, pa.ArrowException) as error:

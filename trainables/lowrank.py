@@ -262,7 +262,7 @@ def _windows(bordered: Tensor) -> tuple[Tensor, ...]:
 def _correlate(bordered: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Correlate images (N + 2, from, N + 2, n) with a kernel (to, from, 3, 3), add a bias (to): (N, to, N, n)."""
     N, n, to = len(bordered) - 2, bordered.shape[3], len(kernel)
-    taps = kernel.permute(3, 0, 2, 1).reshape(3, 1, to, -1).expand(-1, N, -1, -1).unbind()
+    taps = kernel.permute(3, 0, 2, 1).contiguous().view(3, 1, to, -1).expand(-1, N, -1, -1).unbind()
     first, second, third = _windows(bordered)
     out = torch.bmm(taps[0], first) if bias is None else torch.baddbmm(bias[:, None], taps[0], first)
     return out.baddbmm_(taps[1], second).baddbmm_(taps[2], third).view(N, to, N, n)

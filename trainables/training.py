@@ -36,7 +36,7 @@ CONFIRM_EVERY = 100
 """Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
 EVAL_BATCH = 64
 BUDGET_LOOKS = 200
-"""A run that always takes its whole budget is looked at about this often, where every EVAL_EVERY steps would be more often."""
+"""A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
 
 
@@ -74,7 +74,7 @@ class RunResult:
     ood_mse: float
     """Mean squared error on the held-out set at the end."""
     loss: float
-    """Mean training loss, without the penalty, since the last look but one."""
+    """Mean training loss, without the penalty, between the last two looks."""
     measures: dict[str, float]
     """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
     curve_step: list[int] = field(repr=False)

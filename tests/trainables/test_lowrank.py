@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainables.lowrank import LowRank, _Render, entropy_terms, variance_terms
+from trainables.lowrank import POSITIVE_LENGTH, LowRank, _Render, entropy_terms, variance_terms
 from trainables.training import quiet_cpu
 
 
@@ -65,6 +65,15 @@ def test_modes_start_at_unit_length_and_strengths_at_one_over_root_n() -> None:
     for vectors in (model.rows, model.columns):
         torch.testing.assert_close(vectors.norm(dim=-1), torch.ones(2, 32, 32))
     assert model.strengths.std().item() == pytest.approx(1 / math.sqrt(32), rel=0.1)
+
+
+def test_a_positive_start_has_the_published_sizes_without_the_signs() -> None:
+    published = made(seed=3)
+    torch.manual_seed(3)
+    positive = LowRank(6, 4, init="positive")
+    torch.testing.assert_close(positive.strengths, published.strengths.abs())
+    torch.testing.assert_close(positive.rows, POSITIVE_LENGTH * published.rows.abs())
+    torch.testing.assert_close(positive.columns, POSITIVE_LENGTH * published.columns.abs())
 
 
 def test_embeddings_are_sums_of_unit_modes_however_long_the_stored_vectors() -> None:
@@ -166,6 +175,7 @@ def test_the_penalty_is_made_of_sums_over_the_stored_parameters() -> None:
     model = made(6, 4, entropy_weight=0.1, variance_weight=0.01)
     with torch.no_grad():
         model.rows *= 3
+        model.strengths[0, 0] = torch.tensor([1, 5e-5, 0.5, 0])  # two shares under the least
     entropy = sum(entropy_by_hand(token) for factor in model.strengths.tolist() for token in factor)
     variance = sum(float(x.detach().double().var(-1).sum()) for x in (model.rows, model.columns))
     penalty = model.penalty()
