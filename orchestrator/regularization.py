@@ -67,7 +67,7 @@ def regularization(
     depth: Annotated[int, opt.subject(min=0, help="Hidden layers.")] = 2,
     tolerance: Annotated[int, opt.subject(min=0, help="Peak right within this many pixels.")] = 1,
     option: opt.TaskOption = None,
-    epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 500,
+    epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 400,
     schedule: Annotated[str, opt.trained(help="Learning rate: `constant`, or falling to 0 as a `cosine`.")] = "cosine",
     batch_size: opt.BatchSize = 32,
     lr: opt.LearningRate = 1e-3,
