@@ -118,7 +118,7 @@ def family_key(spec: RunSpec, task_version: str) -> str:
 
 
 def _digest(spec: dict[str, Any], task_version: str) -> str:
-    spec = {name: value for name, value in spec.items() if ADDED_LATER.get(name) != value}
+    spec = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
     value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
