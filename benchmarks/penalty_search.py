@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.execution import pruned_result
 from orchestrator.regularization import TASK
 from orchestrator.rows import make_row
 from orchestrator.searches import Curve, Rows
@@ -69,9 +70,8 @@ def train(found: OptunaSearch, rows: Rows, task: RegularizationTask, spec: RunSp
         finished = training.advance(0.05)
         at = found.pruned_at(rows, spec, Curve(training.curve_step, training.curve_error))
         if at is not None:
-            curves = {name: getattr(training, name)[:at] for name in CURVES}
-            result = {"status": "pruned", "reason": "pruned", "steps": training.curve_step[at - 1]}
-            return make_row(spec, task_version=task.version, fixed_count=0, **result, **curves)
+            result = pruned_result({name: getattr(training, name) for name in CURVES}, at)
+            return make_row(spec, task_version=task.version, fixed_count=0, **result)
     return make_row(spec, task_version=task.version, fixed_count=0, **dataclasses.asdict(training.result()))
 
 

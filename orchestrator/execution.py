@@ -16,6 +16,7 @@ from orchestrator.searches import Curve, Rows, Search
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore, make_row
 from trainables.task import Task
+from trainables.training import CURVES
 
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats for ever."""
@@ -160,18 +161,7 @@ class Execution:
         if (at := self._pruned_at(trial_id, report)) is None:
             return False
         key, spec = self.running.pop(trial_id)
-        curves = {name: report[name][:at] for name in ("curve_step", "curve_loss", "curve_accuracy", "curve_error")}
-        last = {name: curves[f"curve_{name}"][-1] for name in ("step", "loss", "accuracy", "error")}
-        result = {
-            "status": "pruned",
-            "reason": "pruned",
-            "steps": last["step"],
-            "accuracy": last["accuracy"],
-            "ood_mse": last["error"],
-            "loss": last["loss"],
-            "device": report["device"],
-            **curves,
-        }
+        result = {**pruned_result(report, at), "device": report["device"]}
         self._record(key, spec, result, {name: report[name] for name in ("seconds", "host")})
         return True
 
@@ -267,6 +257,14 @@ class Execution:
             self.observer.finished(stored)
         if not written:
             self._learn_from_others()
+
+
+def pruned_result(curves: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """What the row of a run says that ended as pruned after `at` points of its curves."""
+    cut = {name: list(curves[name][:at]) for name in CURVES}
+    steps, loss, accuracy, error = (cut[name][-1] for name in CURVES)
+    ended = {"status": "pruned", "reason": "pruned", "steps": steps, "loss": loss, "accuracy": accuracy, "ood_mse": error}
+    return {**ended, **cut}
 
 
 def first_line(text: str) -> str:

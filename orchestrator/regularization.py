@@ -146,7 +146,7 @@ def regularization(
         count = checked(task.counts, spec).low
         return dataclasses.replace(spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
 
-    finals = {seed: template(region, seed) for seed in range(seeds)}
+    finals = [template(region, seed) for seed in range(seeds)]
     space = {name: bounds for name, bounds in ranges.items() if name not in fixed}
     tuning = checked(
         OptunaSearch,
@@ -160,7 +160,7 @@ def regularization(
         seed=search_seed,
     )
     compared = ABLATION if ablation else {}
-    known = {setting: [with_options(spec, weights) for spec in finals.values()] for setting, weights in compared.items()}
+    known = {setting: [with_options(spec, weights) for spec in finals] for setting, weights in compared.items()}
     out = store / NAME if out is None else out
     settings = {
         **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},

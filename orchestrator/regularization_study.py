@@ -43,30 +43,34 @@ class TuneAndConfirm:
 
     tuning: OptunaSearch
     known: Mapping[str, Sequence[RunSpec]]
-    final: Mapping[int, RunSpec]
-    """Seed to the spec of a confirming run, to which the best trial's options are still to be given."""
+    final: Sequence[RunSpec]
+    """To these the best trial's options are still to be given."""
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
         specs = self.tuning.propose(rows, room, running)
-        finals = (spec for specs in self.finals(rows).values() for spec in specs if self.row(rows, spec) is None)
-        while len(specs) < room and (spec := next(finals, None)) is not None:
-            specs.append(spec)
-        return specs
+        missing = [spec for spec, row in self.confirmed(rows) if row is None]
+        return specs + missing[: max(0, room - len(specs))]
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         return self.tuning.pruned_at(rows, spec, curve)
 
     def finished(self, rows: Rows) -> bool:
-        return self.tuning.finished(rows) and all(
-            self.row(rows, spec) is not None for specs in self.finals(rows).values() for spec in specs
-        )
+        return self.tuning.finished(rows) and all(row is not None for _, row in self.confirmed(rows))
 
     def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
         """Specs of every setting; `tuned` is there once the search has ended and a trial of it is complete."""
         finals = {setting: list(specs) for setting, specs in self.known.items()}
         if self.tuning.finished(rows) and (best := self.tuning.best(rows)) is not None:
-            finals[TUNED] = [with_options(spec, best.values) for spec in self.final.values()]
+            finals[TUNED] = [with_options(spec, best.values) for spec in self.final]
         return finals
+
+    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
+        """As `finals`, with specs for `tuned` in any case: before its options are known, those that await them."""
+        return {**self.known, TUNED: self.final} | self.finals(rows)
+
+    def confirmed(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
+        """Every spec of `finals`, setting by setting, and its row if it has finished."""
+        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return rows.get(run_key(spec, self.tuning.task_version))
@@ -89,9 +93,8 @@ class RegularizationStudy:
 
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed."""
-        finals = self.search.finals(rows)
-        found = [self.search.row(rows, spec) for specs in finals.values() for spec in specs]
-        return TUNED in finals and all(row is not None and row["status"] != "failed" for row in found)
+        found = [row for _, row in self.search.confirmed(rows)]
+        return TUNED in self.search.finals(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         """Embeddings, images and volumes are drawn from the weights of the final runs."""
@@ -158,13 +161,12 @@ class RegularizationStudy:
     def plan(self, rows: Rows, workers: int) -> RenderableType:
         """The runs of the search and of every setting: done, to do, and their estimated time on this machine."""
         done = len(self.search.tuning.finished_trials(rows))
-        finals = self.search.finals(rows)
         table = Table(title="the plan", title_justify="left")
         for name in ("part", "runs done", "runs to do", "steps of a run"):
             table.add_column(name, justify="left" if name == "part" else "right")
         template = self.search.tuning.template
         table.add_row("trials", str(done), str(self.search.tuning.trials - done), f"{template.max_steps}, fewer if pruned")
-        for setting, specs in (finals | {TUNED: finals.get(TUNED, list(self.search.final.values()))}).items():
+        for setting, specs in self.search.planned(rows).items():
             ready = sum(self.search.row(rows, spec) is not None for spec in specs)
             table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
         timed = [row["seconds"] / row["steps"] for row in self._rows(rows) if row["steps"]]
@@ -194,9 +196,8 @@ class RegularizationStudy:
         trials = tuning.finished_trials(rows)
         share = statistics.fmean(t.row["steps"] for t in trials) / tuning.template.max_steps if trials else GUESSED_SHARE
         steps = (tuning.trials - len(trials)) * tuning.template.max_steps * (share if tuning.pruner != "none" else 1.0)
-        finals = self.search.finals(rows)
-        specs = [s for found in (finals | {TUNED: finals.get(TUNED, [*self.search.final.values()])}).values() for s in found]
-        return steps + sum(spec.max_steps for spec in specs if self.search.row(rows, spec) is None)
+        finals = [spec for specs in self.search.planned(rows).values() for spec in specs]
+        return steps + sum(spec.max_steps for spec in finals if self.search.row(rows, spec) is None)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
@@ -238,8 +239,7 @@ class RegularizationStudy:
     def _rows(self, rows: Rows) -> list[Row]:
         """Those of this study."""
         trials = [trial.row for trial in self.search.tuning.finished_trials(rows)]
-        finals = (self.search.row(rows, spec) for specs in self.search.finals(rows).values() for spec in specs)
-        return trials + [row for row in finals if row is not None]
+        return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:

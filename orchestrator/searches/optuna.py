@@ -107,7 +107,7 @@ class OptunaSearch:
         self._family = self._family_of(template)
         self._known: dict[str, bool] = {}
         self._trials: tuple[int, list[Trial]] | None = None
-        self._studies: dict[int, optuna.Study] = {}
+        self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
@@ -232,9 +232,9 @@ class OptunaSearch:
     def _study_of(self, rows: Rows) -> optuna.Study:
         """The study that pruning compares with; made anew only when there are more trials."""
         trials = self.finished_trials(rows)
-        if len(trials) not in self._studies:
-            self._studies = {len(trials): self._make_study(trials)}
-        return self._studies[len(trials)]
+        if self._compared is None or self._compared[0] != len(trials):
+            self._compared = len(trials), self._make_study(trials)
+        return self._compared[1]
 
     def _begin(self, study: optuna.Study, values: Mapping[str, float]) -> None:
         """Add a trial in progress."""
