@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 
+from orchestrator.cli import run
 from orchestrator.store import PROVENANCE
 
 ROOT = Path(__file__).parent.parent
@@ -91,3 +93,16 @@ def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 1
             return True
         time.sleep(0.05)
     return False
+
+
+def check_refusal(
+    app: typer.Typer, arguments: list[str], hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that is a mistake: exit code 2, one line on stderr with the hint in it, and nothing written to the folder."""
+    assert run(app, arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.err.startswith("error: ")
+    assert hint in printed.err
+    assert not list(folder.iterdir())

@@ -12,6 +12,7 @@ from orchestrator import __main__ as everything
 from orchestrator import scaling
 from orchestrator.cli import invocation, run
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
+from tests.conftest import check_refusal
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
 
@@ -63,13 +64,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(scaling.app, arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert len(printed.err.strip().splitlines()) == 1
-    assert printed.err.startswith("error: ")
-    assert hint in printed.err
-    assert not list(tmp_path.iterdir())
+    check_refusal(scaling.app, arguments, hint, tmp_path, capsys)
 
 
 def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(

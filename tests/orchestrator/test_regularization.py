@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from orchestrator import regularization
 from orchestrator.cli import run
 from orchestrator.spec import parse_range
-from tests.conftest import Command, comparable, read_rows, wait_for_rows
+from tests.conftest import Command, check_refusal, comparable, read_rows, wait_for_rows
 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01")
@@ -58,13 +58,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(regularization.app, arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert len(printed.err.strip().splitlines()) == 1
-    assert printed.err.startswith("error: ")
-    assert hint in printed.err
-    assert not list(tmp_path.iterdir())
+    check_refusal(regularization.app, arguments, hint, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
