@@ -6,12 +6,13 @@ model's outputs and the targets, plus the model's `penalty()` if it has one.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -93,16 +94,20 @@ class Progress(NamedTuple):
     accuracy: float
 
 
-def batch_indices(seed: int, size: int, batch_size: int, step: int) -> Tensor:
-    """Training-set indices (batch_size,) of batch number `step`, counted from 0.
+Measuring = Generator[Split, dict[str, float], None]
+"""Asks for the measures of one split after another, so that many runs can be measured at once."""
+
+
+def batch_indices(seed: int, size: int, batch_size: int, step: int, steps: int = 1) -> Tensor:
+    """Training-set indices (steps * batch_size,) of batch number `step`, counted from 0, and those that follow it.
 
     Batches are cut from a stream of concatenated seeded permutations of the training set. Every batch has exactly
     `batch_size` samples, also if the set is smaller, so runs of all data counts share their shapes.
     """
-    start = step * batch_size
-    first, last = start // size, (start + batch_size - 1) // size
+    start, count = step * batch_size, steps * batch_size
+    first, last = start // size, (start + count - 1) // size
     order = torch.cat([_epoch_order(seed, size, epoch) for epoch in range(first, last + 1)])
-    return order[start - first * size :][:batch_size]
+    return order[start - first * size :][:count]
 
 
 @lru_cache(maxsize=8)
@@ -153,6 +158,8 @@ class Training:
         self.retry_step = 0
         self.offset = 0.0
         self.loss_sum = torch.zeros((), device=self.device)
+        self._measured: tuple[int, dict[str, float]] | None = None
+        self._final: RunResult | None = None
         self.curve_step: list[int] = []
         self.curve_loss: list[float] = []
         self.curve_accuracy: list[float] = []
@@ -163,8 +170,8 @@ class Training:
         end = math.inf if seconds is None else time.monotonic() + seconds
         while not self.reason:
             self._train_step()
-            if self.step % self.look_every == 0 or self.step == self.spec.max_steps:
-                self._look()
+            if self.look_is_due:
+                self._answer(self.look())
             if time.monotonic() >= end:
                 break
         return bool(self.reason)
@@ -173,7 +180,7 @@ class Training:
         index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
         self.optimizer.param_groups[0]["lr"] = learning_rate(self.spec, self.step)
         self.optimizer.zero_grad()
-        with self._autocast():
+        with autocast(self.spec, self.device):
             outputs = self.model(self.train.inputs[index])
         loss = functional.mse_loss(outputs.float(), self.train.targets[index])
         (loss if self.penalty is None else loss + self.penalty()).backward()
@@ -181,14 +188,18 @@ class Training:
         self.loss_sum += loss.detach()
         self.step += 1
 
-    def _look(self) -> None:
+    @property
+    def look_is_due(self) -> bool:
+        return self.step % self.look_every == 0 or self.step == self.spec.max_steps
+
+    def look(self) -> Measuring:
         """Add a point to the curve, and decide whether this was the last step."""
         spec = self.spec
         stretch = self.step - (self.curve_step[-1] if self.curve_step else 0)
         self.curve_step.append(self.step)
         self.curve_loss.append(self.loss_sum.item() / stretch)
         self.loss_sum.zero_()
-        seen = self._measure(self.subset)
+        seen = yield self.subset
         self.curve_accuracy.append(seen["correct"])
         self.curve_error.append(seen["squared_error"])
         if not math.isfinite(self.curve_loss[-1]):
@@ -202,7 +213,8 @@ class Training:
         near = self.curve_accuracy[-1] >= spec.target - NEAR
         if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
             self.retry_step = self.step + CONFIRM_EVERY
-            accuracy = self._measure(self.held_out)["correct"]
+            self._measured = self.step, (yield self.held_out)
+            accuracy = self._measured[1]["correct"]
             self.offset = accuracy - self.curve_accuracy[-1]
             if accuracy >= spec.target:
                 self.passage_step = self.step
@@ -219,16 +231,31 @@ class Training:
         return Progress(self.step, self.curve_loss[-1], self.curve_accuracy[-1])
 
     def result(self) -> RunResult:
-        """Evaluate the run as it stands on both whole sets.
+        """The run as it ended, evaluated on both whole sets.
+
+        Raises:
+            RuntimeError: the run is not finished.
+        """
+        self._answer(self.evaluate())
+        assert self._final is not None
+        return self._final
+
+    def evaluate(self) -> Measuring:
+        """Make the `result`, once.
 
         Raises:
             RuntimeError: the run is not finished.
         """
         if not self.reason:
             raise RuntimeError(f"the run is not finished: {self.step} of {self.spec.max_steps} steps done")
-        held_out, train = self._measure(self.held_out), self._measure(self.train)
+        if self._final is not None:
+            return
+        if self._measured is None or self._measured[0] != self.step:
+            self._measured = self.step, (yield self.held_out)
+        held_out = self._measured[1]
+        train = yield self.train
         status = "diverged" if self.reason == "diverged" else "missed" if self.passage_step is None else "passed"
-        return RunResult(
+        self._final = RunResult(
             status=status,
             reason=self.reason,
             steps=self.step,
@@ -245,6 +272,12 @@ class Training:
             curve_error=list(self.curve_error),
             device=str(self.device),
         )
+
+    def _answer(self, questions: Measuring) -> None:
+        with contextlib.suppress(StopIteration):
+            split = next(questions)
+            while True:
+                split = questions.send(self._measure(split))
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of all that changes while training, as plain values and tensors that `torch.load(weights_only=True)` reads."""
@@ -266,9 +299,6 @@ class Training:
             value = state[name]
             setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.spec.precision == "bfloat16")
-
     @torch.no_grad()
     def _measure(self, split: Split) -> dict[str, float]:
         """Means of the task's measures over a split, and `squared_error`, the mean over all target values."""
@@ -277,7 +307,7 @@ class Training:
         self.model.eval()
         for start in range(0, size, EVAL_BATCH):
             part = Split(*(t[start : start + EVAL_BATCH] for t in split))
-            with self._autocast():
+            with autocast(self.spec, self.device):
                 outputs = self.model(part.inputs)
             outputs = outputs.float()
             measures = dict(self.task.measure(self.spec, outputs, part))
@@ -286,6 +316,11 @@ class Training:
                 totals[name] = totals.get(name, 0.0) + values.double().sum().item()
         self.model.train()
         return {name: total / size for name, total in totals.items()}
+
+
+def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]:
+    """The precision of `spec` for the block."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16")
 
 
 CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
