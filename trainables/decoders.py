@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from trainables.convolution import packed_bias, packed_layer
 
 DECODERS = ("cnn", "mlp")
 DOUBLINGS = 2
@@ -47,6 +50,27 @@ class CNN(nn.Module):
         image = self.last(image.relu())
         return functional.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
 
+    def packed(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """The images (M, n, 1, N, N) of M decoders of this shape at once, from codes (M, n, C).
+
+        Args:
+            state: every parameter of M decoders, stacked along a new first axis, by its name in `named_parameters`.
+        """
+        M, n, code_length = inputs.shape
+        width, size = self.first.out_channels, self.first.kernel_size[0]
+        weight = state["first.weight"].permute(0, 1, 3, 4, 2).reshape(M, code_length, size * size * width)
+        image = torch.bmm(inputs, weight).view(M, n * size * size, width)
+        image = packed_bias(image, state["first.bias"]).view(M, n, size, size, width)
+        for i, layer in enumerate(self.hidden):
+            assert isinstance(layer, nn.ConvTranspose2d)
+            weight, bias = state[f"hidden.{i}.weight"], state[f"hidden.{i}.bias"]
+            image = packed_layer(image.relu(), weight, bias, layer.stride[0])
+        image = packed_layer(image.relu(), state["last.weight"], state["last.bias"], 1)
+        image = image.view(M * n, 1, *image.shape[2:4])
+        if self.resize:
+            image = functional.interpolate(image, size=(self.N, self.N), mode="nearest")
+        return image.view(M, n, 1, self.N, self.N)
+
 
 class MLP(nn.Sequential):
     """`depth` hidden layers of `width` units with ReLU, from a code (n, C) to an image (n, 1, N, N)."""
@@ -55,6 +79,17 @@ class MLP(nn.Sequential):
         sizes = [code_length, *[width] * depth]
         hidden = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
         super().__init__(*hidden, nn.Linear(sizes[-1], N * N), nn.Unflatten(1, (1, N, N)))
+        self.N = N
+
+    def packed(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        """The images (M, n, 1, N, N) of M decoders of this shape at once, from codes (M, n, C); `state` as in `CNN.packed`."""
+        x = inputs
+        for name, layer in self.named_children():
+            if isinstance(layer, nn.Linear):
+                x = torch.baddbmm(state[f"{name}.bias"][:, None], x, state[f"{name}.weight"].transpose(1, 2))
+            elif isinstance(layer, nn.ReLU):
+                x = x.relu()
+        return x.view(*x.shape[:2], 1, self.N, self.N)
 
 
 def _transposed(layer: nn.Module, image: Tensor) -> Tensor:
