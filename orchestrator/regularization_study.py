@@ -46,8 +46,9 @@ class TuneAndConfirm:
     final: Sequence[RunSpec]
     """To these the best trial's options are still to be given."""
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
-        specs = self.tuning.propose(rows, room, running)
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """Trials as the search asks for them, up to `fill`, then final runs up to `room`."""
+        specs = self.tuning.propose(rows, room, running, fill)
         missing = [spec for spec, row in self.confirmed(rows) if row is None]
         return specs + missing[: max(0, room - len(specs))]
 

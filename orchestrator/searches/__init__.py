@@ -13,7 +13,6 @@ Row = Mapping[str, Any]
 """One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Curve:
     """What is known of a run along the way: held-out mean squared `error` at each `step`."""
@@ -61,11 +60,12 @@ class Rows:
 
 
 class Search(Protocol):
-    """Proposes runs. Same rows (in any order of arrival), same runs in progress and same room: same proposals, in any process,
-    at any time."""
+    """Proposes runs. Same rows (in any order of arrival), same runs in progress, same room and fill: same proposals, in any
+    process, at any time."""
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
-        """Up to `room` unfinished runs in order of priority: those the answer needs, then those it may need.
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """Up to `room` unfinished runs in order of priority: those the answer needs and, where these are fewer than `fill`
+        (`room` if not given), those it may need up to `fill` runs in all.
 
         `running` are the runs in progress; they may be proposed again, the engine passes over them. An empty list from a
         search that has `finished` means that the question is answered.

@@ -110,7 +110,8 @@ class OptunaSearch:
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """Points of a grid up to `room`; trials that learn from earlier ones up to `fill`."""
         done = self.finished_trials(rows)
         busy = [spec for spec in running if self._is_mine(spec)]
         taken = {self._key(spec) for spec in busy}
@@ -118,7 +119,7 @@ class OptunaSearch:
             free = (self._spec(point) for point in self._grid)
             free = (s for s in free if rows.get(self._key(s)) is None and self._key(s) not in taken)
             return list(itertools.islice(free, room))
-        room = min(room, self.trials - len(done) - len(busy))
+        room = min(room, room if fill is None else fill, self.trials - len(done) - len(busy))
         if room <= 0:
             return []
         study = self._make_study(done)

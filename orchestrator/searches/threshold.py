@@ -170,11 +170,13 @@ class ThresholdSearch:
         self._by_rank = sorted(order, key=lambda i: self._places[i].rank)
         self._memo: WeakKeyDictionary[Rows, dict[int, _Memo]] = WeakKeyDictionary()
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = ()) -> list[RunSpec]:
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         walks = self._walks(rows)
+        needed = sum(walk is not None and not walk.over for walk in walks)
+        limit = min(room, max(needed, room if fill is None else fill))
         chosen: list[RunSpec] = []
         probes = self._likely_probes(rows, walks)
-        while len(chosen) < room and (found := next(probes, None)) is not None:
+        while len(chosen) < limit and (found := next(probes, None)) is not None:
             place, at = self._places[found[0]], found[1]
             chosen.append(place.bracket.template.with_count(place.rungs.counts[at]))
         return chosen

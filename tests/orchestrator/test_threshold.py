@@ -382,6 +382,16 @@ class TestProposals:
             assert len({spec.data_count for spec in proposed}) == room
             assert proposed == search.propose(Rows(), 16)[:room]
 
+    def test_a_lower_fill_leaves_out_guesses_never_runs_that_are_needed(self) -> None:
+        search, rows = ThresholdSearch(study()), Rows()
+        assert len(search.propose(rows, 8, fill=0)) == len(search.propose(rows, 8, fill=1)) == 1
+        assert search.propose(rows, 8, fill=3) == search.propose(rows, 3)
+        while any(r.verdict == "open" for r in search.answer(rows) if r.seed == 0):
+            spec = search.propose(rows, 1)[0]
+            rows.add(row(spec, step_at(60)(spec)))
+        assert search.propose(rows, 8, fill=2) == search.propose(rows, 6), "six brackets are open"
+        assert len(search.propose(rows, 8, fill=7)) == len(search.propose(rows, 7, fill=20)) == 7
+
     def test_no_run_is_proposed_twice_where_guesses_meet(self) -> None:
         proposed = ThresholdSearch([bracket(high=9)]).propose(Rows(), 20)
         assert len({spec.data_count for spec in proposed}) == len(proposed) == 9
