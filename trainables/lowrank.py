@@ -4,11 +4,14 @@ picture (paper section 4.1), and the two penalties that make the decoder compose
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from trainables.convolution import packed_layer
 
 FACTORS = 2
 INITS = ("published", "positive")
@@ -95,6 +98,8 @@ class LowRank(nn.Module):
                 self.strengths.abs_()
                 for vectors in (self.rows, self.columns):
                     vectors.abs_().mul_(POSITIVE_LENGTH)
+        weights = torch.tensor([entropy_weight, variance_weight])
+        self.register_buffer("penalty_weights", weights, persistent=False)  # of its own for every run of a pack
         sizes = [FACTORS, *[channels] * depth, 1]
         self.slopes = nn.ModuleList(nn.PReLU() for _ in sizes[1:])
         self.layers = nn.ModuleList(nn.ConvTranspose2d(a, b, 3, 1, 1) for a, b in pairwise(sizes))
@@ -120,6 +125,28 @@ class LowRank(nn.Module):
         for slope, layer in zip(self.slopes, self.layers, strict=True):
             images = layer(slope(images))
         return images
+
+    def packed(self, state: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
+        """The images (M, n, 1, N, N) of M decoders of this shape at once, from token pairs (M, n, 2).
+
+        Args:
+            state: every parameter of M decoders, stacked along a new first axis, by its name in `named_parameters`.
+        """
+        (M, n, _), N = tokens.shape, self.N
+        matrices: Tensor = _Render.apply(*(state[name] for name in ("strengths", "rows", "columns")))
+        first = FACTORS * N * torch.arange(M, device=tokens.device)[:, None, None] + tokens.new_tensor([0, N])
+        images = matrices.view(M * FACTORS * N, N * N).index_select(0, (tokens + first).flatten())
+        images = images.view(M, n, FACTORS, N, N).movedim(2, -1).contiguous()
+        for i in range(len(self.layers)):
+            images = torch.where(images > 0, images, images * state[f"slopes.{i}.weight"].view(M, 1, 1, 1, 1))
+            images = packed_layer(images, state[f"layers.{i}.weight"], state[f"layers.{i}.bias"], 1)
+        return images.movedim(-1, 2)
+
+    def packed_penalty(self, state: Mapping[str, Tensor]) -> Tensor:
+        """The penalties (M,) of M decoders at once, each with weights of its own; `state` as in `packed`, and buffers too."""
+        entropies = entropy_terms(state["strengths"]).flatten(1).sum(1)
+        variances = variance_terms(state["rows"], state["columns"]).flatten(1).sum(1)
+        return torch.linalg.vecdot(state["penalty_weights"], torch.stack([entropies, variances], dim=1))
 
 
 # What follows computes the same as the plain formulas and layers, with gradients written out, for CPUs: networks this small

@@ -12,7 +12,7 @@ import ctypes
 import math
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.spec import RunSpec
@@ -129,6 +129,14 @@ def learning_rate(spec: RunSpec, step: int) -> float:
     return spec.lr * (1 + math.cos(math.pi * step / spec.max_steps)) / 2
 
 
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    group = optimizer.param_groups[0]
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
 class Training:
     """One run. `advance` it until it returns True, then ask for its `result`.
 
@@ -151,7 +159,7 @@ class Training:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.penalty = getattr(self.model, "penalty", None)
         self.look_every = look_every(spec)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), spec.lr, weight_decay=spec.weight_decay, fused=True)
+        self.optimizer = self.new_optimizer(self.model.parameters())
         self.step = 0
         self.reason = ""
         self.passage_step: int | None = None
@@ -169,16 +177,16 @@ class Training:
         """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
         end = math.inf if seconds is None else time.monotonic() + seconds
         while not self.reason:
-            self._train_step()
+            self.train_step()
             if self.look_is_due:
                 self._answer(self.look())
             if time.monotonic() >= end:
                 break
         return bool(self.reason)
 
-    def _train_step(self) -> None:
+    def train_step(self) -> None:
         index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
-        self.optimizer.param_groups[0]["lr"] = learning_rate(self.spec, self.step)
+        set_learning_rate(self.optimizer, learning_rate(self.spec, self.step))
         self.optimizer.zero_grad()
         with autocast(self.spec, self.device):
             outputs = self.model(self.train.inputs[index])
@@ -187,6 +195,17 @@ class Training:
         self.optimizer.step()
         self.loss_sum += loss.detach()
         self.step += 1
+
+    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """AdamW as the spec wants it. On a GPU its rate is a tensor, so that a recorded step can be replayed at another one."""
+        on_gpu = self.device.type == "cuda"
+        rate: Any = torch.tensor(self.spec.lr, device=self.device) if on_gpu else self.spec.lr
+        return torch.optim.AdamW(parameters, rate, weight_decay=self.spec.weight_decay, fused=True, capturable=on_gpu)
+
+    @property
+    def steps_to_look(self) -> int:
+        """Steps to the next point of the curve."""
+        return min(self.look_every - self.step % self.look_every, self.spec.max_steps - self.step)
 
     @property
     def look_is_due(self) -> bool:
@@ -282,7 +301,8 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """A copy of all that changes while training, as plain values and tensors that `torch.load(weights_only=True)` reads."""
         state = {"spec": self.spec.to_dict(), "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        return copy.deepcopy(state | {name: getattr(self, name) for name in _STATE})
+        copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
+        return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`.
@@ -340,6 +360,15 @@ def fastest_precision(decoder: str, device: str = "cpu") -> str:
     cpuinfo = Path("/proc/cpuinfo")
     flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy. A view into a larger tensor becomes a small tensor, where `copy.deepcopy` takes the larger one along."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _to(split: Split, device: torch.device) -> Split:

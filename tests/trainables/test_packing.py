@@ -1,0 +1,197 @@
+"""Runs trained together get what they get alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from orchestrator.spec import RunSpec
+from tests.toy import Toy
+from trainables import packing
+from trainables.bumps import BumpTask
+from trainables.packing import Pack, best_pack_size
+from trainables.regularization import RegularizationTask
+from trainables.task import Split, Task
+from trainables.training import Training, quiet_cpu
+
+
+@pytest.fixture(autouse=True)
+def _one_quiet_thread() -> None:
+    quiet_cpu()
+
+
+def bumps(decoder: str, **changes: Any) -> RunSpec:
+    task = BumpTask()
+    fields: dict[str, Any] = {
+        "task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 12, "data_count": 60, "seed": 0, "decoder": decoder,
+        "width": {"mlp": 48, "cnn": 12}[decoder], "options": tuple(task.defaults.items()), "max_steps": 400,
+    }  # fmt: skip
+    return RunSpec(**fields | changes)
+
+
+def low_rank(**changes: Any) -> RunSpec:
+    task = RegularizationTask()
+    options = {**task.defaults, **changes.pop("options", {})}
+    fields: dict[str, Any] = {
+        "task": "trainables.regularization:RegularizationTask", "dataset": "bumps", "N": 8, "data_count": 0, "seed": 0,
+        "decoder": "lowrank", "width": 2, "encoding": "token", "holdout": "corner", "options": tuple(options.items()),
+        "batch_size": 16, "max_steps": 300, "stop": "budget",
+    }  # fmt: skip
+    spec = RunSpec(**fields | changes)
+    return spec.with_count(task.counts(spec).low)
+
+
+def distance(pack: Training, alone: Training) -> float:
+    """Largest distance of a parameter tensor from its twin, relative to its length."""
+    pairs = zip(pack.model.parameters(), alone.model.parameters(), strict=True)
+    return max(((p - q).norm() / q.norm()).item() for p, q in pairs)
+
+
+def both(specs: Sequence[RunSpec], task: Task) -> tuple[list[Training], list[Training]]:
+    return [Training(spec, task) for spec in specs], [Training(spec, task) for spec in specs]
+
+
+PACKS = {
+    "mlp": ([bumps("mlp", seed=s, data_count=d, lr=r) for s, d, r in ((0, 40, 1e-3), (1, 90, 3e-3), (2, 5, 1e-3))], BumpTask()),
+    "cnn": ([bumps("cnn", N=16, seed=s, data_count=d) for s, d in ((0, 200), (1, 210), (1, 230))], BumpTask()),
+    "cnn resized": ([bumps("cnn", N=10, seed=s, data_count=50, weight_decay=w) for s, w in ((0, 0.0), (1, 0.1))], BumpTask()),
+    "low-rank": (
+        [low_rank(seed=s, lr=lr, schedule="cosine", options={"lambda_entropy": e, "lambda_variance": v})
+         for s, lr, e, v in ((0, 2e-3, 0.1, 0.01), (1, 2e-3, 0.0, 0.05), (2, 1e-2, 0.0, 0.0))],
+        RegularizationTask(),
+    ),
+    "any model": ([RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=c, seed=s, decoder="linear", depth=0, width=1,
+                           encoding="none", options=tuple(Toy.defaults.items()), max_steps=300, stop="budget")
+                   for s, c in ((0, 6), (1, 9))], Toy()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_parameters_after_200_steps_are_those_of_runs_alone(name: str) -> None:
+    specs, task = PACKS[name]
+    specs = [dataclasses.replace(spec, stop="budget", max_steps=200) for spec in specs]
+    together, alone = both(specs, task)
+    assert Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.step == twin.step == 200
+        assert distance(run, twin) < 1e-5
+        ours, theirs = run.result(), twin.result()
+        assert (ours.status, ours.passage_step, ours.curve_step) == (theirs.status, theirs.passage_step, theirs.curve_step)
+        assert ours.curve_loss == pytest.approx(theirs.curve_loss, rel=1e-4)
+        assert ours.ood_mse == pytest.approx(theirs.ood_mse, rel=1e-3)
+        assert ours.measures == pytest.approx(theirs.measures, rel=1e-3)
+
+
+def double(run: Training) -> Training:
+    run.model.double()
+    run.train, run.held_out, run.subset = (
+        Split(*(t.double() for t in split)) for split in (run.train, run.held_out, run.subset)
+    )
+    run.loss_sum = run.loss_sum.double()
+    return run
+
+
+def test_a_fitted_cnn_differs_by_rounding_alone() -> None:
+    """Once a training set is fitted, AdamW divides tiny gradients by their size, and rounding grows a thousandfold within a
+    hundred steps, in the plain network too if its memory is laid out otherwise. In float64 nothing of it is left."""
+    specs = [bumps("cnn", seed=s, data_count=30, max_steps=200, stop="budget") for s in (0, 1)]
+    together, alone = ([double(run) for run in runs] for runs in both(specs, BumpTask()))
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-9
+
+
+def test_a_run_does_not_feel_the_others() -> None:
+    specs, task = PACKS["mlp"]
+    specs = [dataclasses.replace(spec, stop="budget", max_steps=60) for spec in specs]
+    first, second = Training(specs[0], task), Training(specs[0], task)
+    Pack([first, *(Training(spec, task) for spec in specs[1:])]).advance()
+    Pack([*(Training(dataclasses.replace(spec, seed=9), task) for spec in specs), second]).advance()
+    assert distance(first, second) < 1e-6
+
+
+@pytest.mark.parametrize("decoder", ["mlp", "cnn"])
+def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str) -> None:
+    specs = [bumps(decoder, seed=s, data_count=d, target=0.5) for s, d in ((0, 3), (0, 40), (1, 120), (2, 129), (2, 5))]
+    together, alone = both(specs, BumpTask())
+    pack = Pack(together)
+    sizes = set()
+    while not pack.advance(seconds=0):
+        sizes.add(len(pack.unfinished))
+    assert len(sizes) > 1
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        ours, theirs = run.result(), twin.result()
+        assert (ours.status, ours.reason, ours.steps) == (theirs.status, theirs.reason, theirs.steps)
+        assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.02)
+    assert {run.reason for run in together} == {"target", "converged"}
+
+
+def test_a_run_that_diverges_leaves_the_others_alone() -> None:
+    specs = [bumps("mlp", seed=s, lr=lr, max_steps=60, stop="budget") for s, lr in ((0, 1e-3), (1, 1e18))]
+    together, alone = both(specs, BumpTask())
+    Pack(together).advance()
+    assert [run.reason for run in together] == ["budget", "diverged"]
+    alone[0].advance()
+    assert distance(together[0], alone[0]) < 1e-5
+
+
+def test_a_saved_run_of_a_pack_goes_on_anywhere() -> None:
+    specs, task = PACKS["low-rank"]
+    together, uninterrupted = both(specs, task)
+    pack = Pack(together)
+    while together[0].step < 90:
+        pack.advance(seconds=0)
+    saved = [run.state_dict() for run in together]
+    assert all(p.untyped_storage().nbytes() == p.nbytes for state in saved for p in state["model"].values())
+    later = [Training(spec, task) for spec in specs]
+    for run, state in zip(later, saved, strict=True):
+        run.load_state_dict(state)
+    later[0].advance()
+    Pack(later[1:]).advance()
+    pack.advance()
+    Pack(uninterrupted).advance()
+    for run, other, whole in zip(together, later, uninterrupted, strict=True):
+        assert distance(run, whole) == 0
+        assert distance(other, whole) < 1e-5
+
+
+def test_shapes_must_agree() -> None:
+    runs = [Training(bumps("mlp", width=width), BumpTask()) for width in (8, 16)]
+    with pytest.raises(ValueError, match="same shapes"):
+        Pack(runs)
+
+
+def test_a_pack_grows_while_that_pays_and_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {1: 8.0, 2: 4.1, 4: 3.0, 8: 2.6, 16: 2.5, 32: 1.0}
+    monkeypatch.setattr(packing, "_seconds_per_run_step", lambda spec, task, device, size: costs[size])
+    spec, task = bumps("mlp"), BumpTask()
+    assert best_pack_size(spec, task, "cpu") == 8
+    assert best_pack_size(spec, task, "cpu", largest=5) == 4
+
+    def scarce(spec: RunSpec, task: Task, device: str, size: int) -> float:
+        if size > 2:
+            raise torch.OutOfMemoryError
+        return costs[size]
+
+    monkeypatch.setattr(packing, "_seconds_per_run_step", scarce)
+    assert best_pack_size(spec, task, "cpu") == 2
+
+
+def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "TIMED_SECONDS", 0.05)
+    spec, task = bumps("mlp", N=16, width=256), BumpTask()
+    alone, many = (packing._seconds_per_run_step(spec, task, "cpu", size) for size in (1, 8))
+    assert 0 < many < 10 * alone < 1
+
+
+def test_batching_without_a_rule_is_an_error() -> None:
+    """What vmap would run one by one comes as a warning, which the settings of these tests turn into an error."""
+    with pytest.raises(UserWarning, match="performance drop"):
+        torch.func.vmap(torch.bincount)(torch.zeros(2, 3, dtype=torch.int64))
