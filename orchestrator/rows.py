@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 VERSION = 2
 VERSION_FIELD = b"orchestrator.schema"
+KEY_LENGTH = 24
 STATUSES = ("passed", "missed", "diverged", "failed", "pruned")
 
 PROVENANCE = ("device", "pack_size", "seconds", "host", "launch", "versions", "finished_at")
@@ -165,6 +166,8 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             raise ValueError(f"column {name} ({kind}): {error}") from error
         if array.null_count and name not in _NULLABLE:
             raise ValueError(f"column {name} must not be empty")
+        if name == "key" and any(len(value) != KEY_LENGTH or not value.isascii() for value in values):
+            raise ValueError(f"column key must be a run key, {KEY_LENGTH} letters long")
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 

@@ -4,6 +4,7 @@
     DIR/weights/KEY.safetensors   trained weights of a run
     DIR/checkpoints/KEY.pt        a run in progress
     DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
+    DIR/.index                    which part holds which run; may be deleted (see `index`)
     DIR/.tmp, DIR/.lock           files being written; locks of the launches at work
 """
 
@@ -11,58 +12,47 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
-from orchestrator.rows import (
-    PROVENANCE,
-    SCHEMA,
-    SCHEMAS,
-    STATUSES,
-    VERSION,
-    VERSION_FIELD,
-    Row,
-    decode,
-    encode,
-    make_row,
-    upgrade,
-)  # fmt: skip
+from orchestrator.index import INDEXED, Index, matching
+from orchestrator.parts import DamagedError, load, parquet_bytes, take
+from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
 __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row", "StoreError", "make_row"]
 
 ROWS_PER_PART = 500
 BYTES_PER_PART = 2 << 20
 ROWS_PER_BULK_PART = 50_000
+ROWS_BEYOND_INDEX = 20_000
+"""The index is written anew when so many rows of full parts are not in it."""
 
 
-class _DamagedError(Exception):
-    """The file is not a part, or not a whole one. The message says why."""
-
-
-class _NewerSchemaError(StoreError):
-    """The file is whole and ours, but of a later version than this program knows."""
+class _LostPartError(Exception):
+    """The part of this name is no longer what it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    stamp: Stamp
-    table: pa.Table
-    size: int
+    """A part as it was when last looked at. One that is `full` is never changed again."""
 
-    @property
-    def full(self) -> bool:
-        return self.table.num_rows >= ROWS_PER_PART or self.size >= BYTES_PER_PART
+    stamp: Stamp
+    rows: int
+    full: bool
+    head: pa.Table | None = None
+    """Its INDEXED columns; None: they are in the index."""
+    table: pa.Table | None = None
+    """All columns; None: they are in the file, just so."""
 
 
 class ResultStore(Artifacts):
@@ -70,11 +60,14 @@ class ResultStore(Artifacts):
 
     What a reader of `runs/` may see, at any instant and after any crash: every row whose `append` has returned, none
     twice, none torn. A part file is only ever replaced by a longer version of itself, in one rename, and rows never
-    move between files.
+    move between files: no order of renames would keep a reader from missing or doubling rows that do.
 
     Several launches may use one store. Appends take turns; each launch extends a part of its own, and takes over one
     that is not full from a launch that has ended, so the files number about rows / ROWS_PER_PART + launches at work.
     A claim or a part belongs to a launch until it lets go, closes or dies.
+
+    A part is checked whole when it is first seen. Full parts that were are listed in the index, and read again only for rows
+    that are asked for; damage that came later is found then. In memory are the index and the parts that are not in it.
 
     The object may be shared by threads, not by forked processes. `read_only` changes nothing on disk, and a path
     that does not exist is then an empty store; otherwise the folders are created, remains of dead launches swept up,
@@ -91,8 +84,10 @@ class ResultStore(Artifacts):
         self._runs = self.path / "runs"
         self._guard = threading.RLock()
         self._parts: dict[str, _Part] = {}
-        self._home: dict[str, str] = {}
-        """Which part holds the row of a key."""
+        self._index = Index()
+        self._recent: set[str] = set()
+        """The keys that are not in the index."""
+        self._opened = False
         self._bad: dict[str, Stamp | None] = {}
         """Files left where they are (read_only) that need no second notice."""
         self._news: list[pa.Table] = []
@@ -101,6 +96,7 @@ class ResultStore(Artifacts):
         self._closed = False
         try:
             with self._in_words("open the store"):
+                self._open_index()
                 problems = self._load_changed()  # a newer schema is refused here, before anything is written
                 if not read_only:
                     make_folder(self._runs)
@@ -108,32 +104,47 @@ class ResultStore(Artifacts):
                         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                     self._sweep()
                 self._settle(problems)
+                if not read_only and self._beyond_index():
+                    with self._locks.appending():
+                        self._write_index()
         except BaseException:
             self.close()
             raise
-        self._news.clear()
+        self._opened = True
 
     def __len__(self) -> int:
-        return len(self._home)
+        return sum(part.rows for part in self._parts.values())
 
     def __contains__(self, key: object) -> bool:
         """Whether the run is finished, as of the last look (open, rows, table, refresh, append)."""
-        return key in self._home
+        return bool(self._known([str(key)]))
 
-    def rows(self, columns: Sequence[str] | None = None) -> list[Row]:
-        """All rows as plain dicts, or only some of their columns, which is several times faster. Counts as a look."""
+    def rows(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> list[Row]:
+        """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look."""
         with self._guard:
-            table = self.table(columns)
+            table = self.table(columns, where)
             self._news.clear()
         return decode(table)
 
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows as an Arrow table, with `options` and `measures` as JSON text."""
-        with self._guard:
-            with self._in_words("read the rows"):
-                self._look()
-            tables = [self._parts[name].table for name in sorted(self._parts)]
-        return pa.concat_tables([SCHEMA.empty_table(), *tables]).select(list(columns or SCHEMA.names))
+    def table(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> pa.Table:
+        """Rows as an Arrow table, with `options` and `measures` as JSON text.
+
+        Args:
+            columns: those to read; all of them if not given.
+            where: column (one of `index.CHOICES`) to the values it may have. Other rows are left out, and parts that have no
+                such rows are not read: with the families of a study, its rows come in less than a second from any store.
+        """
+        names = list(columns or SCHEMA.names)
+        with self._guard, self._in_words("read the rows"):
+            self._look()
+            while True:
+                tables = [SCHEMA.empty_table().select(names)]
+                try:
+                    for name, places in self._places(where):
+                        tables.append(self._read(name, names, places))
+                    return pa.concat_tables(tables)
+                except _LostPartError as error:  # damaged, or gone, since it was looked at
+                    self._settle(self._load_changed([str(error)]))
 
     def refresh(self) -> list[Row]:
         """The rows that this object has neither returned nor found when it was opened; each is reported once.
@@ -163,8 +174,10 @@ class ResultStore(Artifacts):
         written: list[pa.Table] = []
         with self._guard, self._in_words("append results"), self._locks.appending():
             self._look(locked=True)
-            index = {key: i for i, key in reversed(list(enumerate(table["key"].to_pylist()))) if key not in self._home}
-            fresh = _take(table, index.values())
+            keys = table["key"].to_pylist()
+            known = self._known(keys)
+            index = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
+            fresh = take(table, list(index.values()))
             try:
                 for start in range(0, fresh.num_rows, ROWS_PER_BULK_PART):
                     written.append(self._extend(fresh.slice(start, ROWS_PER_BULK_PART)))
@@ -206,33 +219,64 @@ class ResultStore(Artifacts):
         """Take in what changed in `runs/` since the last look, and put aside what does not belong there."""
         self._settle(self._load_changed(), locked=locked)
 
-    def _load_changed(self, again: Iterable[str] = ()) -> dict[str, str]:
-        """Read the files whose stamp is new, and those named `again`; what is wrong with the bad ones, by name."""
+    def _load_changed(self, again: Collection[str] = ()) -> dict[str, str]:
+        """Read the files that are new or may have changed, and those named `again`; what is wrong with the bad ones."""
         try:
-            found = {entry.name: entry for entry in os.scandir(self._runs) if not entry.name.startswith(".")}
+            found = {entry.name for entry in os.scandir(self._runs) if not entry.name.startswith(".")}
         except FileNotFoundError:
-            found = {}
-        for name in self._parts.keys() - found.keys():
+            found = set()
+        if not self._index.parts.keys().isdisjoint(again):
+            self._forget_index()
+        for name in self._parts.keys() - found:
             self._drop(name)
         problems: dict[str, str] = {}
-        loaded: dict[str, _Part] = {}
-        for name in sorted(found):
+        loaded: dict[str, tuple[pa.Table, Stamp]] = {}
+        for name in sorted(name for name in found if name in again or name not in self._parts or not self._parts[name].full):
             known = self._parts[name].stamp if name in self._parts else self._bad.get(name)
             stamp = None
             try:
-                stamp = stamp_of(found[name].stat())
+                stamp = stamp_of((self._runs / name).stat())
                 if stamp != known or name in again:
-                    loaded[name] = _load(self._runs / name)
-            except (FileNotFoundError, _DamagedError) as error:
+                    loaded[name] = load(self._runs / name)
+            except (FileNotFoundError, DamagedError) as error:
                 if os.path.lexists(self._runs / name):  # else it went away just now
-                    problems[name] = str(error) if isinstance(error, _DamagedError) else "it is a broken link"
+                    problems[name] = str(error) if isinstance(error, DamagedError) else "it is a broken link"
                     self._bad[name] = stamp
-                    self._drop(name)
-        for name, part in loaded.items():
+                self._drop(name)
+        for name, (table, stamp) in loaded.items():
             self._bad.pop(name, None)
-            if doubled := self._take_in(name, part):
+            if doubled := self._take_in(name, table, stamp):
                 problems[name] = f"{doubled} of its rows are in other files already"
         return problems
+
+    def _open_index(self) -> None:
+        """Register the parts that are in the index, if all of them are as they were; else every part is read."""
+        index = Index.open(self.path / ".index")
+        with contextlib.suppress(OSError):
+            if all(stamp_of((self._runs / name).stat()) == stamp for name, (stamp, _) in index.parts.items()):
+                self._index = index
+                self._parts = {name: _Part(stamp, rows, True) for name, (stamp, rows) in index.parts.items()}
+
+    def _forget_index(self) -> None:
+        """Keep in memory what is in the index, as one of its parts is not what it was."""
+        for name, head in self._index.heads():
+            self._parts[name] = replace(self._parts[name], head=head)
+            self._recent.update(head["key"].to_pylist())
+        self._index = Index()
+
+    def _beyond_index(self) -> dict[str, _Part]:
+        """The full parts that are not in the index, if they are so many that it should be written anew."""
+        parts = {name: part for name, part in self._parts.items() if part.full and part.head is not None and part.table is None}
+        return parts if sum(part.rows for part in parts.values()) >= ROWS_BEYOND_INDEX else {}
+
+    def _write_index(self) -> None:
+        """Put all full parts in the index. To be called with the right to append."""
+        beyond = self._beyond_index()
+        data = self._index.extended({name: (part.stamp, part.head) for name, part in beyond.items()})
+        self._write(self.path / ".index", data)
+        self._index = Index.of(data)
+        self._parts |= {name: replace(part, head=None) for name, part in beyond.items()}
+        self._recent = {key for part in self._parts.values() if part.head is not None for key in part.head["key"].to_pylist()}
 
     def _settle(self, problems: Mapping[str, str], *, locked: bool = False) -> None:
         if self.read_only:
@@ -243,27 +287,41 @@ class ResultStore(Artifacts):
                 for name, why in (problems if locked else self._load_changed(problems)).items():
                     self._set_aside(name, why)
 
-    def _take_in(self, name: str, part: _Part) -> int:
+    def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> int:
         """Register a part that was read; the number of its rows that are left out as another part has their keys."""
-        keys = part.table["key"].to_pylist()
-        before = set(self._parts[name].table["key"].to_pylist()) if name in self._parts else set()
-        for key in before.difference(keys):
-            del self._home[key]
-        kept = {key: i for i, key in reversed(list(enumerate(keys))) if self._home.get(key, name) == name}
+        keys = table["key"].to_pylist()
+        before = self._keys_of(name)
+        self._recent -= before.difference(keys)
+        known = self._known(keys) - before
+        kept = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
+        self._recent.update(kept)
+        whole = len(kept) == len(keys)
+        self._parts[name] = self._part(stamp, table if whole else take(table, list(kept.values())), whole)
         news = [i for key, i in kept.items() if key not in before]
-        self._home.update(dict.fromkeys(kept, name))
-        doubled = len(keys) - len(kept)
-        table = _take(part.table, kept.values())
-        self._parts[name] = _Part(part.stamp, table, part.size)
-        if news:
-            self._news.append(_take(part.table, news))
-        return doubled
+        if news and self._opened:
+            self._news.append(take(table, news))
+        return len(keys) - len(kept)
+
+    def _part(self, stamp: Stamp, table: pa.Table, whole: bool = True) -> _Part:
+        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= BYTES_PER_PART
+        return _Part(stamp, table.num_rows, full, table.select(INDEXED), None if full and whole else table)
+
+    def _keys_of(self, name: str) -> set[str]:
+        """Of a part that is not in the index; none of an unknown one."""
+        part = self._parts.get(name)
+        return set() if part is None or part.head is None else set(part.head["key"].to_pylist())
+
+    def _known(self, keys: Sequence[str]) -> set[str]:
+        """Those of the keys that are in the store."""
+        recent = self._recent.intersection(keys)
+        return recent | self._index.holds([key for key in keys if key not in recent])
 
     def _drop(self, name: str) -> None:
         """Forget a part whose file is gone or damaged; its runs are no longer in the store."""
-        if part := self._parts.pop(name, None):
-            for key in part.table["key"].to_pylist():
-                self._home.pop(key, None)
+        if name in self._index.parts:
+            self._forget_index()
+        self._recent -= self._keys_of(name)
+        self._parts.pop(name, None)
 
     def _set_aside(self, name: str, why: str) -> None:
         """Keep the file under `set-aside/`; in `runs/` remain those of its rows that nothing else holds, if any."""
@@ -272,10 +330,10 @@ class ResultStore(Artifacts):
         while place.exists() or place.is_symlink():
             place, count = self.path / "set-aside" / f"{name}.{count}", count + 1
         part = self._parts.get(name)
-        if part is not None and part.table.num_rows:
+        if part is not None and part.rows:
             os.link(self._runs / name, place)
-            data = _parquet(part.table)
-            self._parts[name] = _Part(self._write(self._runs / name, data), part.table, len(data))
+            assert part.table is not None
+            self._parts[name] = self._part(self._write(self._runs / name, parquet_bytes(part.table)), part.table)
             self.notices.append(f"removed doubled rows from {self._runs / name}: {why}; the former file is {place}")
         else:
             (self._runs / name).rename(place)
@@ -283,23 +341,47 @@ class ResultStore(Artifacts):
             self.notices.append(f"set aside {self._runs / name}: {why}; it is now {place}")
         self._bad.pop(name, None)
 
+    def _places(self, where: Mapping[str, Collection[object]] | None) -> list[tuple[str, np.ndarray | None]]:
+        """The parts that have such rows, and where in them; None for all their rows."""
+        if where is None:
+            return [(name, None) for name in sorted(self._parts)]
+        places = dict(self._index.find(where))
+        places |= {name: matching(part.head, where) for name, part in self._parts.items() if part.head is not None}
+        return [(name, places[name]) for name in sorted(places) if len(places[name])]
+
+    def _read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
+        part = self._parts[name]
+        table = part.table
+        if table is None:
+            try:
+                table, stamp = load(self._runs / name, columns)
+            except (FileNotFoundError, DamagedError):
+                raise _LostPartError(name) from None
+            if stamp != part.stamp:
+                raise _LostPartError(name)
+        table = table.select(columns)
+        return table if places is None else take(table, places)
+
     def _extend(self, rows: pa.Table) -> pa.Table:
         """Write `rows` in one step: into the part of this launch, or a part of their own if they are many."""
         many = rows.num_rows >= ROWS_PER_PART
         name = _new_name() if many else self._choose_part()
-        table = rows if name not in self._parts else pa.concat_tables([self._parts[name].table, rows]).combine_chunks()
-        data = _parquet(table)
-        self._parts[name] = _Part(self._write(self._runs / name, data), table, len(data))
-        self._home.update(dict.fromkeys(rows["key"].to_pylist(), name))
-        if not many and self._parts[name].full:
-            self._let_go()
+        part = self._parts.get(name)
+        table = rows if part is None else pa.concat_tables([part.table, rows]).combine_chunks()
+        self._parts[name] = self._part(self._write(self._runs / name, parquet_bytes(table)), table)
+        self._recent.update(rows["key"].to_pylist())
+        if self._parts[name].full:
+            if not many:
+                self._let_go()
+            if self._beyond_index():
+                self._write_index()
         return rows
 
     def _choose_part(self) -> str:
         """The part this launch extends: its own, else the longest one that is not full nor owned, else a new one."""
         if self._own_part is None:
             open_parts = [name for name, part in self._parts.items() if not part.full]
-            open_parts.sort(key=lambda name: self._parts[name].table.num_rows, reverse=True)
+            open_parts.sort(key=lambda name: self._parts[name].rows, reverse=True)
             self._own_part = next(name for name in [*open_parts, _new_name()] if self._locks.take("part", name))
         return self._own_part
 
@@ -320,52 +402,6 @@ class ResultStore(Artifacts):
     def _needs_writing(self, action: str) -> None:
         if self.read_only or self._closed:
             raise StoreError(f"cannot {action} {self.path}: it was {'closed' if self._closed else 'opened for reading only'}")
-
-
-def _load(path: Path) -> _Part:
-    """Read a part as it is at this instant.
-
-    Raises:
-        _DamagedError: it is no part of ours, or not a whole one.
-        _NewerSchemaError: it is one, which this program is too old for.
-        OSError: it could not be read; nothing is known of its contents.
-    """
-    if not path.is_file():
-        path.stat()
-        raise _DamagedError("it is not a file")
-    with path.open("rb") as file:
-        stamp, data = stamp_of(os.fstat(file.fileno())), file.read()
-    if not data:
-        raise _DamagedError("it is empty")
-    try:
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
-            version = (parquet.schema_arrow.metadata or {}).get(VERSION_FIELD, b"")
-            if not version.isdigit():
-                raise _DamagedError("it was not written by this program")
-            if int(version) > VERSION:
-                raise _NewerSchemaError(
-                    f"{path} has rows of schema {int(version)}, this program knows schema {VERSION} and older: "
-                    "update the program, or choose another folder with --store"
-                )
-            if int(version) not in SCHEMAS or not parquet.schema_arrow.equals(SCHEMAS[int(version)]):
-                raise _DamagedError(f"its columns are not those of schema {int(version)}")
-            table = parquet.read(use_threads=False)  # at exit, Arrow may abort over threads still at work
-    except (OSError, ValueError, pa.ArrowException) as error:
-        if isinstance(error, MemoryError):
-            raise
-        raise _DamagedError("it is damaged (" + " ".join(str(error).split())[:200] + ")") from error
-    return _Part(stamp, upgrade(table, int(version)), len(data))
-
-
-def _take(table: pa.Table, index: Iterable[int]) -> pa.Table:
-    rows = sorted(index)
-    return table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))
-
-
-def _parquet(table: pa.Table) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_page_checksum=True)
-    return buffer.getvalue()
 
 
 def _new_name() -> str:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import pytest
 from store_child import FINISHED_AT, row
 
 import orchestrator.store as store_module
+from orchestrator.parts import parquet_bytes
 from orchestrator.rows import SCHEMAS
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 
@@ -564,3 +566,141 @@ def test_weights_and_checkpoints_are_kept_per_run(tmp_path: Path) -> None:
         assert store.weights_path("k").read_bytes() == b"w"
         assert list((tmp_path / ".tmp").iterdir()) == []
         assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 10 rows, in the index as soon as two are full."""
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+
+
+def fill(folder: Path, rows: range) -> None:
+    with ResultStore(folder) as store:
+        for i in rows:
+            store.append([row(i)])
+
+
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the parts that are read from now on."""
+    load, names = store_module.load, []
+
+    def noted(path: Path, *rest: Any) -> tuple[pa.Table, tuple[int, int, int]]:
+        names.append(path.name)
+        return load(path, *rest)
+
+    monkeypatch.setattr(store_module, "load", noted)
+    return names
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_of_a_large_store_only_the_parts_with_the_wanted_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, range(45))
+    assert (tmp_path / ".index").is_file()
+    read = loads(monkeypatch)
+    names = [p.name for p in parts(tmp_path)]
+    with ResultStore(tmp_path) as store:
+        assert read == names[4:]  # the part that is not full
+        assert len(store) == 45
+        read.clear()
+        where = {"data_count": {13, 14, 32, 41, 99}, "dataset": ["grid", "bumps"]}
+        assert store.rows(where=where) == [row(i) for i in (13, 14, 32, 41)]
+        assert read == [names[1], names[3]]
+        assert store.rows(["steps"], {"data_count": [14]}) == [{"steps": 114}]
+        assert store.rows(where={"family": []}) == store.rows(where={"data_count": [13], "dataset": ["bumps"]}) == []
+        assert counts(store.rows(where={"family": [row(0)["family"]]})) == counts(store.rows()) == list(range(45))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_keys_in_the_index_are_known(tmp_path: Path) -> None:
+    fill(tmp_path, range(45))
+    with ResultStore(tmp_path) as store:
+        assert row(3)["key"] in store
+        assert row(44)["key"] in store
+        assert row(45)["key"] not in store
+        assert "k" not in store
+        assert counts(store.append([row(3), row(44), row(45)])) == [45]
+        assert counts(store.append([row(i) for i in range(40, 70)])) == list(range(46, 70))
+        assert counts(store.append([row(i) for i in range(70)])) == []
+    assert sorted(plain_keys(tmp_path)) == sorted(row(i)["key"] for i in range(70))
+    with ResultStore(tmp_path, read_only=True) as store:
+        assert counts(store.rows()) == list(range(70))
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("change", ["cut", "flip", "remove", "other columns"])
+def test_an_index_that_is_damaged_or_missing_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    fill(tmp_path, range(45))
+    index = tmp_path / ".index"
+    data = index.read_bytes()
+    flipped = bytearray(data)
+    flipped[len(data) // 3] ^= 1
+    if change == "remove":
+        index.unlink()
+    elif change == "other columns":
+        fewer = pq.read_table(pa.BufferReader(data[8:])).drop_columns("holdout")
+        body = parquet_bytes(fewer)
+        index.write_bytes(b"%08x" % zlib.crc32(body) + body)
+    else:
+        index.write_bytes(data[:-9] if change == "cut" else bytes(flipped))
+    read = loads(monkeypatch)
+    with ResultStore(tmp_path) as store:
+        assert len(read) == 5
+        assert counts(store.rows()) == list(range(45))
+        assert store.refresh() == []
+    assert index.read_bytes() == data
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_indexed_part_that_is_removed_while_the_store_is_open_takes_its_rows_with_it(tmp_path: Path) -> None:
+    fill(tmp_path, range(45))
+    with ResultStore(tmp_path) as store:
+        parts(tmp_path)[1].unlink()
+        assert store.refresh() == []
+        assert len(store) == 35
+        assert row(12)["key"] not in store
+        assert counts(store.rows(where={"data_count": range(8, 23)})) == [8, 9, 20, 21, 22]
+        assert counts(store.append([row(i) for i in range(8, 23)])) == list(range(10, 20))
+    with ResultStore(tmp_path) as store:
+        assert counts(store.rows()) == list(range(45))
+        assert store.notices == []
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("read_only", [False, True])
+def test_damage_to_an_indexed_part_is_found_when_its_rows_are_read(tmp_path: Path, read_only: bool) -> None:
+    fill(tmp_path, range(45))
+    bad = parts(tmp_path)[1]
+    before, data = bad.stat(), bytearray(bad.read_bytes())
+    column = pq.read_metadata(bad).row_group(0).column(SCHEMA.names.index("reason"))
+    data[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+    bad.write_bytes(data)
+    os.utime(bad, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with ResultStore(tmp_path, read_only=read_only) as store:
+        assert store.notices == []
+        assert counts(store.rows(where={"data_count": [9, 20]})) == [9, 20]
+        assert counts(store.rows(where={"data_count": [9, 10, 20]})) == [9, 20]
+        (notice,) = store.notices
+        assert f"{bad}: it is damaged" in notice
+        assert len(store) == 35
+        assert counts(store.rows()) == [*range(10), *range(20, 45)]
+    assert bad.exists() == read_only
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_rows_of_another_launch_are_reported_once_beside_an_index(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as ours, ResultStore(tmp_path) as theirs:
+        for i in range(0, 120, 2):
+            ours.append([row(i)])
+            theirs.append([row(i + 1)])
+        assert counts(ours.refresh()) == list(range(1, 120, 2))
+        assert counts(theirs.refresh()) == list(range(0, 120, 2))
+        assert ours.refresh() == theirs.refresh() == []
+        assert len(ours) == len(theirs) == len(set(plain_keys(tmp_path))) == 120
+        assert counts(theirs.rows(where={"data_count": range(50, 60)})) == list(range(50, 60))
+    assert len(parts(tmp_path)) <= 14
+
+
+def test_a_key_is_a_run_key(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store, pytest.raises(ValueError, match="column key must be a run key, 24 letters long"):
+        store.append([{**row(1), "key": "k"}])
