@@ -1,6 +1,7 @@
-"""Transposed convolutions of kernel stride + 2, padding 1, as matrix products: for stacks of runs that train as one.
+"""The transposed convolutions of a decoder, made fast: all layers of one on a CPU, and one layer of many runs at once.
 
-Shapes: M runs, n images of H x W pixels and C channels, K channels after the layer, k = stride + 2. Images lie channels last.
+Kernels are k = stride + 2, the padding is 1. Shapes: M runs, n images of H x W pixels and C channels, K channels after the
+layer. Images lie channels last.
 """
 
 from __future__ import annotations
@@ -9,6 +10,71 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+aten = torch.ops.aten
+
+
+class Decode(torch.autograd.Function):
+    """All layers of a CNN decoder on a CPU: codes (n, C), then weight and bias of every layer, to images (n, 1, H, W).
+
+    The library convolves between many channels at the rate of its matrix products, if images lie channels last from the first
+    layer to the last, both ways, which automatic differentiation does not keep to. It is slow at one channel, at bfloat16 sums
+    and at a first layer from one pixel: here they are products. Under autocast all is bfloat16 but the sum of the last layer.
+
+    Not for forward-mode differentiation or `torch.func`: these take `CNN.plain`.
+    """
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.bfloat16)
+    def forward(ctx: Any, codes: Tensor, *parameters: Tensor) -> Tensor:
+        weights, biases = parameters[::2], parameters[1::2]
+        C, K, size, _ = weights[0].shape
+        x = torch.addmm(biases[0].repeat(size * size), codes, weights[0].permute(0, 2, 3, 1).reshape(C, -1)).relu_()
+        x = x.view(-1, size, size, K).permute(0, 3, 1, 2)
+        inputs = [x]
+        for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
+            stride = weight.shape[-1] - 2
+            x = aten.convolution(x, weight, bias, [stride, stride], [1, 1], [1, 1], True, [0, 0], 1).relu_()
+            inputs.append(x)
+        ctx.save_for_backward(codes, *inputs, *weights)
+        return _one_channel(x, weights[-1]).add_(biases[-1])
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        codes, *saved = ctx.saved_tensors
+        layers = len(saved) // 2
+        inputs, weights = saved[:layers], saved[layers:]
+        of_parameters: list[Tensor] = []
+        grad = grad.to(codes.dtype)
+        for x, weight in zip(reversed(inputs), reversed(weights), strict=False):
+            stride = weight.shape[-1] - 2
+            grad_bias = grad.sum((0, 2, 3))
+            grad, grad_weight, _ = aten.convolution_backward(
+                grad, x, weight, None, [stride, stride], [1, 1], [1, 1], True, [0, 0], 1, [True, True, False]
+            )
+            aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)  # of the ReLU
+            of_parameters = [grad_weight, grad_bias, *of_parameters]
+        C, K, size, _ = weights[0].shape
+        grad_bias = grad.sum((0, 2, 3))
+        grad = grad.permute(0, 2, 3, 1).reshape(len(codes), -1)
+        grad_weight = (codes.t() @ grad).view(C, size, size, K).permute(0, 3, 1, 2)
+        grad_codes = grad @ weights[0].permute(0, 2, 3, 1).reshape(C, -1).t() if ctx.needs_input_grad[0] else None
+        return grad_codes, grad_weight, grad_bias, *of_parameters
+
+
+def _one_channel(x: Tensor, weight: Tensor) -> Tensor:
+    """`x` (n, C, H, W) through a layer (C, 1, 3, 3) without bias: one product for the nine taps of all pixels, as nine images,
+    which are added, shifted, in float32 or better."""
+    n, C, H, W = x.shape
+    taps = weight.view(C, 9).t().contiguous() @ x.permute(0, 2, 3, 1).reshape(-1, C).t()
+    above, rows, below = taps.to(torch.promote_types(taps.dtype, torch.float32)).view(3, 3, n, H, W)
+    rows[:, :, 1:] += below[:, :, :-1]
+    rows[:, :, :-1] += above[:, :, 1:]
+    left, images, right = rows
+    images[:, :, 1:] += right[:, :, :-1]
+    images[:, :, :-1] += left[:, :, 1:]
+    return images[:, None]
 
 
 def packed_layer(images: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.convolution import packed_bias, packed_layer
+from trainables.convolution import Decode, packed_bias, packed_layer
 
 DECODERS = ("cnn", "mlp")
 DOUBLINGS = 2
@@ -44,10 +44,20 @@ class CNN(nn.Module):
         self.resize = size != N
 
     def forward(self, code: Tensor) -> Tensor:
+        if code.device.type != "cpu":
+            return self.plain(code)
+        layers = [self.first, *self.hidden, self.last]
+        image: Tensor = Decode.apply(code, *(p for layer in layers for p in (layer.weight, layer.bias)))
+        return self._resized(image)
+
+    def plain(self, code: Tensor) -> Tensor:
+        """`forward` in the library's own layers and differentiation, to rounding."""
         image = self.first(code[:, :, None, None])
         for layer in self.hidden:
             image = _transposed(layer, image.relu())
-        image = self.last(image.relu())
+        return self._resized(self.last(image.relu()))
+
+    def _resized(self, image: Tensor) -> Tensor:
         return functional.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
 
     def packed(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -66,10 +76,7 @@ class CNN(nn.Module):
             weight, bias = state[f"hidden.{i}.weight"], state[f"hidden.{i}.bias"]
             image = packed_layer(image.relu(), weight, bias, layer.stride[0])
         image = packed_layer(image.relu(), state["last.weight"], state["last.bias"], 1)
-        image = image.view(M * n, 1, *image.shape[2:4])
-        if self.resize:
-            image = functional.interpolate(image, size=(self.N, self.N), mode="nearest")
-        return image.view(M, n, 1, self.N, self.N)
+        return self._resized(image.view(M * n, 1, *image.shape[2:4])).view(M, n, 1, self.N, self.N)
 
 
 class MLP(nn.Sequential):

@@ -1,8 +1,9 @@
-"""The decoders' ways of computing the same: many runs at once."""
+"""The decoders' ways of computing the same: plain layers, the fast path on a CPU, many runs at once."""
 
 from __future__ import annotations
 
 import copy
+import statistics
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from trainables.decoders import build_decoder
+from trainables.convolution import Decode
+from trainables.decoders import CNN, build_decoder
 from trainables.training import quiet_cpu
 
 RUNS = 3
@@ -19,6 +21,69 @@ RUNS = 3
 @pytest.fixture(autouse=True)
 def _one_quiet_thread() -> None:
     quiet_cpu()
+
+
+def values(model: CNN, codes: Tensor, wanted: Tensor, fast: bool = True, half: bool = False) -> dict[str, Tensor]:
+    """The images and all gradients."""
+    codes = codes.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        images = (model if fast else model.plain)(codes)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    gradients = torch.autograd.grad((images.float() if half else images).mul(wanted).sum(), [codes, *parameters])
+    return dict(zip(("images", "codes", *names), (images.detach(), *gradients), strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("width", [5, 64])
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("N", [8, 12, 16, 20, 10, 30])
+def test_the_fast_path_is_the_plain_one_in_values_and_gradients(N: int, depth: int, width: int, n: int) -> None:
+    torch.manual_seed(0)
+    model = CNN(6, N, depth, width)
+    exact, channels_last = copy.deepcopy(model).double(), copy.deepcopy(model).to(memory_format=torch.channels_last)
+    codes, wanted = torch.rand(n, 6), torch.randn(n, 1, N, N)
+    reference = values(exact, codes.double(), wanted.double(), fast=False)
+    assert reference["images"].shape == (n, 1, N, N)
+    for name, found in values(exact, codes.double(), wanted.double()).items():
+        assert_close(found, reference[name], torch.float64)
+    for layout in (model, channels_last):
+        for name, found in values(layout, codes, wanted).items():
+            assert_close(found.double(), reference[name], torch.float32)
+
+
+def test_the_gradient_of_the_fast_path_is_that_of_its_values() -> None:
+    torch.manual_seed(0)
+    model = CNN(3, 8, 3, 2).double()
+    inputs = [torch.rand(2, 3, dtype=torch.float64, requires_grad=True), *model.parameters()]
+    assert torch.autograd.gradcheck(lambda *t: Decode.apply(*t), inputs)
+
+
+@pytest.mark.parametrize("N", [16, 30])
+@pytest.mark.parametrize("depth", [0, 2, 3])
+def test_the_fast_path_in_bfloat16_errs_no_more_than_the_plain_layers(N: int, depth: int) -> None:
+    torch.manual_seed(0)
+    model, codes, wanted = CNN(6, N, depth, 64), torch.rand(32, 6), torch.randn(32, 1, N, N)
+    exact = values(model, codes, wanted)
+
+    def error(fast: bool) -> float:
+        """Relative, root of the mean square over the images and all gradients."""
+        found = values(model, codes, wanted, fast, half=True)
+        return statistics.fmean((((found[k] - exact[k]).norm() / exact[k].norm()) ** 2).item() for k in exact) ** 0.5
+
+    assert 0 < error(fast=True) < 1.1 * error(fast=False) < 0.06
+
+
+def test_the_fast_path_keeps_nothing_between_calls() -> None:
+    torch.manual_seed(0)
+    model, codes = CNN(6, 16, 2, 8), torch.rand(9, 6)
+    small, large = torch.randn(2, 1, 16, 16), torch.randn(9, 1, 16, 16)
+    first = values(model, codes[:2], small)
+    values(model, codes, large, half=True)
+    with torch.no_grad():
+        assert torch.equal(model(codes[:2]), first["images"])
+        torch.testing.assert_close(model(codes)[:2], first["images"])
+    again = values(model, codes[:2], small)
+    assert all(torch.equal(found, again[name]) for name, found in first.items())
 
 
 def runs(decoder: str, N: int, depth: int, width: int, dtype: torch.dtype) -> tuple[list[nn.Module], dict[str, Tensor], Tensor]:
@@ -62,9 +127,8 @@ def test_many_runs_at_once_are_each_as_alone(decoder: str, N: int, depth: int, d
             assert_close(of_stack[run], gradient, dtype)
 
 
-@pytest.mark.parametrize("decoder", ["cnn", "mlp"])
-def test_many_runs_at_once_are_what_vmap_makes_of_one(decoder: str) -> None:
-    models, stacks, codes = runs(decoder, 12, 2, 7, torch.float64)
+def test_many_runs_at_once_are_what_vmap_makes_of_one() -> None:
+    models, stacks, codes = runs("mlp", 12, 2, 7, torch.float64)
     base = copy.deepcopy(models[0]).to("meta")
     wanted = vmap(lambda state, code: functional_call(base, state, (code,)))(stacks, codes)
     assert_close(packed(models[0], stacks, codes), wanted, torch.float64)
@@ -75,7 +139,7 @@ def test_many_runs_at_once_are_what_vmap_makes_of_one(decoder: str) -> None:
 def test_many_runs_at_once_train_in_bfloat16_with_the_errors_of_bfloat16(decoder: str, N: int) -> None:
     models, stacks, codes = runs(decoder, N, 3, 16, torch.float32)
 
-    def values(half: bool) -> Tensor:
+    def flat(half: bool) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             images = packed(models[0], stacks, codes)
         assert images.dtype == (torch.bfloat16 if half else torch.float32)
@@ -83,5 +147,5 @@ def test_many_runs_at_once_train_in_bfloat16_with_the_errors_of_bfloat16(decoder
         assert all(gradient.dtype == torch.float32 for gradient in gradients)
         return torch.cat([t.detach().float().flatten() for t in (images, *gradients)])
 
-    exact = values(half=False)
-    assert 0 < (values(half=True) - exact).norm() < 0.02 * exact.norm()
+    exact = flat(half=False)
+    assert 0 < (flat(half=True) - exact).norm() < 0.02 * exact.norm()
