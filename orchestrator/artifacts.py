@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from orchestrator.locks import StoreLocks
+
+PACK_SIZES = "pack-sizes.json"
 
 Stamp = tuple[int, int, int]
 """Inode, size and modification time: a file that was replaced has another."""
@@ -61,6 +64,19 @@ class Artifacts:
     def drop_checkpoint(self, key: str) -> None:
         with self._in_words(f"remove the checkpoint of run {key}"):
             self.checkpoint_path(key).unlink(missing_ok=True)
+
+    def load_pack_sizes(self) -> dict[str, int]:
+        """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
+        try:
+            saved = json.loads((self.path / PACK_SIZES).read_text())
+        except (OSError, ValueError):
+            return {}
+        known = saved.items() if isinstance(saved, dict) else ()
+        return {shape: size for shape, size in known if isinstance(size, int) and size >= 1}
+
+    def save_pack_sizes(self, sizes: Mapping[str, int]) -> None:
+        with self._in_words("save the pack sizes"):
+            self._write(self.path / PACK_SIZES, json.dumps(dict(sizes), indent=1, sort_keys=True).encode())
 
     def close(self) -> None:
         """Free every lock held through this object. Harmless when repeated."""

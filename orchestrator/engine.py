@@ -55,14 +55,14 @@ def _fit(execution: Execution, cluster: Cluster) -> None:
     from ray import tune
 
     from orchestrator.tune_bridge import Ending, Failures, StudySearcher
-    from trainables.adapter import RunTrainable
+    from trainables.adapter import PackTrainable
 
     folder = Path(tempfile.mkdtemp(prefix="sweep-tune-"))
     try:
         tune.Tuner(
-            tune.with_resources(RunTrainable, {"cpu": cluster.cpus_per_run, "gpu": cluster.gpus_per_run}),
+            tune.with_resources(PackTrainable, {"cpu": cluster.cpus_per_run, "gpu": cluster.gpus_per_run}),
             tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(execution, gpu=cluster.gpus_per_run > 0),
+                search_alg=StudySearcher(execution),
                 num_samples=-1,
                 max_concurrent_trials=execution.workers,
                 reuse_actors=True,

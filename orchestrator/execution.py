@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.packing import PackSizes
 from orchestrator.searches import Curve, Rows, Search
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore, make_row
@@ -65,11 +66,13 @@ class _Attempts:
     raised: int = 0
     out_of_memory: int = 0
     not_before: float = 0.0
+    alone: bool = False
+    """Whether it is no longer trained together with others: one of them may be the cause."""
 
 
 @dataclass(slots=True)
 class Execution:
-    """The run-time state of one launch, driven by Tune's events: `next_run` and the `on_...` methods."""
+    """The run-time state of one launch, driven by Tune's events: `next_pack` and the `on_...` methods."""
 
     search: Search
     task: Task
@@ -80,50 +83,71 @@ class Execution:
     limits: Limits
     versions: str
     launch: str
+    packs: PackSizes
     outcome: Outcome = field(default_factory=Outcome)
-    running: dict[str, tuple[str, RunSpec]] = field(default_factory=dict)
-    """Trial id to (run key, spec)."""
+    running: dict[str, dict[str, RunSpec]] = field(default_factory=dict)
+    """Trial id to the runs of its pack that have not ended: run key to spec."""
     attempts: dict[str, _Attempts] = field(default_factory=dict)
     fatal: BaseException | None = None
     _looked_at: float = 0.0
 
-    def next_run(self, trial_id: str) -> RunSpec | None:
-        """The next spec to train, claimed for this launch; None when there is none at the moment.
+    def next_pack(self, trial_id: str) -> list[RunSpec]:
+        """The next specs to train together, claimed for this launch; none when there are none at the moment.
 
         Runs that another launch is training are passed over, and as many more are asked for in their place.
         """
-        if len(self.running) >= self.workers:
-            return None
+        free = self.workers - len(self.running)
+        if free <= 0:
+            return []
+        running = [spec for pack in self.running.values() for spec in pack.values()]
+        wanted = len(running) + free * self.packs.largest
+        needless = 0 if self.packs.gpu else wanted - len(running) - free
         elsewhere, room = 0, 0
-        while room < self.workers + elsewhere:
-            room = self.workers + elsewhere
-            specs = self.search.propose(self.rows, room, [spec for _, spec in self.running.values()])
-            spec, elsewhere = self._claim_first(specs)
-            if spec is not None:
-                self.running[trial_id] = (run_key(spec, self.task.version), spec)
-                self.observer.started(*self.running[trial_id])
-                return spec
+        while room < wanted + elsewhere:
+            room = wanted + elsewhere
+            specs = self.search.propose(self.rows, room, running, room - needless)
+            pack, elsewhere = self._claim(specs, free)
+            if pack:
+                self.running[trial_id] = pack
+                for key, spec in pack.items():
+                    self.observer.started(key, spec)
+                return list(pack.values())
         if time.monotonic() - self._looked_at > 1.0:
             self._learn_from_others()
-        return None
+        return []
 
-    def _claim_first(self, specs: Sequence[RunSpec]) -> tuple[RunSpec | None, int]:
-        """The first spec that is free to be trained here, claimed; and how many before it other launches are training."""
-        busy = {key for key, _ in self.running.values()}
+    def _claim(self, specs: Sequence[RunSpec], free: int) -> tuple[dict[str, RunSpec], int]:
+        """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
+        for every other free worker; and how many before it other launches are training."""
+        busy = {key for pack in self.running.values() for key in pack}
         now, elsewhere = time.monotonic(), 0
+        ready: dict[str, RunSpec] = {}
         for spec in specs:
             key = run_key(spec, self.task.version)
-            if key in busy or self._attempts(key).not_before > now or self.rows.get(key) is not None:
+            if key not in busy and self._attempts(key).not_before <= now and self.rows.get(key) is None:
+                ready[key] = spec
+        pack: dict[str, RunSpec] = {}
+        shape, room = "", 1
+        for key, spec in ready.items():
+            alone = self._attempts(key).alone
+            if pack and (alone or self.packs.shape(spec) != shape):
                 continue
             if not self.store.claim(key):
                 elsewhere += 1
                 continue
+            if not pack and not alone:
+                shape = self.packs.shape(spec)
+                alike = sum(self.packs.shape(s) == shape and not self._attempts(k).alone for k, s in ready.items())
+                room = min(self.packs.size(spec), -(-alike // free))
+            pack[key] = spec
+            if len(pack) >= room:
+                break
+        if pack:
             self._learn_from_others()
-            if self.rows.get(key) is None:
-                return spec, elsewhere
-            self.store.release(key)
-            break  # another launch has just finished it: the search may have other wishes now
-        return None, elsewhere
+            for key in [key for key in pack if self.rows.get(key) is not None]:
+                self.store.release(key)  # another launch has just finished it
+                del pack[key]
+        return pack, elsewhere
 
     def _attempts(self, key: str) -> _Attempts:
         return self.attempts.setdefault(key, _Attempts())
@@ -146,42 +170,67 @@ class Execution:
     def _answered(self) -> bool:
         return self.search.finished(self.rows)
 
-    def on_progress(self, trial_id: str, report: Mapping[str, Any]) -> None:
-        key, spec = self.running[trial_id]
-        if (checkpoint := report.get("checkpoint")) is not None:
-            self.store.save_checkpoint(key, checkpoint)
-        self.observer.progressed(key, spec, report)
+    def on_reports(self, trial_id: str, report: Mapping[str, Any]) -> bool:
+        """Take what a worker tells of its pack: progress, results, exceptions; whether none of its runs is left.
 
-    def prune(self, trial_id: str, report: Mapping[str, Any]) -> bool:
-        """End a run here if the search says so, judging by the curves in `report`; whether it did.
-
-        The row ends where the search said, not where the worker happened to be when it was told, so that it does not depend
-        on the clock.
+        A run that the search prunes ends as a row where the search said, not where the worker happened to be when it was told,
+        so that the row does not depend on the clock.
         """
-        if (at := self._pruned_at(trial_id, report)) is None:
-            return False
-        key, spec = self.running.pop(trial_id)
-        result = {**pruned_result(report, at), "device": report["device"]}
-        self._record(key, spec, result, {name: report[name] for name in ("seconds", "host")})
-        return True
+        pack = self.running.get(trial_id, {})
+        if (measured := report.get("best_pack_size")) is not None and pack:
+            self.packs.learn(next(iter(pack.values())), measured)
+        if (error := report.get("error")) is not None:
+            self._on_error(trial_id, error, report["out_of_memory"])
+            return True
+        ended: list[_Ended] = []
+        for key, of_run in report["runs"].items():
+            if (spec := pack.get(key)) is None:
+                continue
+            if of_run.get("error") is not None:
+                del pack[key]
+                self._on_exception(key, spec, of_run["error"])
+            elif (at := self._pruned_at(spec, curves := of_run["result"] if of_run["done"] else of_run)) is not None:
+                del pack[key]
+                ended.append((key, spec, pruned_result(curves, at), of_run))
+            elif of_run["done"]:
+                del pack[key]
+                ended.append((key, spec, of_run["result"], of_run))
+            else:
+                if (checkpoint := of_run.get("checkpoint")) is not None:
+                    self.store.save_checkpoint(key, checkpoint)
+                self.observer.progressed(key, spec, of_run)
+        self._record(ended)
+        if not pack:
+            self.running.pop(trial_id, None)
+        return not pack
 
-    def _pruned_at(self, trial_id: str, report: Mapping[str, Any]) -> int | None:
-        if trial_id not in self.running or not report.get("curve_step"):
+    def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
+        if not curves.get("curve_step"):
             return None
-        _, spec = self.running[trial_id]
-        return self.search.pruned_at(self.rows, spec, Curve(report["curve_step"], report["curve_error"]))
+        return self.search.pruned_at(self.rows, spec, Curve(curves["curve_step"], curves["curve_error"]))
 
-    def on_report(self, trial_id: str, report: Mapping[str, Any]) -> None:
-        """A run ended by itself: with a result, or with an exception of its own."""
-        if (error := report.get("error")) is None:
-            if not self.prune(trial_id, {**report, **report["result"]}):
-                key, spec = self.running.pop(trial_id)
-                self._record(key, spec, dict(report["result"]), report)
+    def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
+        """A pack could not be trained: memory ran out, or something raised an exception."""
+        pack = self.running.pop(trial_id, {})
+        if len(pack) > 1:
+            first = next(iter(pack.values()))
+            if out_of_memory:
+                self.packs.learn(first, len(pack) // 2)
+                told = f"ran out of memory: now {len(pack) // 2} in a pack"
+            else:
+                told = f"raised an exception, now one by one:\n{error}"
+            self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
+            for key in pack:
+                self._attempts(key).alone = not out_of_memory
+                self._again(key)
             return
-        key, spec = self.running.pop(trial_id)
-        if report["out_of_memory"]:
-            self._shrink(key, spec, error)
-            return
+        for key, spec in pack.items():
+            if out_of_memory:
+                self._shrink(key, spec, error)
+            else:
+                self._on_exception(key, spec, error)
+
+    def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
         attempts = self._attempts(key)
         attempts.raised += 1
         if attempts.raised == 1:
@@ -191,27 +240,30 @@ class Execution:
             self._fail(key, spec, error)
 
     def on_lost(self, trial_id: str, reason: str) -> None:
-        """Tune lost a run: its worker or node died. Or an exception was raised outside the training: then `reason` is its
-        traceback, and the run is treated as any that raises."""
-        if re.search(TASK_ERROR, reason, re.MULTILINE):
-            self.on_report(trial_id, {"error": reason, "out_of_memory": False})
+        """Tune lost a pack: its worker or node died. Or an exception was raised outside the training: then `reason` is its
+        traceback, and the pack is treated as any that raises."""
+        pack = self.running[trial_id]
+        self.packs.give_up(next(iter(pack.values())))
+        if re.search(TASK_ERROR, reason, re.MULTILINE) or OUT_OF_MEMORY in reason:
+            self._on_error(trial_id, reason, OUT_OF_MEMORY in reason)
             return
-        key, spec = self.running.pop(trial_id)
-        if OUT_OF_MEMORY in reason:
-            self._shrink(key, spec, reason)
-            return
-        attempts = self._attempts(key)
-        wait = BACKOFF_SECONDS[min(attempts.lost, len(BACKOFF_SECONDS) - 1)]
-        attempts.lost += 1
-        attempts.not_before = time.monotonic() + wait
-        times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
-        self.observer.notice(f"{describe(spec)} lost its worker ({times}), again in {wait:g} s: {first_line(reason)}")
-        self._again(key)
+        del self.running[trial_id]
+        for key, spec in pack.items():
+            attempts = self._attempts(key)
+            wait = BACKOFF_SECONDS[min(attempts.lost, len(BACKOFF_SECONDS) - 1)]
+            attempts.lost += 1
+            attempts.alone = attempts.lost > 1
+            attempts.not_before = time.monotonic() + wait
+            times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
+            self.observer.notice(f"{describe(spec)} lost its worker ({times}), again in {wait:g} s: {first_line(reason)}")
+            self._again(key)
 
     def on_stopped(self, trial_id: str) -> None:
-        """A run was stopped because the launch ends."""
-        key, _ = self.running.pop(trial_id)
-        self._again(key)
+        """A pack was stopped because the launch ends."""
+        pack = self.running.pop(trial_id)
+        self.packs.give_up(next(iter(pack.values())))
+        for key in pack:
+            self._again(key)
 
     def _again(self, key: str) -> None:
         self.store.release(key)
@@ -231,32 +283,43 @@ class Execution:
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{error}")
         self.outcome.failed += 1
-        self._record(key, spec, {"status": "failed", "reason": "exception", "error": error}, {})
+        self._record([(key, spec, {"status": "failed", "reason": "exception", "error": error}, {})])
         if self.limits.stop_on_error:
             self.outcome.stopped = self.outcome.stopped or "error"
 
-    def _record(self, key: str, spec: RunSpec, result: dict[str, Any], report: Mapping[str, Any]) -> None:
-        if weights := report.get("weights"):
-            self.store.save_weights(key, weights)
-        row = make_row(
-            spec,
-            task_version=self.task.version,
-            fixed_count=self.task.counts(spec).fixed,
-            seconds=report.get("seconds", 0.0),
-            host=report.get("host", ""),
-            launch=self.launch,
-            versions=self.versions,
-            **result,
-        )
-        written = self.store.append([row])
-        self.store.drop_checkpoint(key)
-        self.store.release(key)
-        self.outcome.trained += 1
+    def _record(self, ended: Sequence[_Ended]) -> None:
+        """Put the rows of runs that ended together into the store, in one durable writing."""
+        if not ended:
+            return
+        rows = []
+        for key, spec, result, report in ended:
+            if weights := report.get("weights"):
+                self.store.save_weights(key, weights)
+            about = {name: report[name] for name in ("seconds", "host", "device", "pack_size") if name in report}
+            rows.append(
+                make_row(
+                    spec,
+                    task_version=self.task.version,
+                    fixed_count=self.task.counts(spec).fixed,
+                    launch=self.launch,
+                    versions=self.versions,
+                    **{**about, **result},
+                )
+            )
+        written = self.store.append(rows)
+        for key, *_ in ended:
+            self.store.drop_checkpoint(key)
+            self.store.release(key)
+        self.outcome.trained += len(ended)
         for stored in written:
             self.rows.add(stored)
             self.observer.finished(stored)
-        if not written:
+        if len(written) < len(ended):
             self._learn_from_others()
+
+
+_Ended = tuple[str, RunSpec, Mapping[str, Any], Mapping[str, Any]]
+"""A run that ended: key, spec, result, and what the worker told of it."""
 
 
 def pruned_result(curves: Mapping[str, Any], at: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
 from orchestrator.errors import UserError
 from orchestrator.execution import Execution, Limits, Outcome
+from orchestrator.packing import PackSizes
 from orchestrator.progress import Progress, Running, format_seconds, say
 from orchestrator.searches import Rows, Search
 from orchestrator.spec import RunSpec
@@ -45,6 +46,7 @@ class LaunchOptions:
     address: str
     workers: int | None
     gpus_per_run: float
+    pack_size: int | None
     dry_run: bool
     max_hours: float | None
     on_error: str
@@ -154,6 +156,7 @@ def _train_and_answer(
         ),
         versions=versions(),
         launch=secrets.token_hex(6),
+        packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0),
     )
     resume = " ".join(shlex.quote(word) for word in command)
 

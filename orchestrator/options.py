@@ -57,8 +57,12 @@ Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32` or
 Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
 Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]
 Address = Annotated[str, _where(help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.")]
-Workers = Annotated[int | None, _where(min=1, help="Runs at a time.", show_default="one a core")]
-GpusPerRun = Annotated[float, _where(min=0, help="GPUs of one run; fractions share a GPU.")]
+Workers = Annotated[int | None, _where(min=1, help="Packs at a time.", show_default="one a core")]
+GpusPerRun = Annotated[float, _where(min=0, help="GPUs of a worker; fractions share a GPU.")]
+PackSize = Annotated[
+    int | None,
+    _where(min=1, help="Runs of the same shapes that a worker trains in one program.", show_default="measured"),
+]
 DryRun = Annotated[bool, _where("--dry-run", help="Print the plan, train nothing.")]
 MaxHours = Annotated[float | None, _where(min=0, help="Start no run after this time.")]
 OnError = Annotated[str, _where(help="When a run fails: `continue` or `stop`.")]

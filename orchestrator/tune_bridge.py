@@ -34,47 +34,46 @@ class _Stateless:
 class StudySearcher(_Stateless, Searcher):
     """Hands the search's proposals to Tune as trials, and finished trials back as rows."""
 
-    def __init__(self, execution: Execution, *, gpu: bool) -> None:
+    def __init__(self, execution: Execution) -> None:
         Searcher.__init__(self)
         _Stateless.__init__(self, execution)
-        self._gpu = gpu
 
     def suggest(self, trial_id: str) -> Any:
         execution = self._execution
         try:
             if execution.is_over():
                 return Searcher.FINISHED
-            spec = execution.next_run(trial_id)
-            if spec is None:
+            specs = execution.next_pack(trial_id)
+            if not specs:
                 return Searcher.FINISHED if execution.is_over() else None
-            key, _ = execution.running[trial_id]
-            checkpoint = execution.store.load_checkpoint(key)
+            runs = [
+                {
+                    "key": key,
+                    "spec": spec.to_dict(),
+                    "checkpoint": execution.store.load_checkpoint(key),
+                    "save_weights": execution.limits.save_weights(spec),
+                }
+                for key, spec in execution.running[trial_id].items()
+            ]
         except Exception as error:
             return self._fatal(error)
         return {
-            "run": spec.to_dict(),
-            "gpu": self._gpu,
-            "checkpoint": checkpoint,
-            "save_weights": execution.limits.save_weights(spec),
+            "runs": runs,
+            "measure_pack_size": execution.packs.asks(specs[0]),
+            "gpu": execution.packs.gpu,
             "slice_seconds": SLICE_SECONDS,
             "checkpoint_seconds": CHECKPOINT_SECONDS,
         }
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        if not result["done"]:
-            try:
-                self._execution.on_progress(trial_id, result["report"][0])
-            except Exception as error:
-                self._fatal(error)
-
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        if error or trial_id not in self._execution.running:
+        execution = self._execution
+        if error or trial_id not in execution.running:
             return
         try:
             if result is not None and result["done"] and result["report"][0]["done"]:
-                self._execution.on_report(trial_id, result["report"][0])
+                execution.on_reports(trial_id, result["report"][0])
             else:
-                self._execution.on_stopped(trial_id)
+                execution.on_stopped(trial_id)
         except Exception as problem:
             self._fatal(problem)
 
@@ -99,11 +98,12 @@ class Failures(_Stateless, Callback):
 
 
 class Ending(_Stateless, Stopper):
-    """Ends a trial that the search prunes, and all of them when the launch was interrupted or cannot store results any more."""
+    """Passes on what packs in progress report, and ends those of which the search has seen enough; all of them when the launch
+    was interrupted or cannot store results any more."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
-            return not result["done"] and self._execution.prune(trial_id, result["report"][0])
+            return not result["done"] and self._execution.on_reports(trial_id, result["report"][0])
         except Exception as error:
             self._execution.fatal = self._execution.fatal or error
             return True

@@ -1,4 +1,4 @@
-"""The one place where training meets Ray: a Tune trainable that trains one run in short slices."""
+"""The one place where training meets Ray: a Tune trainable that trains a pack of runs in short slices."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ import torch
 from ray import tune
 
 from orchestrator.spec import RunSpec
+from trainables.packing import Pack, best_pack_size
 from trainables.task import load_task
 from trainables.training import CURVES, Training, quiet_cpu
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-class RunTrainable(tune.Trainable):
-    """Trains the run in `config["run"]`, one time slice a step, and reports how far it is.
+class PackTrainable(tune.Trainable):
+    """Trains the runs in `config["runs"]` together, one time slice a step, and reports how far they are.
 
-    A report is one of: progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either
-    `result` (a `RunResult` as a dict) or `error` (a traceback; `out_of_memory` says whether memory ran out). Exceptions of
-    a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node.
+    A report has `done`, whether all runs have ended, and `runs`, a report for every run that had not ended before, by its key:
+    progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either `result` (a `RunResult` as
+    a dict) or `error`, a traceback. If the pack as a whole cannot go on, the report has an `error` itself, and `out_of_memory`
+    says whether memory ran out. Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost
+    worker or node.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -39,61 +42,101 @@ class RunTrainable(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._config = config
-        self._training: Training | None = None
-        self._seconds = 0.0
-        self._saved_at = 0.0
+        self._pack: Pack | None = None
+        self._trainings: dict[str, Training] = {}
+        self._errors: dict[str, str] = {}
+        self._seconds: dict[str, float] = {}
+        self._since_saved = 0.0
+        self._best_pack_size: int | None = None
 
     def step(self) -> dict[str, Any]:
         report = self._advance()
         return {"done": report["done"], "report": [report]}  # in a list, since Tune takes nested dicts apart
 
     def _advance(self) -> dict[str, Any]:
-        started = time.perf_counter()
         try:
-            if self._training is None:
-                self._training = self._make()
-            finished = self._training.advance(self._config["slice_seconds"])
+            if self._pack is None and not self._trainings:
+                self._make()
+            began = time.perf_counter()
+            busy = [key for key, training in self._trainings.items() if not training.reason]
+            if self._pack is not None:
+                self._pack.advance(self._config["slice_seconds"])
+            spent = time.perf_counter() - began
+            self._since_saved += spent
+            for key in busy:
+                self._seconds[key] += spent / len(busy)
+            return self._report()
         except Exception as error:
-            out_of_memory = isinstance(error, MemoryError) or any(w in str(error) for w in OUT_OF_MEMORY_WORDS)
-            self._training = None
-            return {"done": True, "error": traceback.format_exc(), "out_of_memory": out_of_memory}
-        self._seconds += time.perf_counter() - started
-        return self._finished(self._training) if finished else self._progress(self._training)
+            self._pack = None
+            return {"done": True, "error": traceback.format_exc(), "out_of_memory": _is_out_of_memory(error)}
 
-    def _make(self) -> Training:
-        spec = RunSpec.from_dict(self._config["run"])
+    def _make(self) -> None:
+        """Make the trainings; a run that cannot be made does not keep the others from being trained."""
         device = "cuda" if torch.cuda.is_available() and self._config["gpu"] else "cpu"
+        for run in self._config["runs"]:
+            key, spec = run["key"], RunSpec.from_dict(run["spec"])
+            self._seconds[key] = 0.0
+            began = time.perf_counter()
+            try:
+                self._trainings[key] = self._load(key, spec, run["checkpoint"], device)
+            except Exception as error:
+                if _is_out_of_memory(error):
+                    raise
+                self._errors[key] = traceback.format_exc()
+            self._seconds[key] += time.perf_counter() - began
+        if not self._trainings:
+            return
+        self._pack = Pack(list(self._trainings.values()))
+        if self._config["measure_pack_size"]:
+            run = self._pack.runs[0]
+            self._best_pack_size = best_pack_size(run.spec, run.task, device)
+
+    def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
         task = load_task(spec.task)
-        if self._config["checkpoint"] is not None:
+        if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
-                saved = torch.load(io.BytesIO(self._config["checkpoint"]), weights_only=True, map_location=device)
+                saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
                 training.load_state_dict(saved["training"])
-                self._seconds = self._saved_at = saved["seconds"]
+                self._seconds[key] = saved["seconds"]
                 return training
             except Exception as error:
                 print(f"a checkpoint cannot be read, the run starts anew: {error}", file=sys.stderr)
         return Training(spec, task, device)
 
-    def _progress(self, training: Training) -> dict[str, Any]:
-        report: dict[str, Any] = {"done": False, **training.progress._asdict(), "device": str(training.device)}
+    def _report(self) -> dict[str, Any]:
+        runs: dict[str, Any] = {key: {"done": True, "error": error} for key, error in self._errors.items()}
+        self._errors = {}
+        save = self._since_saved >= self._config["checkpoint_seconds"]
+        for key, training in list(self._trainings.items()):
+            about = {"device": str(training.device), "pack_size": len(self._config["runs"]), "host": socket.gethostname()}
+            if training.reason:
+                runs[key] = self._finished(key, training) | about
+                del self._trainings[key]
+            else:
+                runs[key] = self._progress(key, training, save) | about
+        if save:
+            self._since_saved = 0.0
+        report = {"done": not self._trainings, "runs": runs, "best_pack_size": self._best_pack_size}
+        self._best_pack_size = None
+        return report
+
+    def _progress(self, key: str, training: Training, save: bool) -> dict[str, Any]:
+        report: dict[str, Any] = {"done": False, **training.progress._asdict(), "seconds": self._seconds[key]}
         report |= {name: list(getattr(training, name)) for name in CURVES}
-        report |= {"seconds": self._seconds, "host": socket.gethostname()}
-        if self._seconds - self._saved_at >= self._config["checkpoint_seconds"]:
-            self._saved_at = self._seconds
+        if save:
             buffer = io.BytesIO()
-            torch.save({"training": training.state_dict(), "seconds": self._seconds}, buffer)
+            torch.save({"training": training.state_dict(), "seconds": self._seconds[key]}, buffer)
             report["checkpoint"] = buffer.getvalue()
         return report
 
-    def _finished(self, training: Training) -> dict[str, Any]:
-        report = {
-            "done": True,
-            "result": dataclasses.asdict(training.result()),
-            "seconds": self._seconds,
-            "host": socket.gethostname(),
-        }
-        if self._config["save_weights"]:
+    def _finished(self, key: str, training: Training) -> dict[str, Any]:
+        report = {"done": True, "result": dataclasses.asdict(training.result()), "seconds": self._seconds[key]}
+        save = next(run["save_weights"] for run in self._config["runs"] if run["key"] == key)
+        if save:
             report["weights"] = safetensors.torch.save(training.model.state_dict())
-        self._training = None
         return report
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY_WORDS)

@@ -98,6 +98,7 @@ class BumpTask:
         "encoding": ENCODINGS,
         "holdout": REGIONS,
     }
+    packable = ()
     defaults: Mapping[str, Scalar] = {
         "sigma": 1.0,
         "centres": "integer",

@@ -228,7 +228,12 @@ class Pack:
             with autocast(spec, self.device):
                 outputs = self._model(state, part.inputs[filled.to(self.device)])
             drawn = outputs.float().flatten(0, 1).index_select(0, valid.to(self.device))
-            measures = dict(task.measure(spec, drawn, part))
+            if hasattr(task, "packable"):
+                measures = dict(task.measure(spec, drawn, part))
+            else:
+                each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
+                found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
+                measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
             measures["squared_error"] = (drawn - part.targets).square().flatten(1).mean(dim=1)
             owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
             for name, values in measures.items():

@@ -59,6 +59,7 @@ class RegularizationTask:
         "encoding": ("one-hot",),
         "holdout": (*REGIONS, *(r + VALIDATION for r in REGIONS)),
     }
+    packable = ("lambda_entropy", "lambda_variance")
     defaults: Mapping[str, Scalar] = {
         "sigma": 1.5,
         "tolerance": 1,

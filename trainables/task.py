@@ -39,7 +39,13 @@ class Counts:
 
 @runtime_checkable
 class Task(Protocol):
-    """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it."""
+    """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it.
+
+    A task may have one more member, `packable`: a tuple of names of options that change neither the shape of any tensor nor
+    what `measure` says of an output. Runs that differ in these may be trained together, and runs of all seeds, data counts,
+    targets and rates are measured together. Without it, only runs with equal options are trained together, each measured by
+    itself.
+    """
 
     version: str
     """Part of every run key. Change it whenever the same spec would give another result: old rows then no longer answer."""

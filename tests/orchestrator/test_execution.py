@@ -6,15 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
+import torch
 
 from orchestrator import execution as module
 from orchestrator.execution import Execution, Limits
+from orchestrator.packing import PackSizes
 from orchestrator.searches import Rows
 from orchestrator.searches.threshold import Bracket, ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
 from tests.toy import Toy, threshold
-from trainables.adapter import RunTrainable
+from trainables.adapter import PackTrainable
+from trainables.bumps import BumpTask
+from trainables.training import Training
 
 SPEC = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", depth=0, width=1, encoding="none",
@@ -40,7 +45,20 @@ class Watcher:
         self.notices.append(text)
 
 
-def make(store: ResultStore, seeds: int = 2, workers: int = 2, **limits: Any) -> tuple[Execution, Watcher]:
+def result_of(execution: Execution, trial: str, **report: Any) -> bool:
+    """Send a report about the runs of a trial, all alike; whether the trial is over."""
+    keys = execution.running.get(trial, {})
+    return execution.on_reports(trial, {"done": report["done"], "runs": dict.fromkeys(keys, report)})
+
+
+def next_run(execution: Execution, trial: str) -> RunSpec | None:
+    """The only run of the next pack."""
+    specs = execution.next_pack(trial)
+    assert len(specs) <= 1
+    return specs[0] if specs else None
+
+
+def make(store: ResultStore, seeds: int = 2, workers: int = 2, pack_size: int = 1, **limits: Any) -> tuple[Execution, Watcher]:
     task, watcher = Toy(), Watcher()
     brackets = []
     for seed in range(seeds):
@@ -57,6 +75,7 @@ def make(store: ResultStore, seeds: int = 2, workers: int = 2, **limits: Any) ->
         limits=Limits(**limits),
         versions="test",
         launch="test",
+        packs=PackSizes(task, fixed=pack_size),
     )
     return execution, watcher
 
@@ -72,10 +91,10 @@ def test_every_run_is_asked_for_once_and_answered_from_its_row(store: ResultStor
     trial = 0
     while not execution.is_over():
         trial += 1
-        spec = execution.next_run(str(trial))
+        spec = next_run(execution, str(trial))
         assert spec is not None
         passed = spec.data_count >= threshold(spec.N, spec.seed)
-        execution.on_report(str(trial), {"done": True, "result": {**RESULT, "status": "passed" if passed else "missed"}})
+        result_of(execution, str(trial), done=True, result={**RESULT, "status": "passed" if passed else "missed"})
     assert len(store) == trial
     found = {r.seed: (r.lower, r.threshold) for r in execution.search.answer(execution.rows)}
     assert all(lower < threshold(8, seed) <= upper for seed, (lower, upper) in found.items())
@@ -83,18 +102,18 @@ def test_every_run_is_asked_for_once_and_answered_from_its_row(store: ResultStor
 
 def test_room_is_the_number_of_workers(store: ResultStore) -> None:
     execution, _ = make(store, workers=2)
-    first, second = execution.next_run("a"), execution.next_run("b")
+    first, second = next_run(execution, "a"), next_run(execution, "b")
     assert first is not None
     assert second is not None
     assert first != second
-    assert execution.next_run("c") is None
+    assert next_run(execution, "c") is None
 
 
 def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     for attempt in ("a", "b"):
-        assert execution.next_run(attempt) is not None
-        execution.on_report(attempt, {"done": True, "error": "Traceback ...\nArithmeticError: no", "out_of_memory": False})
+        assert next_run(execution, attempt) is not None
+        result_of(execution, attempt, done=True, error="Traceback ...\nArithmeticError: no")
     assert [row["status"] for row in store.rows()] == ["failed"]
     assert "ArithmeticError: no" in store.rows()[0]["error"]
     assert ["trying once more" in n for n in watcher.notices] == [True, False]
@@ -110,9 +129,9 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
     execution, watcher = make(store, seeds=1, workers=1)
     waits = []
     for attempt in range(8):
-        assert execution.next_run(str(attempt)) is not None
+        assert next_run(execution, str(attempt)) is not None
         execution.on_lost(str(attempt), "Failure # 1 (occurred at noon)\nThe actor died unexpectedly.")
-        assert execution.next_run("too early") is None
+        assert next_run(execution, "too early") is None
         wait = next(iter(execution.attempts.values())).not_before - now
         waits.append(wait)
         now += wait + 0.01
@@ -124,8 +143,8 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
 def test_an_exception_outside_the_training_counts_as_an_exception(store: ResultStore) -> None:
     execution, _ = make(store, seeds=1, workers=1)
     for attempt in ("a", "b"):
-        assert execution.next_run(attempt) is not None
-        text = "Failure # 1 (occurred at noon)\n\x1b[36mray::RunTrainable.train()\x1b[39m (pid=1)\nTypeError: no"
+        assert next_run(execution, attempt) is not None
+        text = "Failure # 1 (occurred at noon)\n\x1b[36mray::PackTrainable.train()\x1b[39m (pid=1)\nTypeError: no"
         execution.on_lost(attempt, text)
     assert [row["status"] for row in store.rows()] == ["failed"]
 
@@ -134,23 +153,23 @@ def test_lack_of_memory_halves_the_workers_and_fails_only_alone(store: ResultSto
     execution, _ = make(store, seeds=4, workers=4)
     report = {"done": True, "error": "MemoryError", "out_of_memory": True}
     for attempt, left in (("a", 2), ("b", 1)):
-        assert execution.next_run(attempt) is not None
-        execution.on_report(attempt, report)
+        assert next_run(execution, attempt) is not None
+        assert execution.on_reports(attempt, report)
         assert execution.workers == left
         assert len(store) == 0
-    assert execution.next_run("c") is not None
+    assert next_run(execution, "c") is not None
     execution.on_lost("c", "Task was killed due to the node running low on memory.")
     assert [row["status"] for row in store.rows()] == ["failed"]
 
 
 def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     execution, _ = make(store, seeds=1, workers=1)
-    spec = execution.next_run("a")
+    spec = next_run(execution, "a")
     assert spec is not None
     key = run_key(spec, Toy.version)
-    execution.on_progress("a", {"done": False, "step": 5, "accuracy": 0.1, "checkpoint": b"half-way"})
+    assert not result_of(execution, "a", done=False, step=5, accuracy=0.1, checkpoint=b"half-way")
     assert store.load_checkpoint(key) == b"half-way"
-    execution.on_report("a", {"done": True, "result": RESULT, "weights": b"weights"})
+    assert result_of(execution, "a", done=True, result=RESULT, weights=b"weights")
     assert store.load_checkpoint(key) is None
     assert store.weights_path(key).read_bytes() == b"weights"
 
@@ -170,19 +189,22 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
 
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
         return {
-            "run": spec.to_dict(), "gpu": False, "checkpoint": checkpoint, "save_weights": True,
-            "slice_seconds": seconds, "checkpoint_seconds": 0.0,
+            "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": checkpoint, "save_weights": True}],
+            "gpu": False, "measure_pack_size": False, "slice_seconds": seconds, "checkpoint_seconds": 0.0,
         }  # fmt: skip
 
-    whole = RunTrainable(config(1e9)).train()["report"][0]
+    def report_of(trainable: PackTrainable) -> dict[str, Any]:
+        return trainable.train()["report"][0]["runs"]["the run"]
+
+    whole = report_of(PackTrainable(config(1e9)))
     assert whole["done"]
-    cut = RunTrainable(config(0.0))
-    reports = [cut.train()["report"][0] for _ in range(7)]
+    cut = PackTrainable(config(0.0))
+    reports = [report_of(cut) for _ in range(7)]
     assert not reports[-1]["done"]
-    resumed = RunTrainable(config(1e9, reports[-1]["checkpoint"])).train()["report"][0]
+    resumed = report_of(PackTrainable(config(1e9, reports[-1]["checkpoint"])))
     assert resumed["result"] == whole["result"]
     assert resumed["weights"] == whole["weights"]
-    damaged = RunTrainable(config(1e9, b"no checkpoint")).train()["report"][0]
+    damaged = report_of(PackTrainable(config(1e9, b"no checkpoint")))
     assert damaged["result"] == whole["result"]
 
 
@@ -190,13 +212,13 @@ def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) 
     with ResultStore(tmp_path / "store") as one, ResultStore(tmp_path / "store") as two:
         first, _ = make(one, seeds=2, workers=2)
         second, _ = make(two, seeds=2, workers=2)
-        specs = [first.next_run("a"), first.next_run("b"), second.next_run("c"), second.next_run("d")]
+        specs = [next_run(first, "a"), next_run(first, "b"), next_run(second, "c"), next_run(second, "d")]
         assert None not in specs
         assert len({s.to_dict()["seed"] * 1000 + s.data_count for s in specs if s is not None}) == 4
         spec = specs[0]
         assert spec is not None
-        first.on_report("a", {"done": True, "result": {**RESULT, "status": "missed"}})
-        third = first.next_run("e")
+        result_of(first, "a", done=True, result={**RESULT, "status": "missed"})
+        third = next_run(first, "e")
         assert third is not None
         assert third not in specs
 
@@ -210,7 +232,7 @@ def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store:
     class Strict:
         """Prunes every run at its third point."""
 
-        def propose(self, rows: Rows, room: int, running: Any = ()) -> list[RunSpec]:
+        def propose(self, rows: Rows, room: int, running: Any = (), fill: int | None = None) -> list[RunSpec]:
             return [RunSpec.from_dict({**SPEC.to_dict(), "seed": seed, "data_count": 1}) for seed in range(room)]
 
         def pruned_at(self, rows: Rows, spec: RunSpec, curve: Any) -> int | None:
@@ -222,16 +244,118 @@ def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store:
     execution, _ = make(store, workers=2)
     execution.search = Strict()
     for trial in ("under way", "at its end"):
-        assert execution.next_run(trial) is not None
+        assert next_run(execution, trial) is not None
     about = {"seconds": 1.0, "host": "here", "device": "cpu"}
-    assert not execution.prune("under way", {"done": False, **about, **curves(2)})
-    assert execution.prune("under way", {"done": False, **about, **curves(7)})
+    seen = {"done": False, "step": 50, "accuracy": 0.5, **about}
+    assert not result_of(execution, "under way", **seen, **curves(2))
+    assert result_of(execution, "under way", **seen, **curves(7))
     result = {**RESULT, "steps": 200, "device": "cpu", **curves(10)}
-    execution.on_report("at its end", {"done": True, "result": result, "seconds": 9.0, "host": "here"})
-    assert not execution.prune("unknown", {"done": False, **about, **curves(9)})
+    assert result_of(execution, "at its end", done=True, result=result, seconds=9.0, host="here")
     rows = store.rows()
     assert [(row["status"], row["steps"], row["curve_step"]) for row in rows] == [("pruned", 60, [20, 40, 60])] * 2
     assert [row["ood_mse"] for row in rows] == [1 / 60] * 2
     assert [row["id_mse"] for row in rows] == [None] * 2
     assert execution.is_over()
     assert not execution.running
+
+
+def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=5, workers=2, pack_size=4)
+    first, second = execution.next_pack("a"), execution.next_pack("b")
+    assert [len(first), len(second)] == [3, 2]  # what there is, shared between the workers
+    assert len({(spec.seed, spec.data_count) for spec in first + second}) == 5
+    assert execution.next_pack("c") == []
+    one, *others = execution.running["a"]
+    done = {"done": True, "result": RESULT, "pack_size": 3}
+    assert not execution.on_reports("a", {"done": False, "runs": {one: done}})
+    assert list(execution.running["a"]) == others
+    assert execution.on_reports("a", {"done": True, "runs": dict.fromkeys(others, done)})
+    assert [row["pack_size"] for row in store.rows()] == [3, 3, 3]
+    assert list(execution.running) == ["b"]
+
+
+def test_runs_of_other_shapes_are_not_packed_together(store: ResultStore) -> None:
+    execution, _ = make(store)
+    small, large, option = (
+        RunSpec.from_dict({**SPEC.to_dict(), **change})
+        for change in ({}, {"N": 9}, {"options": {**Toy.defaults, "pause": 1.0}})
+    )
+    same = RunSpec.from_dict({**SPEC.to_dict(), "seed": 3, "data_count": 2, "lr": 0.5, "target": 0.1})
+    shapes = [execution.packs.shape(spec) for spec in (small, same, large, option)]
+    assert shapes[0] == shapes[1]
+    assert len(set(shapes)) == 3
+
+
+def test_on_a_cpu_a_pack_holds_needed_runs_and_on_a_gpu_likely_ones_too(store: ResultStore) -> None:
+    for gpu, size in ((False, 1), (True, 4)):
+        execution, _ = make(store, seeds=1, workers=1)
+        execution.packs = PackSizes(Toy(), fixed=4, gpu=gpu)
+        assert len(execution.next_pack("a")) == size
+        execution.on_stopped("a")
+
+
+def test_a_pack_out_of_memory_is_halved_and_its_runs_are_asked_for_again(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=4, workers=1, pack_size=4)
+    for attempt, size in (("a", 4), ("b", 2), ("c", 1)):
+        assert len(execution.next_pack(attempt)) == size
+        assert execution.on_reports(attempt, {"done": True, "error": "CUDA out of memory", "out_of_memory": True})
+        assert not execution.running
+    assert execution.workers == 1
+    told = [notice.rsplit(": ", 1)[1] for notice in watcher.notices]
+    assert told == ["now 2 in a pack", "now 1 in a pack", "now 1 at a time"]
+    assert len(store) == 0
+
+
+def test_after_an_exception_the_runs_of_a_pack_go_one_by_one(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=3, workers=1, pack_size=3)
+    assert len(execution.next_pack("a")) == 3
+    assert execution.on_reports("a", {"done": True, "error": "Traceback ...", "out_of_memory": False})
+    error = {"error": "Traceback ..."}
+    for trial, report in (("b", error), ("c", error), ("d", {"result": RESULT})):
+        assert len(execution.next_pack(trial)) == 1
+        assert result_of(execution, trial, done=True, **report)
+    assert sorted(row["status"] for row in store.rows()) == ["failed", "passed"]
+
+
+def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None:
+    packs = PackSizes(Toy(), store, fixed=None)
+    assert (packs.size(SPEC), packs.largest) == (1, 1)
+    assert [packs.asks(SPEC), packs.asks(SPEC)] == [True, False]
+    packs.give_up(SPEC)
+    assert packs.asks(SPEC)
+    packs.learn(SPEC, 8)
+    assert not packs.asks(SPEC)
+    assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 8
+    assert PackSizes(Toy(), store, fixed=3).size(SPEC) == 3
+    assert PackSizes(Toy(), store, fixed=None, gpu=True).size(SPEC) == 1
+    (store.path / "pack-sizes.json").write_text("[torn")
+    assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
+
+
+def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
+    task = BumpTask()
+    good = [
+        RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=count, seed=0, decoder="mlp", width=32,
+                max_steps=60, options=tuple(task.defaults.items()), target=1.0)
+        for count in (10, 20)
+    ]  # fmt: skip
+    bad = good[0].with_count(10_000)
+    config = {
+        "runs": [
+            {"key": str(spec.data_count), "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}
+            for spec in (good[0], bad, good[1])
+        ],
+        "gpu": False, "measure_pack_size": True, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
+    }  # fmt: skip
+    report = PackTrainable(config).train()["report"][0]
+    assert report["done"]
+    assert report["best_pack_size"] >= 1
+    assert "data_count must lie in" in report["runs"]["10000"]["error"]
+    for spec in good:
+        of_run = report["runs"][str(spec.data_count)]
+        alone = Training(spec, task)
+        alone.advance()
+        assert of_run["result"]["accuracy"] == pytest.approx(alone.result().accuracy, abs=0.02)
+        assert of_run["pack_size"] == 3
+        weights = safetensors.torch.load(of_run["weights"])
+        assert all(torch.allclose(weights[name], p, atol=1e-4) for name, p in alone.model.state_dict().items())
