@@ -52,10 +52,9 @@ class Index:
         except OSError:
             return cls()
         checksum, body = data.slice(0, _CHECKSUM_LENGTH).to_pybytes(), data.slice(_CHECKSUM_LENGTH)
-        if _checksum(body) != checksum:
+        if _checksum(body) != checksum or tuple(pq.read_schema(pa.BufferReader(body)).names) != INDEXED:
             return cls()
-        index = cls(body)
-        return index if index._file is not None and tuple(index._file.schema_arrow.names) == INDEXED else cls()
+        return cls(body)
 
     @classmethod
     def of(cls, data: bytes) -> Index:
