@@ -52,7 +52,7 @@ MaxSteps = Annotated[int, trained(min=1, help="Budget of a run, optimizer steps.
 BatchSize = Annotated[int, trained(min=1, help="Images per step.")]
 LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW.")]
 WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
-Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32` or `bfloat16`.")]
+Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32`, `bfloat16`, or `tf32` (GPUs).")]
 
 Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
 Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]

@@ -158,7 +158,9 @@ def scaling(
 
 def resolve_precision(word: str, decoder: str, gpus_per_run: float) -> str:
     """The precision a run is recorded with: the one asked for, or for `auto` the fastest of this machine."""
-    if one_of("--precision", word, ("auto", *PRECISIONS)) != "auto":
+    if one_of("--precision", word, ("auto", *PRECISIONS)) == "tf32" and gpus_per_run == 0:
+        raise UserError("--precision tf32 needs a GPU: add --gpus-per-run 1, or choose auto, float32 or bfloat16")
+    if word != "auto":
         return word
     from trainables.training import fastest_precision
 

@@ -12,7 +12,7 @@ from typing import Any
 
 Scalar = bool | int | float | str
 
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "tf32")
 STOPS = ("early", "budget")
 SCHEDULES = ("constant", "cosine")
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from orchestrator.spec import RunSpec
+from trainables.stopping import EVAL_EVERY
 from trainables.task import Split, Task
 from trainables.training import EVAL_BATCH, Measuring, Training, autocast, batch_indices, learning_rate, set_learning_rate
 
@@ -132,7 +133,7 @@ class Pack:
 
     def _train_steps(self, left: Sequence[Training], end: float) -> None:
         """Steps up to the next look of any of the runs that are left, or until the time is over."""
-        steps = min(run.steps_to_look for run in left)
+        steps = min(EVAL_EVERY, *(run.steps_to_look for run in left))
         orders = [
             batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step, steps) for run in self._packed
         ]
@@ -306,7 +307,7 @@ def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> 
     run = Training(spec, task, device)
     on_cpu = run.device.type == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter  # others may be using the CPU
-    pack = Pack([_twin(run) for _ in range(size)])
+    pack = Pack([twin(run) for _ in range(size)])
     if not (on_cpu and size == 1):
         pack._close_gaps(pack.runs)
 
@@ -328,7 +329,7 @@ def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> 
     return least
 
 
-def _twin(run: Training) -> Training:
+def twin(run: Training) -> Training:
     """A run with the data of another and weights of its own."""
     twin = copy.copy(run)
     twin.model = copy.deepcopy(run.model)

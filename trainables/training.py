@@ -146,6 +146,8 @@ class Training:
 
     def __init__(self, spec: RunSpec, task: Task, device: str = "cpu") -> None:
         self.spec, self.task, self.device = spec, task, torch.device(device)
+        if spec.precision == "tf32" and self.device.type == "cpu":
+            raise ValueError("tf32 is a precision of GPUs: a CPU has float32 and bfloat16")
         data = task.data(spec)
         self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
         self.variance = target_variance(data.train.targets)
@@ -339,7 +341,9 @@ class Training:
 
 
 def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]:
-    """The precision of `spec` for the block."""
+    """The precision of `spec` for the block. TF32 and its absence hold until the next such block, gradients included."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = spec.precision == "tf32"
     return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16")
 
 
