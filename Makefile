@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup scaling regularization test lint clean
+.PHONY: help setup scaling regularization test bench bench-quick lint clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,6 +22,12 @@ test: $(VENV)/.installed-test ## lint, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-quick: $(VENV)/.installed-bench ## all benchmarks in their quick modes, a few minutes
+	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
 lint: $(VENV)/.installed-test ## lint and types only
 	$(BIN)/ruff check .
@@ -43,4 +49,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(PIP) --editable '.[bench]'
 	@touch $@

@@ -40,7 +40,7 @@ MISTAKES = [
     (["--lr", "0"], "lr must be above 0"),
     (["--lr", "inf"], "finite"),
     (["--resolution", "1"], "between 0 and 1"),
-    (["--precision", "float8"], "choose auto, float32 or bfloat16"),
+    (["--precision", "float8"], "choose auto, float32, bfloat16 or tf32"),
     (["--task", "nowhere"], "module:Class"),
     (["--task", "nowhere:Task"], "cannot be imported"),
     (["--task", "pathlib:Path"], "is not a task: it lacks version"),
@@ -52,6 +52,8 @@ MISTAKES = [
     (["--address", "127.0.0.1:1"], "does not answer"),
     (["--address", "somewhere"], "host:port"),
     (["--gpus-per-run", "1000"], "GPUs"),
+    (["--precision", "tf32"], "needs a GPU"),
+    (["--pack-size", "0"], "--pack-size"),
     (["--workers", "0"], "greater than or equal to 1"),
     (["--max-hours", "-1"], "greater than or equal to 0"),
     (["--frobnicate"], "No such option"),
@@ -105,7 +107,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
-        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--dry-run", "--max-hours", "--on-error"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
         *("--save-weights", "--json", "--verbose", "--help"),
     }
 

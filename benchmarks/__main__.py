@@ -1,0 +1,66 @@
+"""Runs the benchmarks one after another, each as a command of its own, and keeps what they print.
+
+    python -m benchmarks --quick                  all of them in a few minutes, to see that they work
+    python -m benchmarks                          all of them at full size: hours; best on a quiet machine
+    python -m benchmarks step peers --out tables  some of them
+
+What a benchmark prints goes to OUT/NAME.md. Exit code 1 if one fails; the others are run all the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BENCHMARKS = {
+    "peers": "the same question answered with other tools",
+    "step": "a training step against the rate of a matrix product",
+    "gpu": "many runs on one GPU: alone, shared, packed",
+    "engine": "cost of a run in the engine",
+    "store": "a million rows in the store",
+    "simulator": "a thousand workers and a hundred thousand runs under a virtual clock",
+    "threshold_search": "trainings per threshold, on simulated studies",
+    "stopping": "the rule that ends failing runs",
+    "precision": "bfloat16 against float32",
+    "lowrank_step": "the low-rank decoder against plain layers",
+    "penalty_search": "ways of searching the penalty weights",
+}
+ON_A_CPU = {"gpu": ["--device", "cpu"]}
+"""What lets the quick mode of a benchmark work without a GPU."""
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The quick mode of each.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of what they print.")] = Path("benchmark-tables"),
+) -> None:
+    if unknown := sorted(set(names or []) - BENCHMARKS.keys()):
+        print(f"no benchmark is called {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        raise typer.Exit(2)
+    out.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in names or BENCHMARKS:
+        began = time.monotonic()
+        print(f"## {name}: {BENCHMARKS[name]}", flush=True)
+        arguments = ["--quick", *ON_A_CPU.get(name, [])] if quick else []
+        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+        with (out / f"{name}.md").open("w") as file, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                print(line, end="", flush=True)
+                file.write(line)
+        if running.returncode:
+            failed.append(name)
+        print(f"({name}: exit code {running.returncode}, {time.monotonic() - began:.0f} s)\n", flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
