@@ -54,7 +54,7 @@ class CNN(nn.Module):
         """`forward` in the library's own layers and differentiation, to rounding."""
         image = self.first(code[:, :, None, None])
         for layer in self.hidden:
-            image = _transposed(layer, image.relu())
+            image = layer(image.relu())
         return self._resized(self.last(image.relu()))
 
     def _resized(self, image: Tensor) -> Tensor:
@@ -97,28 +97,6 @@ class MLP(nn.Sequential):
             elif isinstance(layer, nn.ReLU):
                 x = x.relu()
         return x.view(*x.shape[:2], 1, self.N, self.N)
-
-
-def _transposed(layer: nn.Module, image: Tensor) -> Tensor:
-    """`layer(image)`; on a CPU in bfloat16 with the bias added as a matrix product of rank one.
-
-    The library's own gradient of a transposed convolution's bias is a bfloat16 sum over all pixels that takes as long as the
-    rest of the layer's backward pass; as a matrix product it costs nothing. The function and its gradients are the same.
-    """
-    if image.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return layer(image)
-    assert isinstance(layer, nn.ConvTranspose2d)
-    assert layer.bias is not None
-    assert not isinstance(layer.padding, str)
-    return add_bias(functional.conv_transpose2d(image, layer.weight, None, layer.stride, layer.padding), layer.bias)
-
-
-def add_bias(image: Tensor, bias: Tensor) -> Tensor:
-    """`image` (n, C, H, W), stored channels last, plus `bias` (C,), as a matrix product of rank one."""
-    n, channels, height, width = image.shape
-    flat = image.permute(0, 2, 3, 1).reshape(-1, channels)
-    flat = torch.addmm(flat, flat.new_ones(len(flat), 1), bias[None])
-    return flat.view(n, height, width, channels).permute(0, 3, 1, 2)
 
 
 def build_decoder(decoder: str, code_length: int, N: int, depth: int, width: int) -> nn.Module:

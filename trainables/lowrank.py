@@ -134,7 +134,8 @@ class LowRank(nn.Module):
         """
         (M, n, _), N = tokens.shape, self.N
         matrices: Tensor = _Render.apply(*(state[name] for name in ("strengths", "rows", "columns")))
-        first = FACTORS * N * torch.arange(M, device=tokens.device)[:, None, None] + tokens.new_tensor([0, N])
+        run = torch.arange(M, device=tokens.device)[:, None, None]
+        first = N * (FACTORS * run + torch.arange(FACTORS, device=tokens.device))
         images = matrices.view(M * FACTORS * N, N * N).index_select(0, (tokens + first).flatten())
         images = images.view(M, n, FACTORS, N, N).movedim(2, -1).contiguous()
         for i in range(len(self.layers)):

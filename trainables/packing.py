@@ -52,6 +52,7 @@ class Pack:
     def __init__(self, runs: Sequence[Training]) -> None:
         self.runs = list(runs)
         self.device = runs[0].device
+        self.on_gpu = self.device.type == "cuda"
         first, *others = ([(name, p.shape) for name, p in run.model.named_parameters()] for run in runs)
         if any(shapes != first for shapes in others) or len({run.spec.batch_size for run in runs}) > 1:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
@@ -64,13 +65,13 @@ class Pack:
     def advance(self, seconds: float | None = None) -> bool:
         """Train until every run is finished or `seconds` are over (at least one step); True if all are finished."""
         end = math.inf if seconds is None else time.monotonic() + seconds
-        on_cpu = self.device.type == "cpu"
         while left := self.unfinished:
-            if on_cpu and len(left) == 1:
+            if len(left) == 1 and not self.on_gpu:
                 self._let_go(left)
                 left[0].advance(max(0.0, end - time.monotonic()))
             else:
-                if not self._packed or len(left) <= (len(self._packed) - 1 if on_cpu else len(self._packed) // 2):
+                stacked = len(self._packed)
+                if not stacked or len(left) <= (stacked // 2 if self.on_gpu else stacked - 1):  # recording a step takes time
                     self._close_gaps(left)
                 self._train_steps(left, end)
                 self._look([run for run in left if run.look_is_due])
@@ -151,7 +152,7 @@ class Pack:
 
     def _step(self) -> None:
         """One step of all runs. On a GPU it is recorded once, and then replayed without a word from the CPU."""
-        if self.device.type == "cpu":
+        if not self.on_gpu:
             self._compute()
         elif self._replay is not None:
             self._replay()
@@ -305,20 +306,21 @@ def best_pack_size(spec: RunSpec, task: Task, device: str, largest: int = LARGES
 
 def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> float:
     run = Training(spec, task, device)
-    on_cpu = run.device.type == "cpu"
-    clock = time.process_time if on_cpu else time.perf_counter  # others may be using the CPU
+    on_gpu = run.device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
     pack = Pack([twin(run) for _ in range(size)])
-    if not (on_cpu and size == 1):
+    alone = size == 1 and not on_gpu
+    if not alone:
         pack._close_gaps(pack.runs)
 
     def seconds() -> float:
         """Of one step, or on a GPU of some, for each run."""
         began, step = clock(), pack.runs[0].step
-        if on_cpu and size == 1:
+        if alone:
             pack.runs[0].train_step()
         else:
-            pack._train_steps(pack.runs, 0.0 if on_cpu else math.inf)
-        if not on_cpu:
+            pack._train_steps(pack.runs, math.inf if on_gpu else 0.0)
+        if on_gpu:
             torch.cuda.synchronize()
         return (clock() - began) / (pack.runs[0].step - step) / size
 
@@ -330,8 +332,10 @@ def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> 
 
 
 def twin(run: Training) -> Training:
-    """A run with the data of another and weights of its own."""
+    """A run like another that has not begun, with data and weights of its own, and so with as much memory."""
     twin = copy.copy(run)
+    for name in ("train", "held_out", "subset"):
+        setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
     twin.model = copy.deepcopy(run.model)
     twin.optimizer = twin.new_optimizer(twin.model.parameters())
     twin.loss_sum = run.loss_sum.clone()
