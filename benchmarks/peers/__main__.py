@@ -17,7 +17,8 @@ All train through `trainables.training.Training` with the same seeds, budget, ta
 `--cores` at a time, and end a run when it first passes. Failing runs are ended by (b) to (d) as their schedulers decide, by (e)
 and (f) at the end of the budget, and by (a), (e2) and (f2) by the stopping rule of `trainables/stopping.py`: a script by hand
 that calls our training function unchanged has it too. (b) to (d) are cut off after `--limit` seconds, as `time_budget_s`,
-`timeout` and `max_wallclock_time` do it, every threshold having its share of the time that is left.
+`timeout` and `max_wallclock_time` do it, every threshold having its share of the time that is left; a way that was cut off in
+most thresholds is not repeated, for its time is the limit.
 
 The grids go, in steps of the resolution, from 0.03 N^2 bumps (or the stripes alone) to all that can be drawn; Optuna has the
 same range. A tool's threshold is the least total of images with a trial that passed; it is *settled* when a smaller total
@@ -109,6 +110,12 @@ def measure(letter: str, question: Question) -> Result:
         result = read_store(folder) if letter == "a" else json.loads((folder / "result.json").read_text())
         spent_fields = {"seconds": spent.seconds, "cpu_seconds": spent.cpu_seconds, "load_before": load}
     return {"way": letter, "repeat": question.repeat, **spent_fields, **result}
+
+
+def wanted(way: str, repeat: int, results: list[Result]) -> bool:
+    """Whether a way is still to be measured in this repeat."""
+    found = [r for r in results if r["way"] == way]
+    return all(r["repeat"] != repeat and len(r["cut"]) <= len(r["answers"]) / 2 for r in found)
 
 
 def same(one: int | None, other: int | None, resolution: float) -> bool:
@@ -223,7 +230,7 @@ def main(
         results, save = kept["results"], resume
     for repeat in range(repeats):
         for way in NAMES:
-            if way not in ways or any((r["way"], r["repeat"]) == (way, repeat) for r in results):
+            if way not in ways or not wanted(way, repeat, results):
                 continue
             results.append(measure(way, Question(**{**asdict(question), "repeat": repeat})))
             print(f"{way}, repeat {repeat}: {results[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
