@@ -24,8 +24,17 @@ TRAINING_VERSION = "1"
 the same spec could end otherwise."""
 
 
+class _Keyed:
+    """Room for the run key, which is asked for again and again; no field, so that it is neither compared nor copied.
+    It belongs to the object: equal specs may have different keys, as 1 equals 1.0."""
+
+    __slots__ = ("_key",)
+    _key: tuple[str, str]
+    """Version of the task, and the key."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
+class RunSpec(_Keyed):
     """One training, described completely: two equal specs give the same result on the same kind of device.
 
     `dataset`, `decoder`, `encoding`, `holdout` and `options` are words the task understands; nothing outside the
@@ -109,7 +118,11 @@ class RunSpec:
 
 def run_key(spec: RunSpec, task_version: str) -> str:
     """Identity of a run in every store: a hash of the canonical spec and of the versions of the task and the training loop."""
-    return _digest(spec.to_dict(), task_version)
+    version, key = getattr(spec, "_key", ("", ""))
+    if not key or version != task_version:
+        key = _digest(spec.to_dict(), task_version)
+        object.__setattr__(spec, "_key", (task_version, key))
+    return key
 
 
 def family_key(spec: RunSpec, task_version: str) -> str:
