@@ -1,19 +1,19 @@
 """What the engine costs per run: no-op runs through search, Ray Tune, store and back, beside plain Ray Tune.
 
-    python -m benchmarks.engine            1,000 runs
-    python -m benchmarks.engine --quick    200 runs
+    python -m benchmarks.engine                     1,000 runs: plain Tune, the engine with single runs, with packs of 64
+    python -m benchmarks.engine --runs 100,1000,10000
+    python -m benchmarks.engine --quick             200 runs
 
-Both in one program, one after the other, on the same embedded Ray: plain Tune with reused actors and without loggers (its
-fastest setting) trains nothing and keeps nothing; the engine makes a real network, trains one step, measures it and stores
-a durable row. The last column is the cost of the last tenth of the runs over that of the second tenth (the first one warms
-up): 1 means that the 1,000th run costs no more than the 100th.
+All in one program, one after the other, on the same embedded Ray: plain Tune with reused actors and without loggers (its
+fastest setting) trains nothing and keeps nothing; the engine makes real networks, trains a step, measures them and stores
+durable rows, one durable write for all runs that a worker reports at once. The last column is the cost of the last tenth of
+the runs over that of the second tenth (the first one warms up): 1 means that the 1,000th run costs no more than the 100th.
 """
 
-import itertools
 import os
-import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import torch
@@ -23,7 +23,8 @@ from torch import nn
 from orchestrator.cluster import Cluster
 from orchestrator.engine import TUNE_SETTINGS, execute
 from orchestrator.execution import Execution, Limits
-from orchestrator.searches import Rows
+from orchestrator.packing import PackSizes
+from orchestrator.searches import Curve, Rows
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
 from trainables.task import Counts, Data, Split
@@ -34,6 +35,7 @@ class NoOp:
 
     version = "1"
     choices = {"dataset": ("none",), "decoder": ("none",), "encoding": ("none",), "holdout": ("random",)}
+    packable = ()
     defaults: dict = {}
 
     def preset(self, dataset, decoder):
@@ -50,7 +52,7 @@ class NoOp:
         return nn.Linear(1, 1)
 
     def measure(self, spec, outputs, split):
-        return {"correct": torch.ones(1, dtype=torch.bool)}
+        return {"correct": torch.ones(len(outputs), dtype=torch.bool)}
 
 
 class Listed:
@@ -59,11 +61,14 @@ class Listed:
     def __init__(self, specs: list[RunSpec], version: str) -> None:
         self.specs, self.keys, self.first = specs, [run_key(s, version) for s in specs], 0
 
-    def propose(self, rows: Rows, room: int) -> list[RunSpec]:
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         while self.first < len(self.keys) and rows.get(self.keys[self.first]) is not None:
             self.first += 1
         window = range(self.first, min(self.first + 2 * room, len(self.keys)))
         return [self.specs[i] for i in window if rows.get(self.keys[i]) is None][:room]
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        return None
 
     def finished(self, rows: Rows) -> bool:
         return len(rows) == len(self.specs)
@@ -85,7 +90,7 @@ class Clock:
         print(text)
 
 
-def through_the_engine(runs: int, workers: int, cluster: Cluster) -> list[float]:
+def through_the_engine(runs: int, workers: int, cluster: Cluster, pack: int) -> list[float]:
     task, clock = NoOp(), Clock()
     specs = [
         RunSpec(task="benchmarks.engine:NoOp", dataset="none", N=1, data_count=1, seed=seed, target=1.0, max_steps=1)
@@ -94,7 +99,7 @@ def through_the_engine(runs: int, workers: int, cluster: Cluster) -> list[float]
     with tempfile.TemporaryDirectory() as folder, ResultStore(folder) as store:
         execution = Execution(
             search=Listed(specs, task.version), task=task, store=store, rows=Rows(), observer=clock, workers=workers,
-            limits=Limits(), versions="", launch="benchmark",
+            limits=Limits(), versions="", launch="benchmark", packs=PackSizes(task, fixed=pack),
         )  # fmt: skip
         execute(execution, cluster)
         assert len(store) == runs
@@ -132,18 +137,30 @@ def through_plain_tune(runs: int, workers: int, cluster: Cluster) -> list[float]
         return times.times
 
 
-def main(runs: int = 1000, workers: int = 2, quick: Annotated[bool, typer.Option("--quick")] = False) -> None:
+def line(what: str, times: Sequence[float], pack: int) -> str:
+    """A row of the table; tenths are told apart only where they are many packs."""
+    tenth = len(times) // 10
+    second, last = times[2 * tenth] - times[tenth], times[-1] - times[-1 - tenth]
+    whole = 1000 * (times[-1] - times[0]) / (len(times) - 1)
+    tenths = (f"{1000 * last / tenth:.1f}", f"{last / second:.2f}") if tenth >= 10 * pack else ("", "")
+    return f"| {what} | {len(times):,} | {whole:.1f} | {' | '.join(tenths)} |"
+
+
+def main(
+    runs: Annotated[str, typer.Option(help="Numbers of runs, with commas.")] = "1000",
+    packs: Annotated[str, typer.Option(help="Pack sizes, with commas.")] = "1,64",
+    workers: int = 2,
+    quick: Annotated[bool, typer.Option("--quick")] = False,
+) -> None:
     os.environ.update(TUNE_SETTINGS)
-    runs = 200 if quick else runs
-    print("| what | runs | ms per run, whole | median ms per run | last tenth / second tenth |")
-    print("|---|---|---|---|---|")
-    for name, measure in (("plain Tune, keeps nothing", through_plain_tune), ("engine, durable rows", through_the_engine)):
-        times = measure(runs, workers, Cluster(workers=workers))
-        gaps = [1000 * (b - a) for a, b in itertools.pairwise(times)]
-        tenth = len(times) // 10
-        second, last = times[2 * tenth] - times[tenth], times[-1] - times[-1 - tenth]
-        whole = 1000 * (times[-1] - times[0]) / (len(times) - 1)
-        print(f"| {name} | {len(times)} | {whole:.1f} | {statistics.median(gaps):.1f} | {last / second:.2f} |", flush=True)
+    print("| what | runs | ms per run, whole | ms per run, last tenth | last tenth / second tenth |")
+    print("|---|---:|---:|---:|---:|")
+    for number in [200] if quick else map(int, runs.split(",")):
+        cluster = Cluster(workers=workers)
+        print(line("plain Tune, keeps nothing", through_plain_tune(number, workers, cluster), 1), flush=True)
+        for size in map(int, packs.split(",")):
+            what = f"engine, durable rows, {f'packs of {size}' if size > 1 else 'single runs'}"
+            print(line(what, through_the_engine(number, workers, cluster, size), size), flush=True)
 
 
 if __name__ == "__main__":
