@@ -1,13 +1,19 @@
 """What the threshold search costs, and how often its intervals hold the truth, on simulated studies.
 
-    python -m benchmarks.threshold_search            # 1,000 studies per line, some minutes
-    python -m benchmarks.threshold_search --quick    # 100 studies per line
+    python -m benchmarks.threshold_search            # 400 studies per line, some ten minutes
+    python -m benchmarks.threshold_search --quick    # 40 studies per line
 
 A study has seven grid sizes and three seeds. The count at which a run of one seed passes with probability 1/2 is
 log-normal around D*(N) = c N^a (spread over seeds 0.15, exponent a from 1.5 to 2.2, both drawn per study). The pass
 probability is logistic in log D around it: `noise` is its width (0: a step; 0.1: 12 % of the runs at 0.8 of the threshold
 pass, and 14 % at 1.2 of it fail). Every run has one fixed outcome, as real runs have. *Dips* are stretches above the
 threshold, 5 to 40 % long, in which a run fails however large the noise; half of the brackets have one.
+
+The accuracy of a missed run is that of real ones: its logit rises in a line with log D. SLOPE and its spreads over studies
+and brackets, how far runs at the threshold end short of the target (SHORT), and the noise around the line, are those of 201
+missed runs of the MLP (N = 12 to 32) and of the CNN (N = 16 to 32) at 0.4 to 1.2 of the threshold. The luck that lets a run
+pass moves its accuracy as well. In a dip, accuracies are random; in some lines the slope is half or twice the usual one,
+or accuracies are random everywhere.
 
 The true threshold, against which coverage is counted, is D*(N): the median over all possible seeds of the count at which
 a run is as likely to pass as to fail. Dips do not change it. Cost: 1 for a run that passes, 3 for one that does not.
@@ -37,6 +43,28 @@ RESOLUTION = 0.05
 MISSED_COST = 3
 
 
+LINES = (
+    (0.0, False, 1.0),
+    (0.03, False, 1.0),
+    (0.1, False, 1.0),
+    (0.2, False, 1.0),
+    (0.0, True, 1.0),
+    (0.1, True, 1.0),
+    (0.03, False, 0.5),
+    (0.03, False, 2.0),
+    (0.03, False, None),
+)
+"""Noise, dips, and times the usual slope of accuracies (None: random)."""
+
+TARGET = 0.9
+LOGIT = math.log(TARGET / (1 - TARGET))
+SLOPE, SLOPE_OF_STUDY, SLOPE_OF_BRACKET = 2.5, 0.15, 0.13
+SHORT, ACCURACY_NOISE = 0.12, 0.14
+
+Runs = Callable[[int], tuple[bool, float]]
+"""From a data count to whether the run passes, and its held-out accuracy."""
+
+
 @dataclass(frozen=True)
 class World:
     """One simulated study: which runs pass."""
@@ -45,6 +73,8 @@ class World:
     noise: float
     dips: bool = False
     spread: float = 0.15
+    steepness: float | None = 1.0
+    """Times the usual slope of logit(accuracy); None: accuracies tell nothing."""
 
     @property
     def exponent(self) -> float:
@@ -55,22 +85,34 @@ class World:
         at_16 = random.Random(f"{self.name} prefactor").uniform(30, 90)
         return at_16 * (N / SIZES[0]) ** self.exponent
 
-    def runs(self, N: int, seed: int) -> Callable[[int], bool]:
-        """Whether the run with that many images passes, for one bracket."""
+    @property
+    def slope(self) -> float:
+        """Of logit(accuracy) of missed runs in log D."""
+        return (self.steepness or 1.0) * SLOPE * math.exp(random.Random(f"{self.name} slope").gauss(0, SLOPE_OF_STUDY))
+
+    def runs(self, N: int, seed: int) -> Runs:
+        """How the run with that many images ends, for one bracket: whether it passes, and its accuracy."""
         draw = random.Random(f"{self.name} {N} {seed}")
         middle = self.truth(N) * math.exp(draw.gauss(0, self.spread))
         dip = middle * math.exp(draw.uniform(0.05, 0.5)) if self.dips and draw.random() < 0.5 else math.inf
         end = dip * math.exp(draw.uniform(0.05, 0.35))
 
-        def passes(count: int) -> bool:
-            if count <= 0 or dip <= count < end:
-                return False
-            if self.noise == 0:
-                return count >= middle
-            chance = random.Random(f"{self.name} {N} {seed} {count}").random()
-            return chance < 1 / (1 + math.exp(-max(-60.0, min(60.0, math.log(count / middle) / self.noise))))
+        slope = self.slope * math.exp(draw.gauss(0, SLOPE_OF_BRACKET))
 
-        return passes
+        def run(count: int) -> tuple[bool, float]:
+            chance = random.Random(f"{self.name} {N} {seed} {count}").random()
+            edge = math.log(middle) - self.noise * math.log(1 / chance - 1)
+            dips = dip <= count < end
+            if not dips and math.log(max(count, 0.5)) >= edge:
+                return True, TARGET
+            luck = random.Random(f"{self.name} {N} {seed} {count} accuracy")
+            if dips or self.steepness is None:
+                return False, luck.uniform(0.3, TARGET)
+            own = math.sqrt(max(0.0, ACCURACY_NOISE**2 - (slope * self.noise * math.pi) ** 2 / 3))
+            logit = LOGIT - SHORT + slope * (math.log(max(count, 0.5)) - edge) + luck.gauss(0, own)
+            return False, 1 / (1 + math.exp(-min(logit, LOGIT - 0.01)))
+
+        return run
 
 
 def counts(N: int) -> Counts:
@@ -95,24 +137,25 @@ def simulate(
     """Run the search with virtual workers until it is answered; the rows, and how long it took. A run that has begun is
     never stopped."""
     families = {(b.template.N, b.template.seed): b.family for b in plan}
-    passes = {key: world.runs(*key) for key in families}
+    runs = {key: world.runs(*key) for key in families}
     rows, clock = Rows(), 0.0
     begun: set[tuple[int, int, int]] = set()
-    running: list[tuple[float, tuple[int, int, int], bool]] = []
+    running: list[tuple[float, tuple[int, int, int], bool, float]] = []
     while not search.finished(rows):
         for spec in search.propose(rows, workers):
             run = (spec.N, spec.seed, spec.data_count)
             if len(running) < workers and run not in begun:
-                passed = passes[spec.N, spec.seed](spec.data_count)
+                passed, accuracy = runs[spec.N, spec.seed](spec.data_count)
                 begun.add(run)
-                heapq.heappush(running, (clock + duration(spec, passed), run, passed))
-        clock, (N, seed, count), passed = heapq.heappop(running)
+                heapq.heappush(running, (clock + duration(spec, passed), run, passed, accuracy))
+        clock, (N, seed, count), passed, accuracy = heapq.heappop(running)
         rows.add(
             {
                 "key": f"{N} {seed} {count}",
                 "family": families[N, seed],
                 "data_count": count,
                 "status": "passed" if passed else "missed",
+                "accuracy": accuracy,
                 "steps": 1 if passed else MISSED_COST,
             }
         )
@@ -128,14 +171,14 @@ def table(results: Iterable[ThresholdResult]) -> pd.DataFrame:
     return pd.DataFrame([result.to_row() for result in results])
 
 
-def plain_bisection(N: int, passes: Callable[[int], bool]) -> tuple[int | None, int, int, int]:
+def plain_bisection(N: int, run: Runs) -> tuple[int | None, int, int, int]:
     """What one would write by hand: from N images on, double (or halve) to the first change, then bisect in log.
     Returns the threshold, the largest failing count below it, trainings and cost."""
     low, high = counts(N).low, counts(N).high
     tried: dict[int, bool] = {}
 
     def ask(count: int) -> bool:
-        tried[count] = passes(count)
+        tried[count] = run(count)[0]
         return tried[count]
 
     below, above = low - 1, high + 1
@@ -220,20 +263,20 @@ def full_grid(world: World) -> tuple[int, int]:
     for N in SIZES:
         rungs = ladder(1, counts(N).high, 0, RESOLUTION).counts
         for seed in SEEDS:
-            passes = world.runs(N, seed)
+            run = world.runs(N, seed)
             trainings += len(rungs)
-            cost += sum(1 if passes(count) else MISSED_COST for count in rungs)
+            cost += sum(1 if run(count)[0] else MISSED_COST for count in rungs)
     return trainings, cost
 
 
-def compare(noise: float, dips: bool, studies: int) -> tuple[Tally, Tally, tuple[float, float]]:
+def compare(noise: float, dips: bool, studies: int, steepness: float | None = 1.0) -> tuple[Tally, Tally, tuple[float, float]]:
     """The search, bisection by hand, and the full grid (trainings, cost per threshold) on the same studies."""
     plan = brackets()
     search = ThresholdSearch(plan, RESOLUTION)
     ours, hand, grid = Tally(), Tally(), [0, 0]
     gridded = max(1, studies // 20)
     for name in range(studies):
-        world = World(name, noise, dips)
+        world = World(name, noise, dips, steepness=steepness)
         rows, _ = simulate(search, plan, world, 1, real_duration)
         ours.add(table(search.answer(rows)), world, fit=name % 5 == 0)
         hand.add(by_hand(world), world)
@@ -257,20 +300,21 @@ def scale(workers: int, speculate: bool, studies: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost and coverage of the threshold search on simulated studies.")
-    parser.add_argument("--quick", action="store_true", help="100 studies per line instead of 1,000")
-    studies = 100 if parser.parse_args().quick else 1000
+    parser.add_argument("--quick", action="store_true", help="40 studies per line instead of 400")
+    studies = 40 if parser.parse_args().quick else 400
     print(f"{studies} studies per line, {len(SIZES)} grid sizes, {len(SEEDS)} seeds, resolution {RESOLUTION:.0%}, one worker.")
     print("n: trainings per threshold. Cost per threshold: 1 for a passing run, 3 for another.\n")
-    head = ("noise", "dips", "n", "cost", "non-monotone", "coverage of D*", "interval", "coverage of exponent")
+    head = ("noise", "dips", "slope", "n", "cost", "non-monotone", "coverage of D*", "interval", "coverage of exponent")
     baselines = ("by hand: n", "cost", "coverage", "full grid: n", "cost")
     print("| " + " | ".join(head + baselines) + " |")
-    print("|" + " ---: |" * 13)
-    for noise, dips in ((0.0, False), (0.03, False), (0.1, False), (0.2, False), (0.0, True), (0.1, True)):
-        ours, hand, grid = compare(noise, dips, studies)
+    print("|" + " ---: |" * 14)
+    for noise, dips, steepness in LINES:
+        ours, hand, grid = compare(noise, dips, studies, steepness)
         k = ours.thresholds
         cells = (
             f"{noise:g}",
             "half" if dips else "none",
+            "random" if steepness is None else f"x {steepness:g}",
             f"{ours.trainings / k:.2f}",
             f"{ours.cost / k:.1f}",
             f"{ours.contrary / k:.1%}",
@@ -288,7 +332,7 @@ def main() -> None:
     print("| workers | n | time | without speculation: n | time |")
     print("|" + " ---: |" * 5)
     for workers in (1, 2, 4, 8, 16, 32):
-        with_it, without = (scale(workers, speculate, max(1, studies // 20)) for speculate in (True, False))
+        with_it, without = (scale(workers, speculate, max(1, studies // 8)) for speculate in (True, False))
         print(f"| {workers} | {with_it[0]:.2f} | {with_it[1]:.0f} | {without[0]:.2f} | {without[1]:.0f} |", flush=True)
 
 

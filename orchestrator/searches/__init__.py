@@ -30,7 +30,7 @@ class Rows:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._by_key: dict[str, Row] = {}
         self._families: dict[str, dict[int, Row]] = {}
-        self._versions: dict[str, int] = {}
+        self._added: list[str] = []
         for row in rows:
             self.add(row)
 
@@ -38,7 +38,7 @@ class Rows:
         """Index one finished run. The row is kept, not copied: do not change it afterwards."""
         self._by_key[row["key"]] = row
         self._families.setdefault(row["family"], {})[int(row["data_count"])] = row
-        self._versions[row["family"]] = self._versions.get(row["family"], 0) + 1
+        self._added.append(row["family"])
 
     def get(self, key: str) -> Row | None:
         """The run with this key; None if it has not finished."""
@@ -48,9 +48,14 @@ class Rows:
         """Finished runs that differ only in their data count, by data count. A live view: do not change it."""
         return self._families.get(family, _NONE)
 
-    def version(self, family: str) -> int:
-        """How many rows were added to the family so far: equal numbers mean that nothing changed in between."""
-        return self._versions.get(family, 0)
+    @property
+    def additions(self) -> int:
+        """How often a row was added: an equal number means that nothing changed in between."""
+        return len(self._added)
+
+    def added_since(self, additions: int) -> Sequence[str]:
+        """The families of the rows added since there were so many additions, one for each."""
+        return self._added[additions:]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._by_key.values())

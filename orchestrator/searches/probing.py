@@ -1,22 +1,25 @@
 """One threshold, probe by probe: which count to try next, given how the earlier probes of this bracket ended.
 
-A walk starts at a predicted count, gallops away from the first outcome in growing steps, bisects in log(total images),
-and asks for one confirming pass above the threshold. Every count it can ask for lies on a ladder that is fixed beforehand.
+A walk starts at a predicted count. What is believed of the threshold before is narrowed by every outcome: a pass or a miss
+cuts off one side, and the accuracy of a missed run tells how far above it the threshold lies. The next probe is where the
+belief is about evenly divided, until a missed and a passing count are neighbours; then one pass above the threshold confirms.
+Every count a walk can ask for lies on a ladder that is fixed beforehand.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
-OCTAVE = 0.8
-"""Coarsest rung distance in log(total images); halved until the resolution is met. 0.8 / 16 just meets 5 %."""
-MAIN_DEPTH = 3
-"""Main rungs are those of at most three halvings, 10 % apart."""
+MAIN = 0.05
+"""Neighbouring main rungs are as far apart as they may be at this resolution, relative to the upper one."""
+BLOCK = 16
+"""A coarser resolution leaves out main rungs, by taking stretches of so many and halving them as often as it needs."""
 CONFIRM = math.log(1.15)
 """A threshold T, taken up to its main rung, asks for a second pass near 1.15 T (1.1 to 1.3 times the threshold itself) ..."""
 CONFIRM_WITHIN = math.log(2.0)
@@ -26,6 +29,28 @@ CHASE = 6
 
 LIKELY_CONFIRMED = 0.9
 LIKELY_TURN = 0.6
+STEP, GROWTH = 0.25, 1.6
+"""Gallop above a contradiction: first step in log(total images), growth of the further steps."""
+
+PACE, PACE_SPREAD, PACE_SCATTER = 0.42, 0.12, 0.06
+"""log(images) per logit of accuracy of missed runs, how far it differs from one decoder to another, and between brackets of
+one."""
+LEAD = 0.05
+"""A run fails up to the threshold and passes from it on, so that a run that just fails ends short of the target ..."""
+NOISE = 0.055
+"""... and how far a missed run lies from the line, in log(images)."""
+TRUST = 0.6
+"""Probability that accuracies follow such a line, before any is seen."""
+NOISE_WORTH, FARTHEST = 4.0, 25.0
+"""Runs that the expected noise is worth against those seen, and the most that one of these counts."""
+STRAY = 0.5
+"""Density of the log(images) of a missed run where its accuracy says nothing: anywhere in a range of two."""
+WIDTHS = ((0.75, 1.0), (0.2, 3.0), (0.05, 10.0))
+"""Shares of the belief at multiples of the expected spread, so that no prediction is trusted blindly."""
+WIDEST = 2.0
+SHARE_UP, SHARE_DOWN, SHARE_BETWEEN = 0.6, 0.5, 0.5
+"""Wished probability to pass: with no pass known, no miss known, or both."""
+_ROOT2 = math.sqrt(2)
 
 
 @dataclass(frozen=True)
@@ -74,24 +99,39 @@ class Ladder:
 def ladder(low: int, high: int, fixed: int, resolution: float) -> Ladder:
     """Rungs from `low` to `high`: neighbours are adjacent integers or at most `resolution` (relative to the upper) apart
     in total images. A finer resolution keeps all rungs of a coarser one."""
-    first, last = low + fixed, high + fixed
-    depth_of = {first: 0, last: 0}
+    first, main = low + fixed, [high + fixed]
+    while main[-1] > first:
+        main.append(max(first, min(main[-1] - 1, math.ceil(main[-1] * (1 - MAIN) - 1e-9))))
+    main.reverse()
+    last = len(main) - 1
+    depth_of = {main[0]: 0, main[last]: 0}
 
-    def refine(u: float, v: float, left: int, right: int, depth: int) -> None:
-        """Halve the stretch from total `left` to `right` (in log from u to v) until it is fine enough."""
-        if right - left > 1 and (right - left) / right > resolution:
-            middle = (u + v) / 2
-            total = min(max(round(math.exp(middle)), left + 1), right - 1)
-            depth_of[total] = max(0, depth - MAIN_DEPTH)
-            refine(u, middle, left, total, depth + 1)
-            refine(middle, v, total, right, depth + 1)
+    def coarse(left: int, right: int) -> bool:
+        return right - left > 1 and (right - left) / right > resolution
 
-    inner = (j * OCTAVE for j in range(math.floor(_log(first) / OCTAVE), math.ceil(_log(last) / OCTAVE) + 1))
-    anchors = [(_log(first), first), *((u, round(math.exp(u))) for u in inner), (_log(last), last)]
-    anchors = [a for i, a in enumerate(anchors) if i in (0, len(anchors) - 1) or first < a[1] < last]
-    for (u, left), (v, right) in pairwise(anchors):
-        depth_of[right] = 0
-        refine(u, v, left, right, 1)
+    def thin(i: int, j: int) -> None:
+        """Take of the main rungs between number `i` and `j` as few as are fine enough, and go on between main rungs."""
+        if coarse(main[i], main[j]):
+            if j - i == 1:
+                halve(main[i], main[j], 1)
+            else:
+                k = j - 2 ** ((j - i - 1).bit_length() - 1)
+                depth_of[main[k]] = 0
+                thin(i, k)
+                thin(k, j)
+
+    def halve(left: int, right: int, depth: int) -> None:
+        """Divide the totals between two rungs in log until they are fine enough."""
+        if coarse(left, right):
+            middle = min(max(round(math.sqrt(max(left, 0.5) * right)), left + 1), right - 1)
+            depth_of[middle] = depth
+            halve(left, middle, depth + 1)
+            halve(middle, right, depth + 1)
+
+    stops = [*range(last, 0, -BLOCK), 0]
+    for j, i in pairwise(stops):
+        depth_of[main[i]] = 0
+        thin(i, j)
     totals = sorted(depth_of)
     return Ladder(
         counts=tuple(t - fixed for t in totals),
@@ -105,13 +145,48 @@ def _log(total: int) -> float:
     return math.log(max(total, 0.5))
 
 
+class Outcome(NamedTuple):
+    """How a probe ended. `shortfall`: logit(target) - logit(accuracy) of a missed run; None where that says nothing."""
+
+    passed: bool
+    shortfall: float | None = None
+
+
+def outcome(passed: bool, accuracy: float | None, target: float) -> Outcome:
+    """Of a run with this held-out accuracy at its end; None and NaN stand for unknown."""
+    if passed or accuracy is None or math.isnan(accuracy):
+        return Outcome(passed)
+    return Outcome(False, max(0.0, _logit(target) - _logit(accuracy)))
+
+
+def _logit(share: float) -> float:
+    share = min(max(share, 0.005), 0.995)
+    return math.log(share / (1 - share))
+
+
+class Line(NamedTuple):
+    """What is believed of missed runs: they come nearer to the threshold by `pace`, in log(images) per logit of accuracy,
+    give or take `pace_spread` from bracket to bracket and `noise` from run to run; with probability `trust`, for otherwise
+    their accuracy tells nothing."""
+
+    pace: float = PACE
+    pace_spread: float = PACE_SPREAD
+    noise: float = NOISE
+    trust: float = TRUST
+
+
+EXPECTED = Line()
+
+
 @dataclass(frozen=True)
 class Start:
-    """Where a walk begins (rung index) and how it gallops: first step in log(total images), growth per further step."""
+    """Where a walk begins (rung index), and what is believed beforehand: the threshold lies near `centre`, in log(total
+    images), as far off as `spread`."""
 
     at: int
-    step: float
-    growth: float
+    centre: float
+    spread: float
+    line: Line = EXPECTED
 
 
 @dataclass(frozen=True)
@@ -122,39 +197,120 @@ class Probe:
     likely: float
 
 
-def next_probe(seen: Mapping[int, bool], rungs: Ladder, start: Start) -> Probe | None:
-    """The next rung of a walk that has seen these outcomes (rung index -> passed); None: the walk has its answer.
+class _Normal(NamedTuple):
+    """One part of a belief about the log of a threshold."""
 
-    It ends after finitely many probes: gallop and bisection are logarithmic in the ladder, and every failed confirmation
-    is a failing probe above a passing one, of which `CHASE` are followed up.
+    weight: float
+    mean: float
+    deviation: float
+
+
+@lru_cache(maxsize=1 << 14)
+def belief(start: Start, missed: tuple[tuple[float, float], ...]) -> tuple[_Normal, ...]:
+    """Where the threshold may lie, from the (log(total images), shortfall) of missed runs: a mixture of normal distributions.
+
+    Each part takes the start for more or less precise, and the accuracies for a line or for nothing. With a line,
+    log(total) = threshold + LEAD - pace * shortfall + noise, so threshold and pace are those of a Bayesian linear regression;
+    a part's weight is how well it foresaw the runs.
+    """
+    parts, line = [], start.line
+    for share, width in WIDTHS:
+        spread = min(start.spread * width, max(start.spread, WIDEST))
+        parts.append(_Normal(share * (1 - line.trust) * STRAY ** len(missed), start.centre, spread))
+        mean, pace = start.centre, line.pace
+        vm, vp, cov = spread**2, line.pace_spread**2, 0.0
+        weight = share * line.trust
+        for log_total, short in missed:
+            residual = log_total - (mean + LEAD - pace * short)
+            gain_m, gain_p = vm - cov * short, cov - vp * short
+            variance = gain_m - gain_p * short + line.noise**2
+            weight *= math.exp(-(residual**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+            mean, pace = mean + gain_m * residual / variance, pace + gain_p * residual / variance
+            vm, vp, cov = vm - gain_m**2 / variance, vp - gain_p**2 / variance, cov - gain_m * gain_p / variance
+        parts.append(_Normal(weight, mean, math.sqrt(max(vm, 1e-6))))
+    return tuple(parts)
+
+
+def learn(answered: Iterable[tuple[float, Sequence[tuple[float, float]]]]) -> Line:
+    """What other brackets teach about accuracies: from the log of each one's threshold and the (log(total images), shortfall)
+    of its missed runs."""
+    pace, variance, odds, worth, misfit = PACE, PACE_SPREAD**2, math.log(TRUST / (1 - TRUST)), NOISE_WORTH, NOISE_WORTH
+    for threshold, missed in answered:
+        if not missed:
+            continue
+        surprise = 0.0
+        for log_total, short in missed:
+            expected = NOISE**2 * misfit / worth + (variance + PACE_SCATTER**2) * short**2
+            off = (threshold + LEAD - log_total - pace * short) ** 2 / expected
+            surprise += off / 2 + math.log(2 * math.pi * expected) / 2 + math.log(STRAY)
+            worth, misfit = worth + 1, misfit + min(off, FARTHEST) * misfit / worth
+        odds = min(max(odds - min(max(surprise, -2.0), 2.0), -4.0), 4.0)
+        weight = sum(short**2 for _, short in missed) + 1e-9
+        found = min(max(sum((threshold + LEAD - log_total) * short for log_total, short in missed) / weight, 0.05), 2.0)
+        gain = variance / (variance + NOISE**2 * misfit / worth / weight + PACE_SCATTER**2)
+        pace, variance = pace + gain * (found - pace), (1 - gain) * variance
+    noise = NOISE * math.sqrt(misfit / worth)
+    return Line(pace, math.sqrt(variance + PACE_SCATTER**2), noise, 1 / (1 + math.exp(-odds)))
+
+
+def _below(parts: tuple[_Normal, ...], log_total: float) -> float:
+    """Weight of the thresholds up to `log_total`."""
+    return sum(w * math.erfc((m - log_total) / (d * _ROOT2)) for w, m, d in parts) / 2
+
+
+def next_probe(seen: Mapping[int, Outcome], rungs: Ladder, start: Start) -> Probe | None:
+    """The next rung of a walk that has seen these outcomes, by rung index; None: the walk has its answer.
+
+    It ends after finitely many probes: each one halves a belief that leaves every rung some weight, and every failed
+    confirmation is a failing probe above a passing one, of which `CHASE` are followed up.
     """
     if not seen:
         return Probe(start.at, 0.5)
     logs, top = rungs.logs, len(rungs.logs) - 1
-    first_pass = min((i for i, ok in seen.items() if ok), default=top + 1)
-    last_fail = max((i for i, ok in seen.items() if not ok), default=-1)
-    contrary = sum(not ok and i > first_pass for i, ok in seen.items())
-    upper = min((i for i, ok in seen.items() if ok and i > last_fail), default=None)
-    if upper is None:
-        if last_fail == top:
-            return None
-        step = start.step * start.growth ** ((contrary or len(seen)) - 1)
-        return Probe(rungs.above(last_fail, step), LIKELY_TURN)
-    if last_fail < 0 < upper:
-        step = start.step * start.growth ** (len(seen) - 1)
-        return Probe(rungs.below(upper, step), 1 - LIKELY_TURN)
-    if contrary >= CHASE:
+    first_pass = min((i for i, o in seen.items() if o.passed), default=top + 1)
+    last_fail = max((i for i, o in seen.items() if not o.passed), default=-1)
+    contrary = sum(not o.passed and i > first_pass for i, o in seen.items())
+    upper = min((i for i, o in seen.items() if o.passed and i > last_fail), default=None)
+    if upper is None and last_fail == top:
         return None
-    if upper - last_fail > 1:
-        return Probe(rungs.between(last_fail, upper), 0.5)
+    if contrary:
+        if upper is None:
+            return Probe(rungs.above(last_fail, STEP * GROWTH ** (contrary - 1)), LIKELY_TURN)
+        if contrary >= CHASE:
+            return None
+        if upper - last_fail > 1:
+            return Probe(rungs.between(last_fail, upper), 0.5)
+    elif upper is None or upper - last_fail > 1:
+        return _divide(seen, rungs, start, last_fail, upper)
     if upper == top:
         return None
     main = min(rungs.at_least(logs[upper]), top - 1)
     confirm = rungs.above(main, CONFIRM)
     reach = max(logs[main] + CONFIRM_WITHIN, logs[confirm])
-    if any(ok and i > main and logs[i] <= reach for i, ok in seen.items()):
+    if any(o.passed and i > main and logs[i] <= reach for i, o in seen.items()):
         return None
     return Probe(confirm, LIKELY_CONFIRMED)
+
+
+def _divide(seen: Mapping[int, Outcome], rungs: Ladder, start: Start, low: int, upper: int | None) -> Probe:
+    """The rung between the largest failing (-1: none) and the smallest passing count that divides the belief as wished."""
+    logs = rungs.logs
+    choices = rungs.main[bisect.bisect_right(rungs.main, low) :]
+    if upper is not None:
+        choices = choices[: bisect.bisect_left(choices, upper)]
+        if not choices:
+            return Probe(rungs.between(low, upper), 0.5)
+    missed = tuple((logs[i], o.shortfall) for i, o in seen.items() if o.shortfall is not None)
+    parts = belief(start, missed)
+    floor = 0.0 if low < 0 else _below(parts, logs[low])
+    ceiling = sum(p.weight for p in parts) if upper is None else _below(parts, logs[upper])
+    span, wished = ceiling - floor, SHARE_UP if upper is None else SHARE_DOWN if low < 0 else SHARE_BETWEEN
+    if span < 1e-9 * sum(p.weight for p in parts):
+        return Probe(choices[len(choices) // 2], 0.5)
+    share = lambda i: (_below(parts, logs[i]) - floor) / span  # noqa: E731
+    at = bisect.bisect_left(choices, wished, key=share)
+    best = min(choices[max(0, at - 1) : at + 1], key=lambda i: abs(share(i) - wished))
+    return Probe(best, share(best))
 
 
 @dataclass(frozen=True)
@@ -167,10 +323,10 @@ class Bounds:
     contrary: bool
 
 
-def bounds(seen: Mapping[int, bool]) -> Bounds:
+def bounds(seen: Mapping[int, Outcome]) -> Bounds:
     """Bounds on the threshold from the outcomes of a walk, finished or not."""
-    passed = [i for i, ok in seen.items() if ok]
-    failed = [i for i, ok in seen.items() if not ok]
+    passed = [i for i, o in seen.items() if o.passed]
+    failed = [i for i, o in seen.items() if not o.passed]
     last_fail = max(failed, default=-1)
     below = [i for i in failed if not passed or i < min(passed)]
     return Bounds(
@@ -180,7 +336,7 @@ def bounds(seen: Mapping[int, bool]) -> Bounds:
     )
 
 
-def probes_left(seen: Mapping[int, bool], rungs: Ladder, start: Start) -> int:
+def probes_left(seen: Mapping[int, Outcome], rungs: Ladder, start: Start) -> int:
     """Probes still needed if the threshold is where the walk would now guess it: in the middle of what is left."""
     known = bounds(seen)
     if known.threshold is not None and known.lower is not None:
@@ -191,6 +347,6 @@ def probes_left(seen: Mapping[int, bool], rungs: Ladder, start: Start) -> int:
         return 0
     imagined, left = dict(seen), 0
     while (probe := next_probe(imagined, rungs, start)) is not None:
-        imagined[probe.at] = rungs.logs[probe.at] >= guess
+        imagined[probe.at] = Outcome(rungs.logs[probe.at] >= guess)
         left += 1
     return left

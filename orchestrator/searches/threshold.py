@@ -6,30 +6,39 @@ but how the runs end: not on their order, on kills, on the number of workers, no
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.probing import Ladder, Probe, Start, bounds, ladder, next_probe, probes_left
+from orchestrator.searches.probing import (
+    Ladder,
+    Outcome,
+    Probe,
+    Start,
+    bounds,
+    ladder,
+    learn,
+    next_probe,
+    outcome,
+    probes_left,
+)  # fmt: skip
 from orchestrator.spec import RunSpec, family_key
 
 if TYPE_CHECKING:
     from trainables.task import Counts
 
-PASSED, FAILED = "passed", "failed"
+PASSED, MISSED, FAILED = "passed", "missed", "failed"
 
-BLIND = (0.7, 1.3)
-"""Gallop of a bracket about which nothing is known: first step in log(total images), growth of the further steps."""
-PILOT = (0.25, 1.6)
-"""Gallop of a bracket predicted from smaller grid sizes."""
-FOLLOWER, STAGGER = (0.2, 1.6), 0.2
-"""Gallop of a bracket that starts near the threshold of another seed, and how far above it (odd seeds) or below (even):
-where passing is a matter of luck, walks from one place share the luck of that place and the spread over seeds looks small."""
-PRIOR_EXPONENT, PRIOR_WIDTH, SEED_SPREAD = 2.0, 0.7, 0.2
+BLIND_SPREAD, PILOT_SPREAD = 0.9, 0.25
+"""How far a threshold lies, in log(total images), from where it is expected: about which nothing is known; predicted from
+smaller grid sizes; from the lowest seed of its own as well."""
+ABOVE, STAGGER = 0.1, 1.0
+PRIOR_EXPONENT, PRIOR_WIDTH, SEED_SPREAD, SPREAD_WORTH = 2.0, 0.7, 0.15, 3
 """Exponent of D*(N) expected beforehand, how sure that is, and how far one seed lies from the law (in log)."""
 UNLIKELY = 0.05
 """Speculation leaves out probes less likely than this to be asked for."""
@@ -119,7 +128,8 @@ class _Walk:
     """A bracket's walk as far as the finished rows carry it. `probe` None: it is over."""
 
     start: Start
-    seen: Mapping[int, bool]
+    seen: Mapping[int, Outcome]
+    """In the order of asking."""
     probe: Probe | None
     failed_key: str | None
 
@@ -138,13 +148,37 @@ class _Place:
     leads: bool
     """Whether this is the pilot: the lowest seed of its N."""
     after: tuple[int, ...]
-    """The brackets it waits for: a pilot for those of all smaller N on its curve, ascending; another seed for its pilot."""
+    """The brackets it waits for: the pilots of its curve up to its own N (a pilot: of all smaller N), ascending."""
+    order: tuple[int, ...]
+    """Those it waits for come before it."""
     rank: tuple[int, ...]
     """Order of priority: pilots of small N (others wait for them), then followers of large N (the dear ones)."""
 
 
-_Memo = tuple[int, tuple[_Walk | None, ...], _Walk]
-"""Version of the family's rows, walks of the brackets it waited for, and the walk that follows from these."""
+_Guess = tuple[float, int, int, RunSpec]
+"""Minus its likelihood, priority of the bracket, order in it, and the run."""
+
+
+@dataclass
+class _State:
+    """How far a `Rows` carries the brackets, kept up to date by looking at what was added since."""
+
+    additions: int
+    walks: list[_Walk | None]
+    """None while a bracket waits for another."""
+    starts: dict[int, Start]
+    """Of the open and the answered brackets."""
+    awaited: list[int]
+    """How many brackets each one still waits for."""
+    needed: list[tuple[int, RunSpec]]
+    """Runs that walks ask for, ascending by the priority of their bracket."""
+    guesses: list[_Guess] = field(default_factory=list)
+    """Runs that they may ask for next, ascending."""
+    guessed: dict[int, list[_Guess]] = field(default_factory=dict)
+    """The same by bracket."""
+    stale: set[int] = field(default_factory=set)
+    """Brackets whose guesses are out of date."""
+    results: dict[int, ThresholdResult] = field(default_factory=dict)
 
 
 class ThresholdSearch:
@@ -165,20 +199,23 @@ class ThresholdSearch:
         self.resolution = resolution
         self.speculate = speculate
         self._places = _plan(brackets, resolution)
-        order = range(len(brackets))
-        self._by_size = sorted(order, key=lambda i: (brackets[i].template.N, not self._places[i].leads))
-        self._by_rank = sorted(order, key=lambda i: self._places[i].rank)
-        self._memo: WeakKeyDictionary[Rows, dict[int, _Memo]] = WeakKeyDictionary()
+        by_rank = sorted(range(len(brackets)), key=lambda i: self._places[i].rank)
+        self._priority = {i: priority for priority, i in enumerate(by_rank)}
+        self._by_family = {place.family: i for i, place in enumerate(self._places)}
+        self._before: list[list[int]] = [[] for _ in brackets]
+        for i, place in enumerate(self._places):
+            for j in place.after:
+                self._before[j].append(i)
+        self._specs: dict[tuple[int, int], RunSpec] = {}
+        self._states: WeakKeyDictionary[Rows, _State] = WeakKeyDictionary()
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        walks = self._walks(rows)
-        needed = sum(walk is not None and not walk.over for walk in walks)
-        limit = min(room, max(needed, room if fill is None else fill))
-        chosen: list[RunSpec] = []
-        probes = self._likely_probes(rows, walks)
-        while len(chosen) < limit and (found := next(probes, None)) is not None:
-            place, at = self._places[found[0]], found[1]
-            chosen.append(place.bracket.template.with_count(place.rungs.counts[at]))
+        state = self._state(rows)
+        chosen = [spec for _, spec in state.needed[:room]]
+        fill = room if fill is None else min(fill, room)
+        if self.speculate and len(chosen) < fill:
+            self._guess(rows, state)
+            chosen += [guess[-1] for guess in state.guesses[: fill - len(chosen)]]
         return chosen
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
@@ -186,107 +223,163 @@ class ThresholdSearch:
         return None
 
     def finished(self, rows: Rows) -> bool:
-        return all(walk is not None and walk.over for walk in self._walks(rows))
+        return not self._state(rows).needed
 
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
-        return [_result(p, w, rows.family(p.family)) for p, w in zip(self._places, self._walks(rows), strict=True)]
+        state = self._state(rows)
+        for i, place in enumerate(self._places):
+            if i not in state.results:
+                state.results[i] = _result(place, state.walks[i], rows.family(place.family))
+        return [state.results[i] for i in range(len(self._places))]
 
-    def _likely_probes(self, rows: Rows, walks: Sequence[_Walk | None]) -> Iterator[tuple[int, int]]:
-        """Unfinished (bracket, rung) by falling probability that the walk asks for it, those it asks for now first."""
-        heap: list[tuple[float, int, int, Mapping[int, bool]]] = []
-        for rank, i in enumerate(self._by_rank):
-            walk = walks[i]
+    def _spec(self, i: int, at: int) -> RunSpec:
+        spec = self._specs.get((i, at))
+        if spec is None:
+            place = self._places[i]
+            spec = self._specs[i, at] = place.bracket.template.with_count(place.rungs.counts[at])
+        return spec
+
+    def _state(self, rows: Rows) -> _State:
+        """The state of all brackets, after another look at those with new rows and those that waited for them."""
+        state = self._states.get(rows)
+        if state is None:
+            places = self._places
+            state = self._states[rows] = _State(rows.additions, [None] * len(places), {}, [len(p.after) for p in places], [])
+            touched = set(range(len(places)))
+        elif state.additions == rows.additions:
+            return state
+        else:
+            added = rows.added_since(state.additions)
+            touched = {i for family in added if (i := self._by_family.get(family)) is not None}
+            state.additions = rows.additions
+        queue = [(self._places[i].order, i) for i in touched]
+        heapq.heapify(queue)
+        while queue:
+            _, i = heapq.heappop(queue)
+            for j in self._look(rows, state, i):
+                state.starts.pop(j, None)
+                if j not in touched:
+                    touched.add(j)
+                    heapq.heappush(queue, (self._places[j].order, j))
+        return state
+
+    def _look(self, rows: Rows, state: _State, i: int) -> Sequence[int]:
+        """Carry one walk on. Returns the brackets that have to be looked at in turn."""
+        place, old = self._places[i], state.walks[i]
+        state.results.pop(i, None)
+        state.stale.add(i)
+        new = None
+        if state.awaited[i] == 0:
+            if i not in state.starts:
+                state.starts[i] = self._start(place, [walk for j in place.after if (walk := state.walks[j]) is not None])
+            new = _follow(place, state.starts[i], rows.family(place.family), old)
+        if new == old:
+            return ()
+        state.walks[i] = new
+        was_open = old is not None and not old.over
+        at = bisect.bisect_left(state.needed, (self._priority[i],))
+        asked = [] if new is None or new.probe is None else [(self._priority[i], self._spec(i, new.probe.at))]
+        state.needed[at : at + was_open] = asked
+        was_over, is_over = (walk is not None and walk.over for walk in (old, new))
+        if was_over != is_over:
+            for j in self._before[i]:
+                state.awaited[j] += was_over - is_over
+        return [j for j in self._before[i] if was_over or state.awaited[j] == 0] if was_over or is_over else ()
+
+    def _guess(self, rows: Rows, state: _State) -> None:
+        """Bring up to date what open brackets may ask for next."""
+        for i in state.stale:
+            for guess in state.guessed.pop(i, ()):
+                del state.guesses[bisect.bisect_left(state.guesses, guess)]
+            walk = state.walks[i]
             if walk is not None and not walk.over:
-                heap.append((-1.0, rank, 0, walk.seen))
-        heapq.heapify(heap)
-        given: set[tuple[int, int]] = set()
+                state.guessed[i] = self._likely_probes(i, walk, rows)
+                for guess in state.guessed[i]:
+                    bisect.insort(state.guesses, guess)
+        state.stale.clear()
+
+    def _likely_probes(self, i: int, walk: _Walk, rows: Rows) -> list[_Guess]:
+        """Unfinished rungs that a walk may ask for after its present probe, by falling probability. An imagined miss has
+        no accuracy."""
+        assert walk.probe is not None
+        place, family = self._places[i], rows.family(self._places[i].family)
+        found: dict[int, float] = {walk.probe.at: -1.0}
+        heap: list[tuple[float, int, _Walk]] = [(-1.0, 0, walk)]
         pushed = 0
         while heap:
-            minus_likely, rank, _, imagined = heapq.heappop(heap)
-            i = self._by_rank[rank]
-            place, before = self._places[i], walks[i]
-            assert before is not None
-            walk = _follow(place, before.start, rows.family(place.family), imagined)
-            if walk.probe is None:
-                continue
-            at, likely = walk.probe.at, walk.probe.likely
-            if (i, at) not in given:
-                given.add((i, at))
-                yield i, at
-            if not self.speculate:
-                continue
+            minus_likely, _, imagined = heapq.heappop(heap)
+            assert imagined.probe is not None
+            at, likely = imagined.probe.at, imagined.probe.likely
+            found.setdefault(at, minus_likely)
             for passes, share in ((True, likely), (False, 1 - likely)):
                 if -minus_likely * share >= UNLIKELY:
-                    pushed += 1
-                    heapq.heappush(heap, (minus_likely * share, rank, pushed, {**walk.seen, at: passes}))
-
-    def _walks(self, rows: Rows) -> list[_Walk | None]:
-        """Each bracket's walk; None while it waits for another. Remembered until its rows or those other walks change."""
-        memo = self._memo.setdefault(rows, {})
-        walks: list[_Walk | None] = [None] * len(self._places)
-        for i in self._by_size:
-            place = self._places[i]
-            version, before = rows.version(place.family), tuple([walks[j] for j in place.after])
-            known = memo.get(i)
-            if known is not None and known[0] == version and known[1] == before:
-                walks[i] = known[2]
-                continue
-            answered = [walk for walk in before if walk is not None and walk.over]
-            if len(answered) == len(before):
-                start = self._start(place, answered)
-                walk = _follow(place, start, rows.family(place.family), {})
-                walks[i] = walk
-                memo[i] = (version, before, walk)
-        return walks
+                    further = _carry_on(place, walk.start, family, {**imagined.seen, at: Outcome(passes)})
+                    if further.probe is not None:
+                        pushed += 1
+                        heapq.heappush(heap, (minus_likely * share, pushed, further))
+        del found[walk.probe.at]
+        return [(likely, self._priority[i], n, self._spec(i, at)) for n, (at, likely) in enumerate(found.items())]
 
     def _start(self, place: _Place, answered: Sequence[_Walk]) -> Start:
         """Where the answers it waited for tell a bracket to begin. They are read off at the next main rung, so that a finer
         resolution begins at the same place. A failed pilot leaves its own prediction to the others."""
-        top = len(place.rungs.logs) - 1
-        if not place.leads:
-            pilot, rungs = answered[0], self._places[place.after[0]].rungs
-            logs = rungs.logs
-            if pilot.failed_key is not None:
-                return replace(pilot.start, at=place.rungs.nearest(logs[pilot.start.at]))
-            threshold = bounds(pilot.seen).threshold
-            if threshold is None:
-                return Start(top, *FOLLOWER)
-            aside = STAGGER if place.bracket.template.seed % 2 else -STAGGER
-            return Start(place.rungs.nearest(logs[rungs.at_least(logs[threshold])] + aside), *FOLLOWER)
+        rungs = place.rungs
+        top = len(rungs.logs) - 1
+        if not place.leads and answered[-1].failed_key is not None:
+            pilot = answered[-1].start
+            return replace(pilot, at=rungs.nearest(self._places[place.after[-1]].rungs.logs[pilot.at]))
         known: list[tuple[int, float]] = []
+        lessons: list[tuple[float, list[tuple[float, float]]]] = []
         censored = False
         for j, walk in zip(place.after, answered, strict=True):
             if walk.failed_key is None:
-                threshold = bounds(walk.seen).threshold
-                censored = threshold is None
-                if threshold is not None:
-                    rungs = self._places[j].rungs
-                    known.append((j, rungs.logs[rungs.at_least(rungs.logs[threshold])]))
+                found, other = bounds(walk.seen), self._places[j].rungs
+                censored = found.threshold is None
+                if found.threshold is not None:
+                    log_threshold = other.logs[other.at_least(other.logs[found.threshold])]
+                    known.append((j, log_threshold))
+                    if not found.contrary:
+                        seen = ((i, o.shortfall) for i, o in walk.seen.items() if other.depths[i] == 0)
+                        lessons.append((log_threshold, [(other.logs[i], s) for i, s in seen if s is not None]))
+        taught = learn(lessons)
         if censored:
-            return Start(top, *PILOT)
+            return Start(top, rungs.logs[top], PILOT_SPREAD, taught)
         if not known:
-            return Start(_blind(place), *BLIND)
-        return Start(place.rungs.nearest(self._predict(place, known)), *PILOT)
+            at = _blind(place)
+            return Start(at, rungs.logs[at], BLIND_SPREAD, taught)
+        centre, spread = self._predict(place, known)
+        above = ABOVE * spread
+        if not place.leads:
+            above += STAGGER * spread * (1 if place.bracket.template.seed % 2 else -1)
+        return Start(rungs.nearest(centre + above), centre, spread, taught)
 
-    def _predict(self, place: _Place, known: Sequence[tuple[int, float]]) -> float:
-        """log(total images) from a power law through smaller grid sizes; with one of them, D grows as N^2. With more, the
-        exponent is fitted, drawn towards the expected one as far as the seeds' spread over so short a range asks for."""
-        N, fixed = place.bracket.template.N, place.bracket.counts.fixed
-        if len(known) == 1:
-            j, log_total = known[0]
-            other = self._places[j].bracket
-            count = math.exp(log_total) - other.counts.fixed
-            total = fixed + max(count, 0.0) * (N / other.template.N) ** PRIOR_EXPONENT
-            return math.log(max(total, 0.5))
+    def _predict(self, place: _Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
+        """log(total images) from a power law through the pilots, and how far off it may be: Bayesian linear regression with
+        the expected exponent as prior. How far single seeds lie from the law is learned as well."""
         x = [math.log(self._places[j].bracket.template.N) for j, _ in known]
         y = [log_total for _, log_total in known]
-        mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
+        if len(known) == 1 and place.leads:
+            return self._scaled(place, *known[0])
+        n = len(x)
+        mean_x, mean_y = sum(x) / n, sum(y) / n
         pull = (SEED_SPREAD / PRIOR_WIDTH) ** 2
-        prior = PRIOR_EXPONENT if fixed == 0 else 1.0
-        sxy = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-        slope = (sxy + pull * prior) / (sum((a - mean_x) ** 2 for a in x) + pull)
-        return mean_y + slope * (math.log(N) - mean_x)
+        prior = PRIOR_EXPONENT if place.bracket.counts.fixed == 0 else 1.0
+        sxx = sum((a - mean_x) ** 2 for a in x) + pull
+        slope = (sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) + pull * prior) / sxx
+        off = sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True)) + pull * (slope - prior) ** 2
+        variance = (SPREAD_WORTH * SEED_SPREAD**2 + off) / (SPREAD_WORTH + n - 1)
+        away = math.log(place.bracket.template.N) - mean_x
+        return mean_y + slope * away, math.sqrt(variance * (1 + 1 / n + away**2 / sxx))
+
+    def _scaled(self, place: _Place, j: int, log_total: float) -> tuple[float, float]:
+        """The prediction from one other grid size: drawn images grow with the expected exponent, those always present as
+        the task has them."""
+        other = self._places[j].bracket
+        growth = place.bracket.template.N / other.template.N
+        drawn = max(math.exp(log_total) - other.counts.fixed, 0.0) * growth**PRIOR_EXPONENT
+        spread = math.sqrt(2 * SEED_SPREAD**2 + (PRIOR_WIDTH * math.log(growth)) ** 2)
+        return math.log(max(place.bracket.counts.fixed + drawn, 0.5)), spread
 
 
 def _plan(brackets: Sequence[Bracket], resolution: float) -> list[_Place]:
@@ -306,10 +399,11 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[_Place]:
     for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
         pilot = pilots[curve][b.template.N]
         leads = pilot == i
-        after = tuple(j for n, j in sorted(pilots[curve].items()) if n < b.template.N) if leads else (pilot,)
+        after = tuple(j for n, j in sorted(pilots[curve].items()) if n < b.template.N or (j == pilot and not leads))
+        order = (b.template.N, not leads)
         rank = (0, b.template.N, i) if leads else (1, -b.template.N, b.template.seed, i)
         rungs = ladder(b.counts.low, b.counts.high, b.counts.fixed, resolution)
-        places.append(_Place(b, b.family, rungs, leads, after, rank))
+        places.append(_Place(b, b.family, rungs, leads, after, order, rank))
     return places
 
 
@@ -322,17 +416,33 @@ def _blind(place: _Place) -> int:
     return place.rungs.nearest(logs[0] + (logs[-1] - logs[0]) * 2 / 3)
 
 
-def _follow(place: _Place, start: Start, family: Mapping[int, Row], seen: Mapping[int, bool]) -> _Walk:
-    """Carry a walk on from `seen` through finished rows, up to the first probe that has none."""
-    seen = dict(seen)
+def _follow(place: _Place, start: Start, family: Mapping[int, Row], old: _Walk | None) -> _Walk:
+    """A walk through finished rows from its start, up to the first probe that has none. What the old walk has seen and is
+    still so need not be found again."""
+    seen: dict[int, Outcome] = {}
+    if old is not None and old.start == start:
+        for at in old.seen:
+            row = family[place.rungs.counts[at]]
+            if row["status"] == FAILED or _outcome(place, row) != old.seen[at]:
+                break
+            seen[at] = old.seen[at]
+    return _carry_on(place, start, family, seen)
+
+
+def _carry_on(place: _Place, start: Start, family: Mapping[int, Row], seen: dict[int, Outcome]) -> _Walk:
     while (probe := next_probe(seen, place.rungs, start)) is not None:
         row = family.get(place.rungs.counts[probe.at])
         if row is None:
             return _Walk(start, seen, probe, None)
         if row["status"] == FAILED:
             return _Walk(start, seen, None, row["key"])
-        seen[probe.at] = row["status"] == PASSED
+        seen[probe.at] = _outcome(place, row)
     return _Walk(start, seen, None, None)
+
+
+def _outcome(place: _Place, row: Row) -> Outcome:
+    accuracy = row.get("accuracy") if row["status"] == MISSED else None
+    return outcome(row["status"] == PASSED, accuracy, place.bracket.template.target)
 
 
 def _result(place: _Place, walk: _Walk | None, family: Mapping[int, Row]) -> ThresholdResult:
