@@ -140,6 +140,8 @@ def test_the_goals_are_judged_by_medians() -> None:
     assert first == "5 times faster than the fastest of b to d: 6.0 times, met"
     assert second == "2 times faster than e: 1.9 times, missed"
     assert goals(results[:3]) == ""
+    results[1]["seconds"], results[1]["cut"] = 40, ["bumps 12 0"]
+    assert goals(results).splitlines()[0].endswith("fastest of b to d: > 4.0 times, cut off too early to say")
 
 
 def test_what_was_measured_or_is_hopeless_is_not_measured_again() -> None:
