@@ -19,7 +19,7 @@ SCHEDULES = ("constant", "cosine")
 ADDED_LATER = {"schedule": "constant"}
 """Fields that keys do not cover at these values, so that rows from before there were such fields keep their keys."""
 
-TRAINING_VERSION = "1"
+TRAINING_VERSION = "2"
 """Version of the training loop and its stopping rule, part of every run key: raise it with any change to them after which
 the same spec could end otherwise."""
 

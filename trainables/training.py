@@ -33,8 +33,9 @@ SUBSET = 256
 NEAR = 0.02
 """A subset this close to the target, one standard error of its accuracy, calls for a look at the whole held-out set, which
 alone decides. So does the end of a run. The stopping rule then allows for the difference between set and subset."""
-CONFIRM_EVERY = 100
-"""Least number of steps between two confirmations, so that a run at the edge of its target stays cheap."""
+CONFIRM_EVERY, CONFIRM_SHARE = 100, 0.25
+"""Least number of steps between two confirmations, and their least share of the steps done, so that a run at the edge of its
+target stays cheap: fitted runs improve ever more slowly."""
 EVAL_BATCH = 64
 BUDGET_LOOKS = 200
 """A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
@@ -233,7 +234,7 @@ class Training:
         ends = self.step == spec.max_steps or (given_up and spec.stop == "early")
         near = self.curve_accuracy[-1] >= spec.target - NEAR
         if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
-            self.retry_step = self.step + CONFIRM_EVERY
+            self.retry_step = self.step + max(CONFIRM_EVERY, math.ceil(CONFIRM_SHARE * self.step))
             self._measured = self.step, (yield self.held_out)
             accuracy = self._measured[1]["correct"]
             self.offset = accuracy - self.curve_accuracy[-1]
