@@ -10,7 +10,7 @@ pass, and 14 % at 1.2 of it fail). Every run has one fixed outcome, as real runs
 threshold, 5 to 40 % long, in which a run fails however large the noise; half of the brackets have one.
 
 The accuracy of a missed run is that of real ones: its logit rises in a line with log D. SLOPE and its spreads over studies
-and brackets, how far runs at the threshold end short of the target (SHORT), and the noise around the line, are those of 201
+and brackets, how far runs at the threshold end short of the target (SHORT), and the noise around the line, are those of 218
 missed runs of the MLP (N = 12 to 32) and of the CNN (N = 16 to 32) at 0.4 to 1.2 of the threshold. The luck that lets a run
 pass moves its accuracy as well. In a dip, accuracies are random; in some lines the slope is half or twice the usual one,
 or accuracies are random everywhere.

@@ -26,7 +26,7 @@ from orchestrator.searches.probing import (
     next_probe,
     outcome,
     probes_left,
-)  # fmt: skip
+)
 from orchestrator.spec import RunSpec, family_key
 
 if TYPE_CHECKING:
@@ -34,12 +34,19 @@ if TYPE_CHECKING:
 
 PASSED, MISSED, FAILED = "passed", "missed", "failed"
 
-BLIND_SPREAD, PILOT_SPREAD = 0.9, 0.25
-"""How far a threshold lies, in log(total images), from where it is expected: about which nothing is known; predicted from
-smaller grid sizes; from the lowest seed of its own as well."""
-ABOVE, STAGGER = 0.1, 1.0
-PRIOR_EXPONENT, PRIOR_WIDTH, SEED_SPREAD, SPREAD_WORTH = 2.0, 0.7, 0.15, 3
-"""Exponent of D*(N) expected beforehand, how sure that is, and how far one seed lies from the law (in log)."""
+BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
+"""How far a threshold lies, in log(total images), from where it is expected: where nothing is known, and where a bracket
+before it did not reach the target. Between these cases the law of the pilots tells."""
+ABOVE = 0.1
+"""A walk begins above the expected threshold, by this share of how uncertain that is: a passing run is the cheap one."""
+STAGGER = 1.0
+"""Odd seeds begin so much higher and even ones so much lower (not the pilot): where passing is a matter of luck, walks from
+one place share the luck of that place, and the spread over seeds looks small."""
+PRIOR_EXPONENT, PRIOR_WIDTH = 2.0, 0.7
+"""Exponent of D*(N) expected beforehand, and how sure that is."""
+SEED_SPREAD, SPREAD_WORTH = 0.15, 1.5
+"""How far one seed is expected to lie from the law, in log, and how many seen residuals that expectation is worth. Of the MLP
+the seeds lie 0.13 apart at N = 16 and 0.05 at 24 to 32."""
 UNLIKELY = 0.05
 """Speculation leaves out probes less likely than this to be asked for."""
 
@@ -185,8 +192,8 @@ class ThresholdSearch:
     """Finds the threshold of every bracket to `resolution`, relative to the upper bound in total images.
 
     A bracket opens when those that predict it are answered: the lowest seed (pilot) of a grid size waits for the pilots
-    of all smaller ones on its curve, the other seeds for their pilot. Open brackets come first; idle room is filled with
-    the probes they are most likely to ask for next, so that k + 1 workers split a bracket in about k + 2 parts.
+    of all smaller ones on its curve, the other seeds for these and their own. Open brackets come first; idle room is filled
+    with the probes they are most likely to ask for next, so that k + 1 workers split a bracket in about k + 2 parts.
     With `speculate=False`, or room for no more than the open brackets, the set of runs is that of one worker.
 
     Raises:
@@ -344,7 +351,7 @@ class ThresholdSearch:
                         lessons.append((log_threshold, [(other.logs[i], s) for i, s in seen if s is not None]))
         taught = learn(lessons)
         if censored:
-            return Start(top, rungs.logs[top], PILOT_SPREAD, taught)
+            return Start(top, rungs.logs[top], CENSORED_SPREAD, taught)
         if not known:
             at = _blind(place)
             return Start(at, rungs.logs[at], BLIND_SPREAD, taught)

@@ -468,11 +468,11 @@ class TestGrowth:
         assert ThresholdSearch(small).answer(rows) == before
 
     def test_an_added_smaller_size_trains_little_but_its_own_brackets(self) -> None:
-        """It changes what is expected of the larger ones, so that their walks differ, by about one run for each."""
+        """It changes what is expected of the larger ones, so that their walks differ: one or two more runs for each."""
         rows = drive(ThresholdSearch(study(sizes=(24, 32))), noisy(2, 0.0))
         before = len(asked(rows, *study(sizes=(24, 32))))
         drive(ThresholdSearch(study()), noisy(2, 0.0), rows=rows)
-        assert len(asked(rows, *study(sizes=(24, 32)))) - before <= 6
+        assert len(asked(rows, *study(sizes=(24, 32)))) - before <= 9
 
     def test_a_finer_resolution_goes_on_where_the_coarser_ended(self) -> None:
         """No run of the coarser search is in vain: with it or without it, the finer one ends up with the same runs."""
