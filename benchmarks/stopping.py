@@ -1,27 +1,33 @@
 """How often the stopping rule gives another verdict than the full budget, and how many steps it saves.
 
-Trains probes around the expected threshold to their full budget, then replays the rule on their curves.
+Trains probes around the expected thresholds until they pass or their whole budget is spent, then replays the rule on their
+curves. The whole plan takes one core about an hour; `--save` keeps every finished probe and goes on from those it finds.
 
     python -m benchmarks.stopping --quick
-    python -m benchmarks.stopping --decoder mlp --N 16,24,32 --seeds 4 --save curves.json
+    python -m benchmarks.stopping --save curves.jsonl
+    python -m benchmarks.stopping --replay curves.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.spec import TRAINING_VERSION, RunSpec, parse_grid
+import torch
+from scipy.stats import beta
+
+from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.stopping import EVAL_EVERY, has_converged, target_variance
 from trainables.training import Training, fastest_precision, quiet_cpu
 
 TASK = BumpTask()
-SHARES = (0.4, 0.6, 0.75, 0.9, 1.0, 1.1, 1.3)
+SHARES = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)
 """Data counts to try, as shares of the expected threshold."""
 
 
@@ -51,103 +57,206 @@ def probes(
     ]
 
 
-def train_curve(spec: RunSpec) -> dict[str, Any]:
-    """Spec, curve, verdict and seconds of a full-budget run, as plain values."""
+def stripes(decoder: str, sizes: Iterable[int], seeds: Iterable[int], counts: Iterable[int], **changes: Any) -> list[RunSpec]:
+    """Stripes and so many bumps, judged in the central box. Target 0.99: most runs pass 0.9 within 60 steps."""
+    base = {"dataset": "stripes+bumps", "holdout": "center", "target": 0.99} | changes
+    return [p for count in counts for p in probes(decoder, sizes, seeds, (1,), **base, data_count=count)]
+
+
+def plan() -> dict[str, list[RunSpec]]:
+    """The probes on which the rule was chosen, and those trained after it was settled."""
+    real, strict, absent = (
+        {"options": tuple({**TASK.defaults, name: value}.items())}
+        for name, value in (("centres", "real"), ("tolerance", 0), ("absent", "minus-one"))
+    )
+    selection = [
+        *probes("mlp", (12, 16, 20, 24, 28, 32), (0, 1)),
+        *probes("mlp", (12, 16, 20, 24, 28), (2, 3), (0.8, 0.9, 0.95, 1, 1.05)),
+        *probes("mlp", (40,), (0, 1), (0.7, 0.9, 1, 1.1)),
+        *stripes("mlp", (16, 24), (0,), (0, 4, 16, 64)),
+        *stripes("mlp", (16, 24), (0, 1), (0, 8, 64), **strict),
+        *stripes("mlp", (16, 24), (0, 1), (16,), encoding="ramp", target=0.9, **absent),
+        *stripes("mlp", (16, 24), (0, 1), (16,), encoding="positional"),
+        *probes("mlp", (16, 24), (0,), (1, 2), holdout="center"),
+        *probes("mlp", (16, 24), (1,), (1,), holdout="center"),
+        *probes("mlp", (16, 24), (1,), (1,), holdout="corner"),
+        *probes("mlp", (16,), (0,), (1, 2, 3, 4, 6), **real),
+        *probes("mlp", (16, 24), (0,), (0.3, 0.4, 0.5, 0.6), target=0.6),
+        *probes("mlp", (16,), (0,), (0.7, 1, 1.5, 2.2, 3), encoding="one-hot"),
+        *probes("mlp", (16,), (0,), (0.7, 1, 1.5, 2.2, 3), encoding="positional"),
+        *probes("mlp", (16, 24), (0,), (0.7, 0.9, 1, 1.1, 1.3), depth=4),
+        *probes("cnn", (16, 20), (0,)),
+        *probes("cnn", (24,), (0,), (0.5, 0.7, 0.9, 1, 1.1)),
+        *probes("cnn", (20,), (1,), (1, 1.1)),
+        *probes("cnn", (16,), (0,), (0.92,)),
+    ]
+    verification = [
+        *probes("mlp", (16, 20, 24), (6, 7), (0.92, 0.97, 1.02)),
+        *probes("mlp", (20, 24), (4, 5), (0.85, 0.95, 1)),
+        *probes("mlp", (32,), (2, 3), (0.85, 0.95, 1)),
+        *probes("mlp", (12, 16, 24), (1,), (0.8, 1.2, 1.6, 2), **real),
+        *probes("mlp", (24,), (0,), (0.8, 1.2, 1.6, 2), **real),
+        *probes("mlp", (16, 24), (1,), (0.3, 0.35, 0.4, 0.5), target=0.6),
+        *probes("mlp", (16,), (1,), (1.2, 1.7, 1.9, 2.1), encoding="one-hot"),
+        *probes("mlp", (24,), (0, 1), (1.2, 1.8), encoding="one-hot"),
+        *probes("mlp", (16,), (1,), (0.6, 0.75, 0.9, 1), encoding="positional"),
+        *probes("mlp", (24,), (0, 1), (0.8, 1), encoding="positional"),
+        *probes("mlp", (16, 24), (1,), (0.7, 0.9, 1, 1.1), depth=4),
+        *probes("mlp", (16,), (0, 1), (0.8, 0.9, 1.05), lr=3e-4),
+        *probes("mlp", (16,), (0, 1), (0.8, 0.9, 1.05), lr=3e-3),
+        *probes("cnn", (20,), (1,), (0.75, 0.9)),
+        *probes("cnn", (16,), (1,), (0.85, 0.92, 1, 1.08)),
+        *probes("cnn", (16,), (2, 3, 4, 5, 6), (0.92, 1, 1.08)),
+        *stripes("cnn", (16,), (0, 1), (8,)),
+        *probes("cnn", (16,), (1,), (0.4, 0.55), target=0.6),
+        *probes("cnn", (16,), (0,), (1.5,), holdout="center"),
+        *probes("cnn", (16,), (1,), (1.2, 1.8), **real),
+    ]
+    return {"selection": selection, "verification": verification}
+
+
+def train(part: str, spec: RunSpec) -> dict[str, Any]:
+    """Train until the run passes or its whole budget is spent: spec, curves and verdict, as plain values.
+
+    `accuracy` is that of the subset a run looks at, `whole` that of the whole held-out set.
+    """
     start = time.perf_counter()
     run = Training(spec, TASK)
-    offsets = []
-    while not run.advance(seconds=0):
-        if run.step % EVAL_EVERY == 0:
-            offsets.append(run.offset)
-    result = run.result()
+    small = len(run.held_out.inputs) == len(run.subset.inputs)
+    whole: list[float] = []
+    while not run.reason and run.passage_step is None:
+        run.advance(seconds=0)
+        if len(whole) < len(run.curve_step):
+            whole.append(run.curve_accuracy[-1] if small else run._measure(run.held_out)["correct"])
     return {
+        "part": part,
         "spec": spec.to_dict(),
-        "loss": result.curve_loss,
-        "accuracy": result.curve_accuracy,
-        "offset": [0.0, *offsets],
-        "passage_step": result.passage_step,
-        "final_accuracy": result.accuracy,
+        "loss": run.curve_loss,
+        "accuracy": run.curve_accuracy,
+        "error": run.curve_error,
+        "whole": whole,
+        "passage_step": run.passage_step,
         "seconds": time.perf_counter() - start,
     }
 
 
-def replay(curve: dict[str, Any]) -> tuple[bool, int]:
-    """Whether the run still passes under the rule, and the steps it then takes."""
-    spec = curve["spec"]
-    variance = target_variance(TASK.data(RunSpec.from_dict(spec)).train.targets)
-    passage = curve["passage_step"] or spec["max_steps"] + 1
-    for points in range(1, len(curve["loss"]) + 1):
-        step = min(points * EVAL_EVERY, spec["max_steps"])
-        if step >= passage:
-            return True, step
-        loss, accuracy = curve["loss"][:points], curve["accuracy"][:points]
-        target = spec["target"] - (curve["offset"][points - 1] if "offset" in curve else 0)
-        if has_converged(loss, accuracy, target, spec["max_steps"], variance):
-            return False, step
-    return False, spec["max_steps"]
+@dataclasses.dataclass
+class Replay:
+    """A probe under the full budget and under the rule."""
+
+    part: str
+    spec: RunSpec
+    passage: int | None
+    """Step at which it passes if nothing ends it; None if never."""
+    passes: bool
+    """Whether it still does under the rule."""
+    steps: int
+    """Steps it then takes."""
+
+    @property
+    def differs(self) -> bool:
+        return self.passes != (self.passage is not None)
+
+    @property
+    def group(self) -> str:
+        """What the probe is, and in what it differs from the scaling study's defaults."""
+        spec, bumps = self.spec, self.spec.dataset == "bumps"
+        words = [spec.decoder.upper(), spec.dataset]
+        words += [spec.encoding] * (spec.encoding != "bump")
+        words += ["box held out"] * (bumps and spec.holdout != "random")
+        words += ["real centres"] * (spec.option("centres") == "real")
+        words += [f"depth {spec.depth}"] * (spec.depth != 2)
+        words += ["other learning rate"] * (spec.lr != 1e-3)
+        words += [f"target {spec.target:g}"] * (bumps and spec.target != 0.9)
+        return ", ".join(words)
 
 
-def report(curves: Sequence[dict[str, Any]]) -> str:
-    """Verdicts that differ, steps saved, and the latest passages, in words."""
-    verdicts = [replay(c) for c in curves]
-    passed = [c["passage_step"] is not None for c in curves]
-    wrong = [c for c, p, (now, _) in zip(curves, passed, verdicts, strict=True) if p != now]
-    failing = [(steps, c["spec"]["max_steps"]) for c, p, (_, steps) in zip(curves, passed, verdicts, strict=True) if not p]
-    used, budget = sum(s for _, s in verdicts), sum(c["spec"]["max_steps"] for c in curves)
-    first = sum(c["passage_step"] or c["spec"]["max_steps"] for c in curves)
+def replay(record: dict[str, Any]) -> Replay:
+    """Look at the recorded curves as an early-stopping run would."""
+    spec = RunSpec.from_dict(record["spec"])
+    run = Training(dataclasses.replace(spec, stop="early"), TASK)
+    for point, loss in enumerate(record["loss"]):
+        stretch = run.steps_to_look
+        run.step += stretch
+        run.loss_sum = torch.tensor(loss * stretch, dtype=torch.float64)
+        questions = run.look()
+        with contextlib.suppress(StopIteration):
+            split = next(questions)
+            while True:
+                accuracy = record["accuracy" if split is run.subset else "whole"][point]
+                split = questions.send({"correct": accuracy, "squared_error": record["error"][point]})
+        if run.reason:
+            break
+    return Replay(record["part"], spec, record["passage_step"], run.passage_step is not None, run.step)
+
+
+def line(name: str, probes: Sequence[Replay]) -> str:
+    """One line of the table; `of all` counts passing runs with the steps they take until they pass."""
+    failing = [p for p in probes if p.passage is None]
+    passages = [p.passage for p in probes if p.passage is not None]
+    sizes = ", ".join(str(N) for N in sorted({p.spec.N for p in probes}))
+    cells = [name, sizes, len(probes), len(passages), sum(p.differs for p in probes)]
+    cells += [saved(failing), saved(probes), round(sum(p.steps for p in failing) / len(failing)) if failing else ""]
+    return "| " + " | ".join(str(cell) for cell in [*cells, max(passages, default="")]) + " |"
+
+
+def saved(probes: Sequence[Replay]) -> str:
+    """Share of the budgets of `probes` that is not used."""
+    return (
+        f"{1 - sum(p.steps for p in probes) / sum(p.spec.max_steps for p in probes):.0%}".replace("%", " %") if probes else ""
+    )
+
+
+def table(probes: Sequence[Replay]) -> str:
+    """Verdicts that differ and steps saved, by group, by part of the plan and in all; then every verdict that differs."""
     lines = [
-        f"rule {TRAINING_VERSION}: {len(curves)} probes, {sum(passed)} pass within their budget",
-        f"verdicts that differ: {len(wrong)} ({len(wrong) / len(curves):.1%})",
-        f"steps used: {used / budget:.0%} of the budget (stopping passing runs alone: {first / budget:.0%})",
+        "| probes | N | number | pass in the budget | verdicts that differ | steps saved on failing runs | of all "
+        "| mean steps of a failing run | latest passage |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    if failing:
-        lines.append(f"steps saved on failing runs: {1 - sum(s for s, _ in failing) / sum(b for _, b in failing):.0%}")
-    late = sorted((c["passage_step"] for c in curves if c["passage_step"]), reverse=True)[:5]
-    lines.append(f"latest passages at steps {', '.join(map(str, late))}" if late else "no probe passed")
-    for c in wrong:
-        s = c["spec"]
-        name = f"{s['decoder']} {s['encoding']} N={s['N']} D={s['data_count']} seed={s['seed']}"
-        lines.append(f"  differs: {name}, passed at {c['passage_step']}")
+    for kind in ("group", "part"):
+        for name in sorted({getattr(p, kind) for p in probes}):
+            lines.append(line(name, [p for p in probes if getattr(p, kind) == name]))
+    lines.append(line("**all**", probes))
+    wrong = [p for p in probes if p.differs]
+    bound = beta.ppf(0.95, len(wrong) + 1, len(probes) - len(wrong))
+    lines += [
+        "",
+        f"{len(wrong)} of {len(probes)} verdicts differ: under {100 * bound:.1f} % (95 %, Clopper-Pearson, one-sided).",
+    ]
+    for p in wrong:
+        lines.append(
+            f"- {p.group}, N = {p.spec.N}, {p.spec.data_count} images, seed {p.spec.seed}: "
+            f"passes at {p.passage}, stopped at {p.steps}"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--decoder", choices=("cnn", "mlp"), default="mlp")
-    parser.add_argument("--N", default="16,24,32", help="grid sizes, as in 16..32 or 16,24 (default %(default)s)")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds per size (default %(default)s)")
-    parser.add_argument("--encoding", choices=TASK.choices["encoding"], default="bump")
-    parser.add_argument("--target", type=float, default=0.9)
-    parser.add_argument("--max-steps", type=int, default=2000)
-    parser.add_argument("--save", type=Path, help="write the curves to this JSON file")
+    parser.add_argument("--decoder", choices=("cnn", "mlp"), help="train only this decoder's probes of the plan")
+    parser.add_argument("--save", type=Path, help="add the curves to this file, and train no probe that it already has")
     parser.add_argument("--replay", type=Path, nargs="+", help="train nothing, replay the rule on saved curves")
-    parser.add_argument("--quick", action="store_true", help="two sizes of the MLP, one seed: about ten seconds")
+    parser.add_argument("--quick", action="store_true", help="two sizes of the MLP, one seed: about half a minute")
     options = parser.parse_args()
     quiet_cpu()
-    if options.replay:
-        curves = [curve for path in options.replay for curve in json.loads(path.read_text())]
-    else:
-        sizes, seeds = ((16, 24), 1) if options.quick else (parse_grid(options.N), options.seeds)
-        specs = probes(
-            options.decoder,
-            sizes,
-            range(seeds),
-            target=options.target,
-            max_steps=options.max_steps,
-            encoding=options.encoding,
+    parts = {"quick": probes("mlp", (12, 16), (0,))} if options.quick else plan()
+    files = options.replay or [path for path in [options.save] if path and path.exists()]
+    records = [json.loads(text) for path in files for text in path.read_text().splitlines()]
+    done = {RunSpec.from_dict(record["spec"]) for record in records}
+    todo = [(part, s) for part, specs in parts.items() for s in specs if options.decoder in (None, s.decoder) and s not in done]
+    for part, spec in [] if options.replay else todo:
+        records.append(train(part, spec))
+        last = records[-1]
+        if options.save:
+            with options.save.open("a") as file:
+                file.write(json.dumps(last) + "\n")
+        print(
+            f"{spec.decoder} {spec.dataset} N={spec.N} D={spec.data_count} seed={spec.seed}: "
+            f"accuracy {last['whole'][-1]:.3f}, passage {last['passage_step']}, {last['seconds']:.1f} s",
+            flush=True,
         )
-        curves = []
-        for spec in specs:
-            curves.append(train_curve(spec))
-            if options.save:
-                options.save.write_text(json.dumps(curves))
-            last = curves[-1]
-            print(
-                f"N={spec.N} D={spec.data_count} seed={spec.seed}: accuracy {last['final_accuracy']:.3f}, "
-                f"passage {last['passage_step']}, {last['seconds']:.1f} s",
-                flush=True,
-            )
-    print(report(curves))
+    print(table([replay(record) for record in records]))
 
 
 if __name__ == "__main__":
