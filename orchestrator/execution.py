@@ -87,6 +87,8 @@ class Execution:
     outcome: Outcome = field(default_factory=Outcome)
     running: dict[str, dict[str, RunSpec]] = field(default_factory=dict)
     """Trial id to the runs of its pack that have not ended: run key to spec."""
+    _busy: dict[str, RunSpec] = field(default_factory=dict)
+    """The runs of all these packs."""
     attempts: dict[str, _Attempts] = field(default_factory=dict)
     fatal: BaseException | None = None
     _looked_at: float = 0.0
@@ -99,7 +101,7 @@ class Execution:
         free = self.workers - len(self.running)
         if free <= 0:
             return []
-        running = [spec for pack in self.running.values() for spec in pack.values()]
+        running = list(self._busy.values())
         wanted = len(running) + free * self.packs.largest
         needless = 0 if self.packs.gpu else wanted - len(running) - free
         elsewhere, room = 0, 0
@@ -109,6 +111,7 @@ class Execution:
             pack, elsewhere = self._claim(specs, free)
             if pack:
                 self.running[trial_id] = pack
+                self._busy |= pack
                 for key, spec in pack.items():
                     self.observer.started(key, spec)
                 return list(pack.values())
@@ -119,26 +122,25 @@ class Execution:
     def _claim(self, specs: Sequence[RunSpec], free: int) -> tuple[dict[str, RunSpec], int]:
         """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
         for every other free worker; and how many before it other launches are training."""
-        busy = {key for pack in self.running.values() for key in pack}
-        now, elsewhere = time.monotonic(), 0
-        ready: dict[str, RunSpec] = {}
-        for spec in specs:
-            key = run_key(spec, self.task.version)
-            if key not in busy and self._attempts(key).not_before <= now and self.rows.get(key) is None:
-                ready[key] = spec
+        elsewhere, version, busy = 0, self.task.version, self._busy
+        ready = {key: spec for spec in specs if (key := run_key(spec, version)) not in busy and self.rows.get(key) is None}
+        if self.attempts:
+            now, attempts = time.monotonic(), self.attempts
+            ready = {key: spec for key, spec in ready.items() if key not in attempts or attempts[key].not_before <= now}
         pack: dict[str, RunSpec] = {}
         shape, room = "", 1
         for key, spec in ready.items():
-            alone = self._attempts(key).alone
+            alone = self._alone(key)
             if pack and (alone or self.packs.shape(spec) != shape):
                 continue
             if not self.store.claim(key):
                 elsewhere += 1
                 continue
             if not pack and not alone:
-                shape = self.packs.shape(spec)
-                alike = sum(self.packs.shape(s) == shape and not self._attempts(k).alone for k, s in ready.items())
-                room = min(self.packs.size(spec), -(-alike // free))
+                shape, room = self.packs.shape(spec), self.packs.size(spec)
+                if room > 1:
+                    alike = sum(self.packs.shape(s) == shape and not self._alone(k) for k, s in ready.items())
+                    room = min(room, -(-alike // free))
             pack[key] = spec
             if len(pack) >= room:
                 break
@@ -148,6 +150,9 @@ class Execution:
                 self.store.release(key)  # another launch has just finished it
                 del pack[key]
         return pack, elsewhere
+
+    def _alone(self, key: str) -> bool:
+        return key in self.attempts and self.attempts[key].alone
 
     def _attempts(self, key: str) -> _Attempts:
         return self.attempts.setdefault(key, _Attempts())
@@ -266,6 +271,7 @@ class Execution:
             self._again(key)
 
     def _again(self, key: str) -> None:
+        del self._busy[key]
         self.store.release(key)
         self.observer.dropped(key)
 
@@ -310,6 +316,7 @@ class Execution:
         for key, *_ in ended:
             self.store.drop_checkpoint(key)
             self.store.release(key)
+            del self._busy[key]
         self.outcome.trained += len(ended)
         for stored in written:
             self.rows.add(stored)

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,6 +71,10 @@ class Study(Protocol):
     @property
     def search(self) -> Search: ...
 
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
+
     def plan(self, rows: Rows, workers: int) -> RenderableType:
         """Runs done and to do, their estimated time, what will be written where."""
 
@@ -113,7 +117,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     with store:
         for notice in store.notices:
             say(console, f"warning: {notice}")
-        rows = Rows(store.rows())
+        rows = Rows(store.rows(where=study.wanted))
         if options.dry_run:
             console.print(study.plan(rows, cluster.worker_count()))
             return Exit.ANSWERED
@@ -166,7 +170,7 @@ def _train_and_answer(
 
     try:
         if not study.search.finished(rows):
-            console.print(f"{len(rows)} runs in {options.store}, training the rest with {workers} at a time", highlight=False)
+            console.print(f"{len(store)} runs in {options.store}, training the rest with {workers} at a time", highlight=False)
             with progress, _quiet(options.verbose):
                 outcome = execute(execution, cluster, farewell)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,14 @@ class RegularizationStudy:
     settings: dict[str, Any]
     export: Path | None = None
     _known: tuple[int, Answer] | None = field(default=None, init=False)
+
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        """Trials have any weights, so they are told by what they share with the specs that are known beforehand."""
+        tuning = self.search.tuning
+        specs = [tuning.template, *self.search.final, *(spec for known in self.search.known.values() for spec in known)]
+        shared = ("task", "dataset", "N", "decoder", "holdout", "seed")
+        return {"task_version": {tuning.task_version}} | {name: {getattr(spec, name) for spec in specs} for name in shared}
 
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed."""

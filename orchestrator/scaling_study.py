@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,10 @@ class ScalingStudy:
         if self._results is None or self._results[0] != state:
             self._results = state, self.search.answer(rows)
         return self._results[1]
+
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        return {"family": {bracket.family for bracket in self.brackets}}
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return False

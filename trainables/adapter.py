@@ -88,8 +88,7 @@ class PackTrainable(tune.Trainable):
             return
         self._pack = Pack(list(self._trainings.values()))
         if self._config["measure_pack_size"]:
-            run = self._pack.runs[0]
-            self._best_pack_size = best_pack_size(run.spec, run.task, device)
+            self._best_pack_size = best_pack_size(self._pack.runs[0])
 
     def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
         task = load_task(spec.task)

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from orchestrator.spec import RunSpec
 from trainables.stopping import EVAL_EVERY
-from trainables.task import Split, Task
+from trainables.task import Split
 from trainables.training import EVAL_BATCH, Measuring, Training, autocast, batch_indices, learning_rate, set_learning_rate
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -287,15 +286,15 @@ def _moment(run: Training, p: Tensor, key: str) -> Tensor:
     return state[key] if state else torch.zeros_like(p)
 
 
-def best_pack_size(spec: RunSpec, task: Task, device: str, largest: int = LARGEST) -> int:
-    """How many runs like `spec` this machine trains fastest together, from a few steps of 1, 2, 4, ... of them.
+def best_pack_size(run: Training, largest: int = LARGEST) -> int:
+    """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
 
     A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it.
     """
-    size, seconds = 1, _seconds_per_run_step(spec, task, device, 1)
+    size, seconds = 1, _seconds_per_run_step(run, 1)
     while 2 * size <= largest:
         try:
-            doubled = _seconds_per_run_step(spec, task, device, 2 * size)
+            doubled = _seconds_per_run_step(run, 2 * size)
         except (MemoryError, torch.OutOfMemoryError):
             break
         if doubled > GAIN * seconds:
@@ -304,8 +303,7 @@ def best_pack_size(spec: RunSpec, task: Task, device: str, largest: int = LARGES
     return size
 
 
-def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> float:
-    run = Training(spec, task, device)
+def _seconds_per_run_step(run: Training, size: int) -> float:
     on_gpu = run.device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
     pack = Pack([twin(run) for _ in range(size)])
@@ -326,7 +324,7 @@ def _seconds_per_run_step(spec: RunSpec, task: Task, device: str, size: int) -> 
 
     seconds()  # the first one warms up
     least, end = seconds(), time.monotonic() + TIMED_SECONDS
-    while time.monotonic() < end and pack.runs[0].step < spec.max_steps:
+    while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
         least = min(least, seconds())
     return least
 

@@ -107,8 +107,8 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
-        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
-        *("--save-weights", "--json", "--verbose", "--help"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
+        *("--on-error", "--save-weights", "--json", "--verbose", "--help"),
     }
 
 
@@ -150,4 +150,4 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
     assert run_key(RunSpec.from_dict(SPEC.to_dict()), "1") == run_key(SPEC, "1")
     assert family_key(SPEC, "1") == family_key(SPEC.with_count(4), "1")
     assert run_key(SPEC, "1") == "10377e03461b5fc6aefd2149"
-    assert family_key(SPEC, "1") == "c241b0d4678856cde9fc9d20", "rows are stored with it: it changes with TRAINING_VERSION alone"
+    assert family_key(SPEC, "1") == "c241b0d4678856cde9fc9d20", "it changes with TRAINING_VERSION alone"

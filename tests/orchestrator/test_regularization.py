@@ -78,8 +78,8 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--sampler", "--pruner", "--search-seed", "--export-optuna"),
         *("--sigma", "--rank", "--channels", "--init", "--depth", "--tolerance", "--option"),
         *("--epochs", "--schedule", "--batch-size", "--lr", "--weight-decay"),
-        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
-        *("--save-weights", "--json", "--verbose", "--help"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
+        *("--on-error", "--save-weights", "--json", "--verbose", "--help"),
     }
 
 

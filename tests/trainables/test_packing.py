@@ -190,25 +190,27 @@ def test_shapes_must_agree() -> None:
 
 def test_a_pack_grows_while_that_pays_and_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {1: 8.0, 2: 4.1, 4: 3.0, 8: 2.6, 16: 2.5, 32: 1.0}
-    monkeypatch.setattr(packing, "_seconds_per_run_step", lambda spec, task, device, size: costs[size])
-    spec, task = bumps("mlp"), BumpTask()
-    assert best_pack_size(spec, task, "cpu") == 8
-    assert best_pack_size(spec, task, "cpu", largest=5) == 4
+    monkeypatch.setattr(packing, "_seconds_per_run_step", lambda run, size: costs[size])
+    run = Training(bumps("mlp"), BumpTask())
+    assert best_pack_size(run) == 8
+    assert best_pack_size(run, largest=5) == 4
 
-    def scarce(spec: RunSpec, task: Task, device: str, size: int) -> float:
+    def scarce(run: Training, size: int) -> float:
         if size > 2:
             raise torch.OutOfMemoryError
         return costs[size]
 
     monkeypatch.setattr(packing, "_seconds_per_run_step", scarce)
-    assert best_pack_size(spec, task, "cpu") == 2
+    assert best_pack_size(run) == 2
 
 
 def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "TIMED_SECONDS", 0.05)
-    spec, task = bumps("mlp", N=16, width=256), BumpTask()
-    alone, many = (packing._seconds_per_run_step(spec, task, "cpu", size) for size in (1, 8))
+    run, untouched = both([bumps("mlp", N=16, width=256)], BumpTask())
+    alone, many = (packing._seconds_per_run_step(run[0], size) for size in (1, 8))
     assert 0 < many < 10 * alone < 1
+    assert run[0].step == 0
+    assert distance(run[0], untouched[0]) == 0
 
 
 def test_batching_without_a_rule_is_an_error() -> None:
