@@ -21,6 +21,11 @@ CAUTION = 2.0
 MARGIN = 0.005
 """How much more it is taken to rise in every doubling of steps still to come: about one sample of the subset looked at."""
 
+STEADY_POINTS = 16
+"""From this point on (320 steps) means over many points are trusted as well as the best of them."""
+STEADY_MARGIN = 0.015
+"""How far the forecast by means must stay under the target: four samples of the subset looked at."""
+
 
 def target_variance(targets: Tensor) -> float:
     """Loss of the best constant output for `targets` (n, ...): their variance around the mean target, mean over all values.
@@ -46,10 +51,15 @@ def has_converged(
     1. there are LEAST_POINTS points;
     2. the training set is fitted: the mean loss of the last quarter of the run is under FITTED * `variance`, where `variance`
        is the `target_variance` of the training set. So a run that has not begun to learn is never given up;
-    3. the forecast stays under the target. It is the best accuracy of the last half of the run, plus CAUTION times the range
-       of accuracies in that half, plus MARGIN for every doubling of steps left until `max_steps`. Steps are counted in
-       doublings because fitted runs improve ever more slowly. So a run that still rises or wavers is kept, and the nearer a
-       flat one lies to its target, the later it is given up.
+    3. a forecast stays under the target, either of two:
+
+       - the best accuracy of the last half of the run, plus CAUTION times the range of accuracies in that half, plus MARGIN for
+         every doubling of steps left until `max_steps`. So a run that still rises or wavers is kept, and the nearer a flat one
+         lies to its target, the later it is given up;
+       - from STEADY_POINTS on, the mean accuracy of the last quarter, plus CAUTION times its rise since the last quarter of the
+         first half for every doubling of steps left, plus STEADY_MARGIN. So wavering alone does not keep a run for ever.
+
+       Steps are counted in doublings because fitted runs improve ever more slowly.
 
     How often each constant errs, and what it saves, is measured in benchmarks/README.md.
     """
@@ -60,7 +70,13 @@ def has_converged(
         return False
     recent = accuracy[points // 2 :]
     doublings = max(0.0, math.log2(max_steps / (points * every)))
-    return max(recent) + CAUTION * (max(recent) - min(recent)) + MARGIN * doublings < target
+    if max(recent) + CAUTION * (max(recent) - min(recent)) + MARGIN * doublings < target:
+        return True
+    if points < STEADY_POINTS:
+        return False
+    half = points // 2
+    late, early = _mean(accuracy[points - points // 4 :]), _mean(accuracy[half - half // 4 : half])
+    return late + CAUTION * max(0.0, late - early) * doublings + STEADY_MARGIN < target
 
 
 def _mean(values: Sequence[float]) -> float:

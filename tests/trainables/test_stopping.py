@@ -7,7 +7,7 @@ import torch
 
 from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.stopping import LEAST_POINTS, has_converged, target_variance
+from trainables.stopping import LEAST_POINTS, STEADY_POINTS, has_converged, target_variance
 from trainables.training import Training, quiet_cpu
 
 FITTED = [1e-4] * 100
@@ -35,7 +35,17 @@ def test_a_curve_that_rises_or_wavers_is_kept_until_its_range_is_small() -> None
     rising = [0.5] * 10 + [0.7] * 5 + [0.75] * 5
     assert has_converged(FITTED[:20], rising, 0.9, 2000, 1e-2)
     assert not has_converged(FITTED[:20], [0.5] * 10 + [0.65] * 5 + [0.75] * 5, 0.9, 2000, 1e-2)
-    assert not has_converged(FITTED[:20], [0.75] * 10 + [0.75, 0.65] * 5, 0.9, 2000, 1e-2)
+    wavering = [0.75, 0.65] * 10
+    assert not has_converged(FITTED[: STEADY_POINTS - 1], wavering[: STEADY_POINTS - 1], 0.9, 2000, 1e-2)
+    assert has_converged(FITTED[:STEADY_POINTS], wavering[:STEADY_POINTS], 0.9, 2000, 1e-2)
+
+
+def test_a_wavering_run_near_its_target_and_a_slowly_rising_one_are_kept() -> None:
+    near, below = [0.88, 0.905] * 50, [0.865, 0.898] * 50
+    assert not any(has_converged(FITTED[:n], near[:n], 0.9, 2000, 1e-2) for n in range(101))
+    assert has_converged(FITTED[:40], below[:40], 0.9, 2000, 1e-2)
+    rising = [0.7 + 0.004 * n for n in range(40)]
+    assert not has_converged(FITTED[:40], rising, 0.9, 2000, 1e-2)
 
 
 def test_what_came_before_the_last_half_does_not_count() -> None:

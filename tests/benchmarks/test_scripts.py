@@ -1,0 +1,49 @@
+"""The scripts that measure: what they count, and that they run without the hardware they are meant for."""
+
+import pytest
+import torch
+import typer
+
+from benchmarks import __main__ as all_benchmarks
+from benchmarks import gpu
+from benchmarks.step import operations
+from trainables.bumps import BumpTask
+
+
+def test_operations_are_those_of_the_layers() -> None:
+    """By hand, N = 8, batch 3, depth 2, width 4: codes of 16; 2 x 2 pixels, then 4 x 4 and 8 x 8."""
+    spec = gpu.make_spec("cnn", 8, "float32")
+    torch.manual_seed(0)
+    model = BumpTask().model(type(spec).from_dict({**spec.to_dict(), "width": 4}))
+    first = 2 * 3 * 16 * 4 * 2 * 2
+    hidden = 2 * 3 * (2 * 2 + 4 * 4) * 4 * 4 * 4 * 4
+    last = 2 * 3 * 8 * 8 * 4 * 3 * 3
+    assert operations(model, 3) == 2 * first + 3 * (hidden + last)
+
+
+def test_the_bytes_of_a_step_are_parameters_and_activations() -> None:
+    spec = gpu.make_spec("mlp", 8, "float32")
+    model = BumpTask().model(spec)
+    parameters = sum(p.numel() for p in model.parameters())
+    assert gpu.least_bytes(model, spec) == 28 * parameters + 24 * 32 * (256 + 256 + 64)
+
+
+def test_the_gpu_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    gpu.main("cpu", "mlp", "float32", sizes="8", packs="1,3", processes="2", seconds=0.2, quick=False)
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 8")]
+    assert [way for _, way, *_ in lines] == ["2 processes", "alone, plain loop", "pack of 1", "pack of 3"]
+    assert all(float(rate) > 50 for _, _, rate, *_ in lines)
+    assert all(0 < float(share.rstrip("%")) < 100 for *_, share in lines)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_benchmark_says_what_to_do() -> None:
+    with pytest.raises(SystemExit, match="--device cpu --quick"):
+        gpu.main("cuda")
+
+
+def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        all_benchmarks.main(["speed"])
+    assert ended.value.exit_code == 2
+    assert "there are peers, step" in capsys.readouterr().err
