@@ -16,6 +16,8 @@ LEAST_POINTS = 6
 """No run is stopped before this point (120 steps)."""
 FITTED = 0.1
 """A training set is fitted when the loss is under this share of the variance of its targets."""
+BEGUN = 0.5
+"""An accuracy that was under this share of its best has only begun to rise."""
 CAUTION = 2.0
 """How many times its recent range the accuracy is taken to rise above its best."""
 MARGIN = 0.005
@@ -51,7 +53,9 @@ def has_converged(
     1. there are LEAST_POINTS points;
     2. the training set is fitted: the mean loss of the last quarter of the run is under FITTED * `variance`, where `variance`
        is the `target_variance` of the training set. So a run that has not begun to learn is never given up;
-    3. a forecast stays under the target, either of two:
+    3. the accuracy has been above BEGUN of its best throughout the last half of the run. So a run whose accuracy is still zero,
+       or has just begun to rise, is kept;
+    4. a forecast stays under the target, either of two:
 
        - the best accuracy of the last half of the run, plus CAUTION times the range of accuracies in that half, plus MARGIN for
          every doubling of steps left until `max_steps`. So a run that still rises or wavers is kept, and the nearer a flat one
@@ -69,6 +73,8 @@ def has_converged(
     if _mean(loss[points - points // 4 :]) > FITTED * variance:
         return False
     recent = accuracy[points // 2 :]
+    if min(recent) <= BEGUN * max(recent):
+        return False
     doublings = max(0.0, math.log2(max_steps / (points * every)))
     if max(recent) + CAUTION * (max(recent) - min(recent)) + MARGIN * doublings < target:
         return True

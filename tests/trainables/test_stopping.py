@@ -22,6 +22,13 @@ def test_a_run_that_has_not_begun_to_learn_is_kept() -> None:
     assert not has_converged([1e-2] * 50, [0.2] * 50, 0.9, 2000, 1e-2)
 
 
+def test_a_run_whose_accuracy_has_just_begun_to_rise_is_kept() -> None:
+    """The curve of a task whose accuracy is zero until the training set is nearly fitted."""
+    curve = [0.0] * 7 + [0.03, 0.17, 0.4, 0.68, 0.93]
+    assert not any(has_converged(FITTED[:n], curve[:n], 0.9, 2000, 1e-2) for n in range(13))
+    assert not has_converged(FITTED, [0.0] * 100, 0.9, 2000, 1e-2)
+
+
 def given_up_at(accuracy: float) -> int | None:
     """The first point at which a fitted run that has always had this accuracy is given up."""
     return next((n for n in range(1, 101) if has_converged([1e-4] * n, [accuracy] * n, 0.9, 2000, 1e-2)), None)
