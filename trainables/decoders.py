@@ -52,10 +52,15 @@ class CNN(nn.Module):
 
     def plain(self, code: Tensor) -> Tensor:
         """`forward` in the library's own layers and differentiation, to rounding."""
-        image = self.first(code[:, :, None, None])
+        return self.layers(code)[-1]
+
+    def layers(self, code: Tensor) -> list[Tensor]:
+        """Activations of the first layer and of every hidden one, after ReLU, (n, width, size, size) each, then the images
+        (n, 1, N, N): depth + 2 in all (section 1.3). Any kind of automatic differentiation goes through it."""
+        activations = [self.first(code[:, :, None, None]).relu()]
         for layer in self.hidden:
-            image = layer(image.relu())
-        return self._resized(self.last(image.relu()))
+            activations.append(layer(activations[-1]).relu())
+        return [*activations, self._resized(self.last(activations[-1]))]
 
     def _resized(self, image: Tensor) -> Tensor:
         return functional.interpolate(image, size=(self.N, self.N), mode="nearest") if self.resize else image
@@ -87,6 +92,15 @@ class MLP(nn.Sequential):
         hidden = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
         super().__init__(*hidden, nn.Linear(sizes[-1], N * N), nn.Unflatten(1, (1, N, N)))
         self.N = N
+
+    def layers(self, code: Tensor) -> list[Tensor]:
+        """Activations (n, width) of every hidden layer, after ReLU, then the images (n, 1, N, N): depth + 1 in all."""
+        activations, x = [], code
+        for module in self:
+            x = module(x)
+            if isinstance(module, nn.ReLU):
+                activations.append(x)
+        return [*activations, x]
 
     def packed(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """The images (M, n, 1, N, N) of M decoders of this shape at once, from codes (M, n, C); `state` as in `CNN.packed`."""

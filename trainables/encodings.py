@@ -33,7 +33,7 @@ def encode(centres: Tensor, N: int, encoding: str, sigma: float = 1.0, absent: s
             (just outside the grid; the one-hot code of -1 has no entry and is again zero).
 
     Returns:
-        (n, 2N) float32, or (n, 2) for the ramp.
+        (n, 2N), or (n, 2) for the ramp, in the precision of `centres`; differentiable in them but for the one-hot code.
 
     Raises:
         ValueError: an unknown encoding or absent word, or absent coordinates in a zero-filled ramp, where 0 is a position.
@@ -45,7 +45,7 @@ def encode(centres: Tensor, N: int, encoding: str, sigma: float = 1.0, absent: s
     missing = centres.isnan()
     if encoding == "ramp" and absent == "zero" and bool(missing.any()):
         raise ValueError("the ramp code of an absent coordinate cannot be zero, which is a position: use absent=minus-one")
-    position = centres.to(torch.float32).masked_fill(missing, -1.0)[..., None]
+    position = centres.masked_fill(missing, -1.0)[..., None]
     pixel = torch.arange(N, dtype=torch.float32)
     if encoding == "bump":
         code = torch.exp(-((pixel - position) ** 2) / (2 * sigma**2))

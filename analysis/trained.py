@@ -1,0 +1,103 @@
+"""A decoder as a run left it, with what every measure of it needs: its grid of positions, its codes, its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from orchestrator.spec import RunSpec
+from trainables.bumps import grid_centres
+from trainables.encodings import encode
+from trainables.heldout import box_bounds, in_box
+from trainables.task import Task, load_task
+
+
+def load_model(row: Mapping[str, Any], weights: Path) -> tuple[RunSpec, Task, nn.Module]:
+    """Spec, task and network of a finished run, in evaluation mode and float32, without gradients.
+
+    Args:
+        row: the run as the store has it.
+        weights: its safetensors file.
+
+    Raises:
+        OSError, SafetensorError, RuntimeError: no such file, a damaged one, or weights of another network.
+    """
+    spec = RunSpec.from_dict(row)
+    task = load_task(spec.task)
+    model = task.model(spec)
+    model.load_state_dict(load_file(weights))
+    return spec, task, model.float().eval().requires_grad_(False)
+
+
+@dataclass
+class TrainedDecoder:
+    """A CNN or MLP of the bump task. All arrays over positions are in raster order: x fastest, then y."""
+
+    key: str
+    spec: RunSpec
+    task: Task
+    model: nn.Module
+
+    @classmethod
+    def load(cls, row: Mapping[str, Any], weights: Path) -> TrainedDecoder:
+        """As `load_model`."""
+        return cls(row["key"], *load_model(row, weights))
+
+    @property
+    def N(self) -> int:
+        return self.spec.N
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """First and last coordinate of the held-out box, both inclusive, the same for x and y."""
+        bounds = box_bounds(self.spec.holdout, self.N)
+        assert bounds is not None, "runs without a box are not analysed"
+        return bounds
+
+    @cached_property
+    def centres(self) -> Tensor:
+        """(N^2, 2) x and y of all whole positions."""
+        return grid_centres(self.N)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """(N^2,) bool: which positions lie in the box (OOD)."""
+        return in_box(self.centres, self.spec.holdout, self.N).numpy()
+
+    def code(self, centres: Tensor) -> Tensor:
+        """Codes (n, C) of positions (n, 2); differentiable in them but for the one-hot code."""
+        return encode(centres, self.N, self.spec.encoding, float(self.spec.option("sigma")), str(self.spec.option("absent")))
+
+    def layers(self, code: Tensor) -> list[Tensor]:
+        """Activations of every layer after ReLU, then images; see `CNN.layers`. Any kind of differentiation goes through."""
+        layers: list[Tensor] = self.model.layers(code)  # type: ignore[operator]
+        return layers
+
+    @torch.no_grad()
+    def outputs(self, codes: Tensor) -> np.ndarray:
+        """Images (n, N, N), bright bumps on a dark ground also where the run had them dark; rows y, columns x."""
+        images = torch.cat([self.model(part)[:, 0] for part in codes.split(64)])
+        return self._bright(images).numpy()
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """The images (N^2, N, N) of all positions."""
+        return self._bright(torch.from_numpy(self.activations[-1]).view(-1, self.N, self.N)).numpy()
+
+    @cached_property
+    def activations(self) -> list[np.ndarray]:
+        """Activations (N^2, D) of all layers at all positions, float32: D differs by layer, the last are the images as drawn."""
+        with torch.no_grad():
+            parts = [[a.flatten(1) for a in self.layers(part)] for part in self.code(self.centres).split(64)]
+        return [torch.cat(layer).numpy() for layer in zip(*parts, strict=True)]
+
+    def _bright(self, images: Tensor) -> Tensor:
+        return 1 - images if self.spec.option("polarity") == "dark" else images
