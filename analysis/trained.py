@@ -52,7 +52,7 @@ class TrainedDecoder:
         return cls(row["key"], *load_model(row, weights))
 
     @property
-    def N(self) -> int:
+    def N(self) -> int:  # noqa: N802 - the field's own name
         return self.spec.N
 
     @property
@@ -94,7 +94,7 @@ class TrainedDecoder:
 
     @cached_property
     def activations(self) -> list[np.ndarray]:
-        """Activations (N^2, D) of all layers at all positions, float32: D differs by layer, the last are the images as drawn."""
+        """Activations (N^2, D) of all layers at all positions, float32; D differs by layer, the last is the image."""
         with torch.no_grad():
             parts = [[a.flatten(1) for a in self.layers(part)] for part in self.code(self.centres).split(64)]
         return [torch.cat(layer).numpy() for layer in zip(*parts, strict=True)]
