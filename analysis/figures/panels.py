@@ -1,0 +1,102 @@
+"""What the figures of trained decoders share: picking a run out of the joined table, the dashed box, bands over seeds.
+
+The table has one row per quantity of a run: the columns of the run, and `measure, quantity, layer, value, array`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+
+from trainables.heldout import box_bounds
+
+COLUMN, PAGE = 3.4, 7.0
+"""Widths of a figure in inches."""
+SMALL = 7
+"""Least font size in points at that width."""
+ENCODING_NAMES = {"bump": "bump code", "one-hot": "one-hot code", "positional": "positional code", "ramp": "ramp code"}
+DECODER_NAMES = {"cnn": "CNN", "mlp": "MLP"}
+
+
+def rows_of(table: pd.DataFrame, quantity: str, layer: int | None = None, **columns: Any) -> pd.DataFrame:
+    """The rows of one quantity (at one layer) of the runs with these columns, lowest seed first."""
+    chosen = table["quantity"] == quantity
+    if layer is not None:
+        chosen &= table["layer"] == layer
+    for name, wanted in columns.items():
+        chosen &= table[name] == wanted
+    return table[chosen].sort_values("seed", kind="stable")
+
+
+def array_of(table: pd.DataFrame, quantity: str, layer: int | None = None, **columns: Any) -> np.ndarray:
+    """The array of a quantity, of the lowest seed that has it among the runs with these columns.
+
+    Raises:
+        LookupError: no run has it.
+    """
+    arrays = rows_of(table, quantity, layer, **columns)["array"].dropna()
+    if arrays.empty:
+        raise LookupError(f"no run has the array {quantity!r}, layer {layer}, {columns}")
+    return np.asarray(arrays.iloc[0])
+
+
+def values_of(table: pd.DataFrame, quantity: str, layer: int | None = None, **columns: Any) -> np.ndarray:
+    """The numbers of a quantity, one per run with these columns, by seed."""
+    return rows_of(table, quantity, layer, **columns)["value"].to_numpy(float)
+
+
+def box_of(table: pd.DataFrame) -> tuple[int, int]:
+    """First and last coordinate of the held-out box of the table's runs, which share it."""
+    bounds = box_bounds(str(table["holdout"].iloc[0]), int(table["N"].iloc[0]))
+    assert bounds is not None, "runs without a box are not analysed"
+    return bounds
+
+
+def in_order(table: pd.DataFrame, column: str, order: Iterable[Any]) -> list[Any]:
+    """The values of a column that occur, in this order."""
+    present = set(table[column])
+    return [value for value in order if value in present]
+
+
+def draw_box(axes: Axes, low: float, high: float, colour: str = "white") -> Rectangle:
+    """A dashed rectangle around the pixels low..high, both inclusive, in x and in y."""
+    side = high - low + 1
+    box = Rectangle((low - 0.5, low - 0.5), side, side, fill=False, ls="--", lw=1, edgecolor=colour)
+    axes.add_patch(box)
+    return box
+
+
+def draw_map(axes: Axes, image: np.ndarray, **style: Any) -> AxesImage:
+    """An array (N, N) over positions or pixels, rows y upwards, columns x to the right, without ticks."""
+    axes.set(xticks=[], yticks=[])
+    return axes.imshow(image, origin="lower", interpolation="nearest", **style)
+
+
+def bands(
+    axes: Axes, x: Sequence[float] | np.ndarray, values_by_seed: np.ndarray, colour: str, label: str = "", **style: Any
+) -> None:
+    """The mean over the seeds (seeds, len(x)) as a line, and their range as a band."""
+    axes.fill_between(x, values_by_seed.min(axis=0), values_by_seed.max(axis=0), color=colour, alpha=0.2, lw=0)
+    axes.plot(x, values_by_seed.mean(axis=0), **{"color": colour, "marker": "o", "ms": 3, "lw": 1.3, "label": label, **style})
+
+
+def lines_by_layer(axes: Axes, table: pd.DataFrame, quantity: str, colour: str, label: str = "", **style: Any) -> None:
+    """`bands` of a quantity against the layer; a layer that not every seed has is left out."""
+    by_seed = table[table["quantity"] == quantity].pivot_table("value", "seed", "layer").dropna(axis=1)
+    bands(axes, by_seed.columns.to_numpy(float), by_seed.to_numpy(), colour, label, **style)
+
+
+def seed_points(axes: Axes, x: float, values: np.ndarray, colour: str, label: str = "", **style: Any) -> None:
+    """Every seed that has a number as a point at x, slightly apart, and their mean as a short line."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return
+    apart = np.linspace(-0.06, 0.06, len(values)) if len(values) > 1 else np.zeros(1)
+    axes.plot(x + apart, values, **{"ls": "none", "marker": "o", "ms": 4, "color": colour, "label": label, **style})
+    axes.plot([x - 0.12, x + 0.12], [values.mean()] * 2, color=colour, lw=1.3)
