@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from orchestrator import regularization, scaling
+from orchestrator import encodings, geometry, regularization, scaling, tuning
 from orchestrator.cli import main_of, new_app
 
 app = new_app(no_args_is_help=True, help="Answers questions that take thousands of small trainings. Every study has a --help.")
 app.command("scaling")(scaling.scaling)
 app.command("regularization")(regularization.regularization)
+app.command("encodings")(encodings.encodings)
+app.command("geometry")(geometry.geometry)
+app.command("tuning")(tuning.tuning)
 
 
 main = main_of(app, "sweep")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 
@@ -29,6 +32,35 @@ class Exit(IntEnum):
 
 def new_app(**settings: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
+
+
+def grouped(command: Callable[..., int]) -> Callable[..., int]:
+    """A command for typer from one that takes some options as dataclasses: each of their fields becomes an option, with the
+    field's annotation and default, at the place of the parameter."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        if not dataclasses.is_dataclass(hint):
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = hint  # type: ignore[assignment]
+        of_fields = get_type_hints(hint, include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=of_fields[f.name])
+            for f in dataclasses.fields(hint)
+        ]
+
+    @functools.wraps(command)
+    def with_groups(**given: Any) -> int:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+        return command(**given)
+
+    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_groups
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 
+from orchestrator import options as opt
 from orchestrator.cli import Exit, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
@@ -35,28 +36,32 @@ ON_ERROR = ("continue", "stop")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """The options every study has; see their help texts.
+    """The options that every study has of where and how to run; a command takes them with `cli.grouped`."""
 
-    Raises:
-        UserError: from `check`.
-    """
+    store: opt.Store = Path("results")
+    out: opt.Out = None
+    address: opt.Address = "local"
+    workers: opt.Workers = None
+    gpus_per_run: opt.GpusPerRun = 0.0
+    pack_size: opt.PackSize = None
+    dry_run: opt.DryRun = False
+    max_hours: opt.MaxHours = None
+    on_error: opt.OnError = "continue"
+    save_weights: opt.SaveWeights = False
+    json: opt.Json = False
+    verbose: opt.Verbose = False
 
-    store: Path
-    out: Path
-    address: str
-    workers: int | None
-    gpus_per_run: float
-    pack_size: int | None
-    dry_run: bool
-    max_hours: float | None
-    on_error: str
-    save_weights: bool
-    json: bool
-    verbose: bool
+    def folder(self, study: str) -> Path:
+        """Where the study's table and figures go."""
+        return self.out or self.store / study
 
     def check(self) -> None:
+        """
+        Raises:
+            UserError: a word or a path that will not do.
+        """
         one_of("--on-error", self.on_error, ON_ERROR)
-        if self.out.exists() and not self.out.is_dir():
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {str(self.out)!r} is a file: give a folder")
 
     def cluster(self) -> Cluster:
@@ -67,6 +72,9 @@ class Study(Protocol):
     """What a launch needs of a study."""
 
     task: Task
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def search(self) -> Search: ...
@@ -133,11 +141,11 @@ def _train_and_answer(
     store: ResultStore,
     rows: Rows,
 ) -> int:
-    workers = cluster.worker_count()
+    workers, out = cluster.worker_count(), options.folder(study.name)
 
     def refresh_files() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
-            study.write(rows, options.out, force=False)
+            study.write(rows, out, force=False)
 
     progress = Progress(
         console=console,
@@ -175,7 +183,7 @@ def _train_and_answer(
                 outcome = execute(execution, cluster, farewell)
         else:
             outcome = Outcome()
-        files = study.write(rows, options.out, force=True)
+        files = study.write(rows, out, force=True)
     except (StoreError, OSError) as error:
         say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
         return Exit.NOT_ANSWERED

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import one_of
 from orchestrator.errors import UserError
-from orchestrator.spec import Scalar
+from orchestrator.spec import PRECISIONS, Scalar
 from trainables.task import Task
 
 asked = partial(typer.Option, rich_help_panel="What is asked")
@@ -69,6 +70,17 @@ OnError = Annotated[str, _where(help="When a run fails: `continue` or `stop`.")]
 SaveWeights = Annotated[bool, _where("--save-weights", help="Keep final weights, STORE/weights/KEY.safetensors.")]
 Json = Annotated[bool, _where("--json", help="The answer as JSON on stdout, all else on stderr.")]
 Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]
+
+
+def resolve_precision(word: str, decoder: str, gpu: bool) -> str:
+    """The precision a run is recorded with: the one asked for, or for `auto` the fastest of this machine."""
+    if one_of("--precision", word, ("auto", *PRECISIONS)) == "tf32" and not gpu:
+        raise UserError("--precision tf32 needs a GPU: add --gpus-per-run 1, or choose auto, float32 or bfloat16")
+    if word != "auto":
+        return word
+    from trainables.training import fastest_precision
+
+    return fastest_precision(decoder, "cuda" if gpu else "cpu")
 
 
 def task_options(task: Task, given: Mapping[str, Scalar], pairs: Sequence[str]) -> tuple[tuple[str, Scalar], ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from orchestrator import options as opt
-from orchestrator.cli import checked, invocation, main_of, new_app, one_of
+from orchestrator.cli import checked, grouped, invocation, main_of, new_app, one_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
@@ -37,6 +37,7 @@ app = new_app()
 
 
 @app.command()
+@grouped
 def regularization(
     N: Annotated[int, opt.asked("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 32,
     region: Annotated[str, opt.asked(help="The held-out box: `corner` or `center`.")] = "corner",
@@ -72,18 +73,8 @@ def regularization(
     batch_size: opt.BatchSize = 32,
     lr: opt.LearningRate = 1e-3,
     weight_decay: opt.WeightDecay = 1e-4,
-    store: opt.Store = Path("results"),
-    out: opt.Out = None,
-    address: opt.Address = "local",
-    workers: opt.Workers = None,
-    gpus_per_run: opt.GpusPerRun = 0.0,
-    pack_size: opt.PackSize = None,
-    dry_run: opt.DryRun = False,
-    max_hours: opt.MaxHours = None,
-    on_error: opt.OnError = "continue",
-    save_weights: opt.SaveWeights = False,
-    json: opt.Json = False,
-    verbose: opt.Verbose = False,
+    *,
+    where: LaunchOptions,
 ) -> int:
     """Which penalty weights make a low-rank decoder draw bumps at combinations of x and y that it has never seen?
 
@@ -162,30 +153,15 @@ def regularization(
     )
     compared = ABLATION if ablation else {}
     known = {setting: [with_options(spec, weights) for spec in finals] for setting, weights in compared.items()}
-    out = store / NAME if out is None else out
     settings = {
         **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},
         **{"tolerance": tolerance, "epochs": epochs, "schedule": schedule, "batch_size": batch_size, "lr": lr},
         **{"weight_decay": weight_decay, "trials": trials, "sampler": sampler, "pruner": pruner, "objectives": objectives},
         **{"search_seed": search_seed, "seeds": seeds, "space": {name: list(bounds) for name, bounds in ranges.items()}},
-        **{"task_version": task.version, "store": str(store), "out": str(out), "versions": versions()},
+        **{"task_version": task.version, "store": str(where.store), "out": str(where.folder(NAME)), "versions": versions()},
     }
-    launch_options = LaunchOptions(
-        store=store,
-        out=out,
-        address=address,
-        workers=workers,
-        gpus_per_run=gpus_per_run,
-        pack_size=pack_size,
-        dry_run=dry_run,
-        max_hours=max_hours,
-        on_error=on_error,
-        save_weights=save_weights,
-        json=json,
-        verbose=verbose,
-    )
     study = RegularizationStudy(task, TuneAndConfirm(tuning, known, finals), settings, export_optuna)
-    return launch(study, launch_options, invocation())
+    return launch(study, where, invocation())
 
 
 main = main_of(app, "python -m orchestrator.regularization")

@@ -93,6 +93,10 @@ class RegularizationStudy:
     _known: tuple[int, Answer] | None = field(default=None, init=False)
 
     @property
+    def name(self) -> str:
+        return NAME
+
+    @property
     def wanted(self) -> Mapping[str, Collection[object]]:
         """Trials have any weights, so they are told by what they share with the specs that are known beforehand."""
         tuning = self.search.tuning

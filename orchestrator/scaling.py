@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Annotated
 
 from orchestrator import options as opt
-from orchestrator.cli import checked, invocation, main_of, new_app, one_of
+from orchestrator.cli import checked, grouped, invocation, main_of, new_app, one_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.threshold import Bracket
-from orchestrator.spec import PRECISIONS, RunSpec, parse_grid
+from orchestrator.spec import RunSpec, parse_grid
 from trainables.task import load_task
 
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
@@ -30,6 +30,7 @@ app = new_app()
 
 
 @app.command()
+@grouped
 def scaling(
     N: opt.Sizes = "16..64",
     datasets: opt.Datasets = None,
@@ -55,18 +56,8 @@ def scaling(
     lr: opt.LearningRate = 1e-3,
     weight_decay: opt.WeightDecay = 0.01,
     precision: opt.Precision = "auto",
-    store: opt.Store = Path("results"),
-    out: opt.Out = None,
-    address: opt.Address = "local",
-    workers: opt.Workers = None,
-    gpus_per_run: opt.GpusPerRun = 0.0,
-    pack_size: opt.PackSize = None,
-    dry_run: opt.DryRun = False,
-    max_hours: opt.MaxHours = None,
-    on_error: opt.OnError = "continue",
-    save_weights: opt.SaveWeights = False,
-    json: opt.Json = False,
-    verbose: opt.Verbose = False,
+    *,
+    where: LaunchOptions,
 ) -> int:
     """How many training images does a decoder need before it composes, and how does that grow with the grid?
 
@@ -117,7 +108,7 @@ def scaling(
             lr=lr,
             weight_decay=weight_decay,
             max_steps=max_steps,
-            precision=resolve_precision(precision, word, gpus_per_run),
+            precision=opt.resolve_precision(precision, word, where.gpus_per_run > 0),
         )
         for size in sizes:
             for seed in range(seeds):
@@ -126,21 +117,6 @@ def scaling(
                 brackets.append(Bracket(template=template, task_version=task_.version, counts=counts))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
-    out = store / NAME if out is None else out
-    launch_options = LaunchOptions(
-        store=store,
-        out=out,
-        address=address,
-        workers=workers,
-        gpus_per_run=gpus_per_run,
-        pack_size=pack_size,
-        dry_run=dry_run,
-        max_hours=max_hours,
-        on_error=on_error,
-        save_weights=save_weights,
-        json=json,
-        verbose=verbose,
-    )
     settings = {
         **{k: v for k, v in brackets[0].template.to_dict().items() if k not in VARIED},
         "holdout": {b.template.dataset: b.template.holdout for b in brackets},
@@ -148,23 +124,12 @@ def scaling(
         "seeds": seeds,
         "resolution": resolution,
         "task_version": task_.version,
-        "store": str(store),
-        "out": str(out),
+        "store": str(where.store),
+        "out": str(where.folder(NAME)),
         "versions": versions(),
     }
     study = ScalingStudy(task_, brackets, resolution, settings, speculate)
-    return launch(study, launch_options, invocation())
-
-
-def resolve_precision(word: str, decoder: str, gpus_per_run: float) -> str:
-    """The precision a run is recorded with: the one asked for, or for `auto` the fastest of this machine."""
-    if one_of("--precision", word, ("auto", *PRECISIONS)) == "tf32" and gpus_per_run == 0:
-        raise UserError("--precision tf32 needs a GPU: add --gpus-per-run 1, or choose auto, float32 or bfloat16")
-    if word != "auto":
-        return word
-    from trainables.training import fastest_precision
-
-    return fastest_precision(decoder, "cuda" if gpus_per_run > 0 else "cpu")
+    return launch(study, where, invocation())
 
 
 main = main_of(app, "python -m orchestrator.scaling")

@@ -54,6 +54,10 @@ class ScalingStudy:
         return self._results[1]
 
     @property
+    def name(self) -> str:
+        return NAME
+
+    @property
     def wanted(self) -> Mapping[str, Collection[object]]:
         return {"family": {bracket.family for bracket in self.brackets}}
 

@@ -158,26 +158,33 @@ def parse_range(text: str) -> tuple[float, float]:
     return low, high
 
 
-def parse_grid(text: str, low: int = 8, high: int = 1024, step: int = 8) -> tuple[int, ...]:
-    """Read grid sizes: `16..64` (every 8th), `16..64:16` (every 16th), `16,24,48`, or one number.
+def parse_grid(
+    text: str,
+    low: int = 8,
+    high: int = 1024,
+    step: int = 8,
+    what: str = "grid sizes",
+    examples: tuple[str, str, str] = ("16..64", "16..64:16", "16,24,48"),
+) -> tuple[int, ...]:
+    """Read grid sizes, or whatever else `what` names: `16..64` (every `step`th), `16..64:16`, `16,24,48`, or one number.
 
     Raises:
         ValueError: malformed, empty, or outside [low, high]; the message says what is allowed.
     """
-    allowed = f"write a range 16..64, a range with a step 16..64:16, or a list 16,24,48, with sizes from {low} to {high}"
+    allowed = f"write a range {examples[0]}, a range with a step {examples[1]}, or a list {examples[2]}, from {low} to {high}"
     sizes: list[int] = []
     for part in text.split(","):
         span, _, step_text = part.strip().partition(":")
         first, dots, last = span.partition("..")
         numbers = [first, *([last] if dots else []), *([step_text] if ":" in part else [])]
         if not all(n.strip().isascii() and n.strip().isdigit() for n in numbers) or (":" in part and not dots):
-            raise ValueError(f"{text!r} is not a list of grid sizes: {allowed}")
+            raise ValueError(f"{text!r} is not a list of {what}: {allowed}")
         start, stop = int(first), int(last) if dots else int(first)
         stride = int(step_text) if step_text else step
         if stride < 1 or stop < start:
             raise ValueError(f"{part.strip()!r} is an empty range: {allowed}")
         for bound in (start, stop):
             if not low <= bound <= high:
-                raise ValueError(f"grid size {bound} is out of range: {allowed}")
+                raise ValueError(f"{bound} is out of range for {what}: {allowed}")
         sizes.extend(range(start, stop + 1, stride))
     return tuple(sorted(set(sizes)))

@@ -1,0 +1,73 @@
+"""The encodings study: does any factorized code of (x, y) let a decoder draw bumps in a box it has never seen?
+
+    python -m orchestrator.encodings
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from orchestrator import options as opt
+from orchestrator.cli import grouped, main_of, new_app
+from orchestrator.launch import LaunchOptions
+from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
+from trainables.decoders import DECODERS
+from trainables.encodings import ENCODINGS
+
+NAME = "encodings"
+
+app = new_app()
+
+
+@app.command()
+@grouped
+def encodings(
+    encodings: Annotated[str, opt.asked(help="Codes of a position, comma-separated.")] = "bump,one-hot,positional,ramp",
+    decoders: Annotated[str, opt.asked(help="Comma-separated: `cnn`, `mlp`.")] = "cnn,mlp",
+    holdouts: Annotated[str, opt.asked(help="Boxes held out, comma-separated: `center`, `corner`.")] = "center,corner",
+    depth: Annotated[int, opt.asked(min=1, help="Hidden layers.")] = 4,
+    by_depth: Annotated[
+        str, opt.asked(help="Depths of a CNN on the bump code, centre held out: 2..10:2, 2,6,10, or `none`.")
+    ] = "2..10:2",
+    *,
+    decoder: DecoderOptions,
+    where: LaunchOptions,
+) -> int:
+    """Does any factorized code of a position let a decoder draw bumps in a box of positions it has never seen?
+
+    Trains the CNN and the MLP on every code, with a box in the centre or the corner held out, and CNNs of other depths, each
+    on all bumps outside the box, and keeps their weights. Finished runs are kept in the store: the same command continues
+    after any interruption. `python -m analysis.report` then measures and draws what they do in the box: error landscapes,
+    images, superposition, kernels (paper figures 1, 8, 10).
+
+    **Examples**
+
+    `python -m orchestrator.encodings --N 16 --max-steps 800 --decoders mlp --by-depth none`   a small one, a minute
+
+    `python -m orchestrator.encodings`   as the paper trains, hours on a laptop
+
+    `python -m orchestrator.encodings --dry-run`   what would be trained, and how long it may take
+
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
+    143 after Ctrl-C and SIGTERM.
+    """
+    gpu = where.gpus_per_run > 0
+    specs = []
+    for code in words("--encodings", encodings, ENCODINGS):
+        for word in words("--decoders", decoders, DECODERS):
+            for box in words("--holdouts", holdouts, BOXES):
+                specs += decoder.specs(
+                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, gpu=gpu
+                )
+    for layers in () if by_depth == "none" else depths("--by-depth", by_depth):
+        specs += decoder.specs(
+            dataset="bumps", decoder="cnn", depth=layers, encoding="bump", holdout="center", data_count=None, gpu=gpu
+        )
+    asked = {"encodings": encodings, "decoders": decoders, "holdouts": holdouts, "depth": depth, "by_depth": by_depth}
+    return train(NAME, specs, asked, decoder, where)
+
+
+main = main_of(app, "python -m orchestrator.encodings")
+
+if __name__ == "__main__":
+    main()

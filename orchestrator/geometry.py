@@ -1,0 +1,76 @@
+"""The geometry study: where, between code and image, does a decoder lose the factorization it was given?
+
+    python -m orchestrator.geometry
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from orchestrator import options as opt
+from orchestrator.cli import grouped, main_of, new_app, one_of
+from orchestrator.launch import LaunchOptions
+from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
+from trainables.decoders import DECODERS
+from trainables.encodings import ENCODINGS
+
+NAME = "geometry"
+
+app = new_app()
+
+
+@app.command()
+@grouped
+def geometry(
+    depths_: Annotated[str, opt.asked("--depths", help="Hidden layers: 2..6, 2..10:2, or 2,4,6.")] = "2..6",
+    decoders: Annotated[str, opt.asked(help="Comma-separated: `cnn`, `mlp`.")] = "cnn,mlp",
+    encodings: Annotated[str, opt.asked(help="Codes of a position, comma-separated.")] = "bump,ramp",
+    holdout: Annotated[str, opt.asked(help="Box held out: `center` or `corner`.")] = "center",
+    bumps: Annotated[int, opt.asked(min=0, help="Bumps besides the stripes, in the runs that learn from stripes.")] = 50,
+    stripes: Annotated[bool, opt.asked(help="Train on stripes and bumps, too (bump code).")] = True,
+    *,
+    decoder: DecoderOptions,
+    where: LaunchOptions,
+) -> int:
+    """Where, between code and image, does a decoder lose the factorization that it was given?
+
+    Trains decoders of several depths on all bumps outside a box and, for comparison, on stripes and some bumps, and keeps
+    their weights. Finished runs are kept in the store: the same command continues after any interruption, and runs shared with
+    the encodings study are trained once. `python -m analysis.report` then measures every layer at every position: volume
+    metric, factorization metric, linear probes (paper figures 2, 4d, 11 to 14).
+
+    **Examples**
+
+    `python -m orchestrator.geometry --N 16 --max-steps 800 --depths 2,4 --decoders mlp`   a small one, a minute
+
+    `python -m orchestrator.geometry`   as the paper trains, hours on a laptop
+
+    `python -m orchestrator.geometry --dry-run`   what would be trained, and how long it may take
+
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
+    143 after Ctrl-C and SIGTERM.
+    """
+    gpu = where.gpus_per_run > 0
+    box = one_of("--holdout", holdout, BOXES)
+    specs = []
+    for word in words("--decoders", decoders, DECODERS):
+        for depth in depths("--depths", depths_):
+            for code in words("--encodings", encodings, ENCODINGS):
+                specs += decoder.specs(
+                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, gpu=gpu
+                )
+            if stripes:
+                specs += decoder.specs(
+                    dataset="stripes+bumps", decoder=word, depth=depth, encoding="bump", holdout=box, data_count=bumps, gpu=gpu
+                )
+    asked = {
+        **{"depths": depths_, "decoders": decoders, "encodings": encodings},
+        **{"holdout": holdout, "bumps": bumps, "stripes": stripes},
+    }
+    return train(NAME, specs, asked, decoder, where)
+
+
+main = main_of(app, "python -m orchestrator.geometry")
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""A study whose runs are known beforehand, as a launch sees it: train every spec, keep its weights, table what came out.
+
+What its decoders do inside is measured and drawn from their weights afterwards, by `python -m analysis.report`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.progress import Running, format_seconds
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.grid import GridSearch
+from orchestrator.spec import RunSpec
+from trainables.task import Task
+
+ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
+"""What tells the runs of one seed apart; columns of the tables are those that differ."""
+MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
+SAMPLED_STEPS = 2
+
+Setting = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class GridStudy:
+    """Every spec of a list, over seeds; satisfies `launch.Study`."""
+
+    name: str
+    task: Task
+    specs: list[RunSpec]
+    settings: dict[str, Any]
+    search: GridSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.specs = list(dict.fromkeys(self.specs))
+        self.search = GridSearch(self.specs, self.task.version)
+
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        shared = ("task", "dataset", "N", "decoder", "holdout", "seed", "data_count")
+        return {"task_version": {self.task.version}} | {name: {getattr(s, name) for s in self.specs} for name in shared}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What differs between the runs, besides the seed."""
+        varied = tuple(name for name in ABOUT if len({getattr(spec, name) for spec in self.specs}) > 1)
+        return varied or ("decoder",)
+
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return True
+
+    def answered(self, rows: Rows) -> bool:
+        found = [self.search.row(rows, spec) for spec in self.specs]
+        return all(row is not None and row["status"] != "failed" for row in found)
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {row['status']}"
+        if row["ood_mse"] is None:
+            return run
+        return f"{run} (MSE {row['id_mse']:.1e} ID, {row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """A line per setting: runs done and in progress, means over seeds."""
+        busy = [self._setting(run.spec) for run in running.values()]
+        table = Table(title=f"{self.name}: means over seeds", title_justify="left")
+        for name in (*self.columns, "runs", "ID MSE", "OOD MSE", "OOD accuracy"):
+            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        for setting, specs in self._by_setting().items():
+            found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
+            runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
+            means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
+            table.add_row(*map(str, setting), runs, *means)
+        return Group(table, Text(f"measures and figures: python -m analysis.report --store {self.settings['store']}"))
+
+    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+        """Steps left, each at the mean time of its setting's so far, or of all."""
+        done = [(spec, row) for spec in self.specs if (row := self.search.row(rows, spec)) is not None and row["steps"]]
+        if not done:
+            return None
+        timed: dict[Setting, list[float]] = {}
+        for spec, row in done:
+            timed.setdefault(_shape(spec), []).append(row["seconds"] / row["steps"])
+        overall = statistics.fmean(t for times in timed.values() for t in times)
+        seconds = (
+            spec.max_steps * statistics.fmean(timed.get(_shape(spec), [overall]))
+            for spec in self.specs
+            if self.search.row(rows, spec) is None
+        )
+        return sum(seconds) / workers
+
+    def plan(self, rows: Rows, workers: int) -> RenderableType:
+        """Runs done and to do in every setting, and how long they may take here, judged by a few timed steps."""
+        table = Table(title="plan", title_justify="left")
+        for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
+            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        timed: dict[Setting, float] = {}
+        total = 0.0
+        for setting, specs in self._by_setting().items():
+            missing = [spec for spec in specs if self.search.row(rows, spec) is None]
+            if missing and (shape := _shape(specs[0])) not in timed:
+                timed[shape] = self._step_seconds(specs[0])
+            seconds = sum(spec.max_steps * timed[_shape(spec)] for spec in missing)
+            total += seconds
+            done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
+            table.add_row(*map(str, setting), done, str(len(missing)), steps, format_seconds(seconds))
+        where = (
+            f"about {format_seconds(total / workers)} with {workers} at a time, evaluations not counted\n"
+            f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
+            f"the table to {self.settings['out']}"
+        )
+        return Group(table, Text(where))
+
+    def _step_seconds(self, spec: RunSpec) -> float:
+        from trainables.training import Training, quiet_cpu
+
+        quiet_cpu()
+        training = Training(spec, self.task)
+        training.train_step()
+        began = time.perf_counter()
+        for _ in range(SAMPLED_STEPS):
+            training.train_step()
+        return (time.perf_counter() - began) / SAMPLED_STEPS
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""
+        from analysis.files import json_bytes, plain, write_files
+
+        records = self._records(rows)
+        if not force or not records:
+            return []
+        import pandas as pd
+
+        contents = {
+            f"{self.name}.csv": pd.DataFrame(records).to_csv(index=False).encode(),
+            f"{self.name}.json": json_bytes(plain({"settings": self.settings, "runs": records})),
+        }
+        return write_files(out, contents)
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        from analysis.files import plain
+
+        answer: dict[str, Any] = plain({"settings": self.settings, "runs": self._records(rows)})
+        return answer
+
+    def _records(self, rows: Rows) -> list[dict[str, Any]]:
+        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
+        return [{name: row[name] for name in (*self.columns, "seed", *MEASURED)} for row in found]
+
+    def _setting(self, spec: RunSpec) -> Setting:
+        return tuple(getattr(spec, name) for name in self.columns)
+
+    def _by_setting(self) -> dict[Setting, list[RunSpec]]:
+        groups: dict[Setting, list[RunSpec]] = {}
+        for spec in self.specs:
+            groups.setdefault(self._setting(spec), []).append(spec)
+        return groups
+
+
+def _shape(spec: RunSpec) -> Setting:
+    """What the time of a step depends on."""
+    return spec.decoder, spec.depth, spec.width, spec.N, spec.encoding == "ramp"
+
+
+def _mean(rows: Sequence[Row], name: str, form: str) -> str:
+    values = [row[name] for row in rows if row[name] is not None]
+    return format(statistics.fmean(values), form) if values else ""

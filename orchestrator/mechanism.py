@@ -1,0 +1,111 @@
+"""What the studies of why decoders fail have in common: options of the decoder and its training, and specs made of them.
+
+Their runs take their whole budget of steps, and hold out a box of the bump task; what happens inside is measured afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from orchestrator import options as opt
+from orchestrator.cli import checked, invocation, one_of
+from orchestrator.errors import UserError
+from orchestrator.grid_study import GridStudy
+from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.spec import RunSpec, parse_grid
+from trainables.task import load_task
+
+TASK = "trainables.bumps:BumpTask"
+BOXES = ("center", "corner")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderOptions:
+    """What is trained, and how."""
+
+    N: Annotated[int, opt.subject("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 28
+    seeds: Annotated[int, opt.asked(min=1, help="Seeds of every setting.")] = 3
+    width: opt.Width = None
+    sigma: opt.Sigma = None
+    absent: opt.Absent = None
+    tolerance: opt.Tolerance = None
+    option: opt.TaskOption = None
+    max_steps: Annotated[int, opt.trained(min=1, help="Steps of a run: 3150 are the paper's 50 epochs.")] = 3150
+    batch_size: opt.BatchSize = 32
+    lr: opt.LearningRate = 1e-3
+    weight_decay: opt.WeightDecay = 0.01
+    precision: opt.Precision = "auto"
+
+    def specs(
+        self, *, dataset: str, decoder: str, depth: int, encoding: str, holdout: str, data_count: int | None, gpu: bool
+    ) -> list[RunSpec]:
+        """One setting, a spec per seed. `data_count` None: all bumps that there are outside the box.
+
+        Raises:
+            UserError: what the task or a spec cannot do.
+        """
+        task = load_task(TASK)
+        given = {"sigma": self.sigma, "absent": self.absent, "tolerance": self.tolerance}
+        spec = checked(
+            RunSpec,
+            task=TASK,
+            dataset=dataset,
+            N=self.N,
+            data_count=data_count or 0,
+            seed=0,
+            decoder=decoder,
+            depth=depth,
+            width=task.preset(dataset, decoder)["width"] if self.width is None else self.width,
+            encoding=encoding,
+            holdout=holdout,
+            options=opt.task_options(task, {k: v for k, v in given.items() if v is not None}, self.option or []),
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            max_steps=self.max_steps,
+            stop="budget",
+            precision=opt.resolve_precision(self.precision, decoder, gpu),
+        )
+        counts = checked(task.counts, spec)
+        if spec.data_count > counts.high:
+            raise UserError(f"{data_count} bumps are more than there are outside the box at N = {self.N}, {counts.high}")
+        count = counts.high if data_count is None else data_count
+        return [dataclasses.replace(spec, data_count=count, seed=seed) for seed in range(self.seeds)]
+
+
+def words(option: str, text: str, allowed: tuple[str, ...]) -> list[str]:
+    """The words of a comma-separated list, each once.
+
+    Raises:
+        UserError: one that is not allowed.
+    """
+    return list(dict.fromkeys(one_of(option, word.strip(), allowed) for word in text.split(",")))
+
+
+def depths(option: str, text: str) -> tuple[int, ...]:
+    """Depths, `2..6`, `2..10:2` or `2,4,6`.
+
+    Raises:
+        UserError: none of these.
+    """
+    try:
+        return parse_grid(text, 1, 32, 1, "depths", ("2..6", "2..10:2", "2,4,6"))
+    except ValueError as error:
+        raise UserError(f"{option} {error}") from None
+
+
+def train(name: str, specs: Iterable[RunSpec], asked: dict[str, Any], decoder: DecoderOptions, where: LaunchOptions) -> int:
+    """Train what is missing of `specs` and table it; the exit code."""
+    task = load_task(TASK)
+    settings = {
+        **asked,
+        **{f.name: getattr(decoder, f.name) for f in dataclasses.fields(decoder)},
+        "task_version": task.version,
+        "store": str(where.store),
+        "out": str(where.folder(name)),
+        "versions": versions(),
+    }
+    return launch(GridStudy(name, task, list(specs), settings), where, invocation())
