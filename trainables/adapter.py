@@ -133,7 +133,8 @@ class PackTrainable(tune.Trainable):
         report = {"done": True, "result": dataclasses.asdict(training.result()), "seconds": self._seconds[key]}
         save = next(run["save_weights"] for run in self._config["runs"] if run["key"] == key)
         if save:
-            report["weights"] = safetensors.torch.save(training.model.state_dict())
+            state = training.model.state_dict()
+            report["weights"] = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
         return report
 
 
