@@ -1,0 +1,57 @@
+"""MNIST as its authors publish it: IDX files of images and labels, gzip or not, in a folder."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+SIDE = 28
+IMAGES, LABELS = ("train-images", "idx3-ubyte", 2051), ("train-labels", "idx1-ubyte", 2049)
+"""Of each file: the two parts of its name, which stand apart by - or by a dot, and the magic number it begins with."""
+GZIP = b"\x1f\x8b"
+
+
+def read_digit(folder: Path, digit: int, index: int = 0) -> np.ndarray:
+    """Image number `index` of a digit among MNIST's training images, counted from 0, (28, 28) uint8: ink 255, paper 0.
+
+    Raises:
+        ValueError: in a user's words, a file that is missing, damaged or not what its name says; no such image.
+    """
+    counts, pixels = _read(folder, IMAGES, 3)
+    (labelled,), labels = _read(folder, LABELS, 1)
+    count, *shape = counts
+    if shape != [SIDE, SIDE]:
+        raise ValueError(f"the images in {folder} are {shape[0]} x {shape[1]} pixels, and MNIST's are {SIDE} x {SIDE}")
+    if count != labelled:
+        raise ValueError(f"{folder} has {count} images and {labelled} labels: get both files from one place")
+    (places,) = np.nonzero(labels == digit)
+    if not 0 <= index < len(places):
+        raise ValueError(f"{folder} has {len(places)} images of the digit {digit}, so there is no number {index} (from 0)")
+    return pixels.reshape(count, SIDE, SIDE)[places[index]].copy()
+
+
+def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[list[int], np.ndarray]:
+    """The sizes in the header of an IDX file, and its bytes, flat."""
+    stem, kind, magic = names
+    candidates = [folder / f"{stem}{mark}{kind}{end}" for mark in "-." for end in ("", ".gz")]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        raise ValueError(f"{folder} has no file {stem}-{kind}, nor one with .gz: give a folder with MNIST's training files")
+    try:
+        content = path.read_bytes()
+        if content.startswith(GZIP):
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read ({error}): get it again") from None
+    header = 4 * (1 + dimensions)
+    found, *sizes = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
+    if found != magic:
+        raise ValueError(f"{path} begins with {found}, and a file of MNIST's {stem.partition('-')[2]} begins with {magic}")
+    expected = header + math.prod(sizes)
+    if len(content) != expected:
+        raise ValueError(f"{path} has {len(content)} bytes, and not the {expected} that its header promises: get it again")
+    return sizes, np.frombuffer(content, np.uint8, offset=header)
