@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors import torch as safetensors
 from torch import Tensor, nn
 
 from orchestrator.spec import RunSpec
@@ -20,20 +19,20 @@ from trainables.heldout import box_bounds, in_box
 from trainables.task import Task, load_task
 
 
-def load_model(row: Mapping[str, Any], weights: Path) -> tuple[RunSpec, Task, nn.Module]:
+def load_model(row: Mapping[str, Any], weights: bytes) -> tuple[RunSpec, Task, nn.Module]:
     """Spec, task and network of a finished run, in evaluation mode and float32, without gradients.
 
     Args:
         row: the run as the store has it.
-        weights: its safetensors file.
+        weights: the contents of its safetensors file.
 
     Raises:
-        OSError, SafetensorError, RuntimeError: no such file, a damaged one, or weights of another network.
+        SafetensorError, RuntimeError: the weights are damaged, or those of another network.
     """
     spec = RunSpec.from_dict(row)
     task = load_task(spec.task)
     model = task.model(spec)
-    model.load_state_dict(load_file(weights))
+    model.load_state_dict(safetensors.load(weights))
     return spec, task, model.float().eval().requires_grad_(False)
 
 
@@ -47,7 +46,7 @@ class TrainedDecoder:
     model: nn.Module
 
     @classmethod
-    def load(cls, row: Mapping[str, Any], weights: Path) -> TrainedDecoder:
+    def load(cls, row: Mapping[str, Any], weights: bytes) -> TrainedDecoder:
         """As `load_model`."""
         return cls(row["key"], *load_model(row, weights))
 

@@ -29,7 +29,8 @@ class Command:
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
         self.errors = self.output.with_suffix(".err")
         with self.output.open("w") as out, self.errors.open("w") as err:
-            words = [sys.executable, "-m", f"orchestrator.{study}", *arguments]
+            module = study if "." in study else f"orchestrator.{study}"
+            words = [sys.executable, "-m", module, *arguments]
             self.process = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True)
 
     @property
@@ -56,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
-    """Starts a study, `scaling` unless told otherwise, with the given options in the test's folder."""
+    """Starts a study, `scaling` unless told otherwise, or any module with a dot, with the given options in the test's folder."""
     started: list[Command] = []
 
     def begin(*arguments: str, study: str = "scaling") -> Command:

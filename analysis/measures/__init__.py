@@ -1,1 +1,1 @@
-"""What is measured of a trained decoder, one module a measure: pure functions from the decoder to quantities."""
+"""What is measured of trained networks, one module a measure: pure functions from a network to quantities."""

@@ -359,3 +359,18 @@ def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
         assert of_run["pack_size"] == 3
         weights = safetensors.torch.load(of_run["weights"])
         assert all(torch.allclose(weights[name], p, atol=1e-4) for name, p in alone.model.state_dict().items())
+
+
+def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
+    options = tuple(BumpTask.defaults.items())
+    spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, width=4, max_steps=20,
+                   options=options, stop="budget", precision="bfloat16")  # fmt: skip
+    config = {
+        "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}],
+        "gpu": False, "measure_pack_size": False, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
+    }  # fmt: skip
+    report = PackTrainable(config).train()["report"][0]["runs"]["the run"]
+    alone = Training(spec, BumpTask())
+    alone.advance()
+    weights = safetensors.torch.load(report["weights"])
+    assert all(torch.equal(weights[name], p) for name, p in alone.model.state_dict().items())

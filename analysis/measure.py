@@ -1,0 +1,199 @@
+"""Measures trained decoders: every finished run that kept its weights, every measure, as Ray tasks, each done once.
+
+    python -m analysis.measure --store results
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from analysis.measures import registry
+from orchestrator import options as opt
+from orchestrator.cli import Exit, main_of, new_app
+from orchestrator.cluster import Cluster
+from orchestrator.errors import UserError
+from orchestrator.measures import MeasureTable, encode
+from orchestrator.progress import say
+from orchestrator.store import ResultStore, StoreError
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks at the store when following it."""
+IN_FLIGHT = 2
+"""Tasks that wait or run for every worker: weights are read just before they are needed."""
+
+Row = Mapping[str, Any]
+
+app = new_app()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one call did: how many measures of how many runs, and a line for each that failed."""
+
+    measured: int = 0
+    runs: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def measure_missing(
+    store: Path, address: str = "local", workers: int | None = None, verbose: bool = False, follow: bool = False
+) -> Outcome:
+    """Measure what has not been measured yet of every run whose weights are in the store; with `follow`, go on as runs finish,
+    until interrupted.
+
+    What is measured is durable at once, so a call that was killed costs what was in progress, and the next one goes on. Two
+    calls at once share the work.
+
+    Raises:
+        UserError: no such store, or an address that does not answer.
+        StoreError: the store cannot be read or written.
+    """
+    if not store.is_dir():
+        raise UserError(f"--store {str(store)!r} does not exist: name the folder that a study wrote to")
+    console, outcome = Console(stderr=True), Outcome()
+    with MeasureTable(store) as table, ResultStore(store, read_only=True) as results:
+        job = _Job(table, outcome, console)
+        job.look(results)
+        for notice in (*results.notices, *table.notices):
+            say(console, f"warning: {notice}")
+        if not job.waiting and not follow:
+            return outcome
+        cluster = Cluster(address, workers, verbose=verbose)
+        cluster.check()
+        with cluster.connected():
+            job.run(results, cluster.worker_count(), follow)
+    return outcome
+
+
+class _Job:
+    """The measuring of one store: what waits, what is in progress, and what came of it."""
+
+    def __init__(self, table: MeasureTable, outcome: Outcome, console: Console) -> None:
+        self.table, self.outcome, self.console = table, outcome, console
+        self.waiting: dict[str, tuple[Row, list[str]]] = {}
+        self._seen: set[str] = set()
+        self._known = table.known()
+
+    def look(self, results: ResultStore) -> None:
+        """Take in the runs that have finished since the last look."""
+        for row in results.rows(where={"status": ("passed", "missed")}):
+            if row["key"] not in self._seen and self.table.weights_path(row["key"]).exists():
+                self._seen.add(row["key"])
+                missing = [name for name in registry.applicable(row) if self._is_missing(row["key"], name)]
+                if missing:
+                    self.waiting[row["key"]] = row, missing
+
+    def run(self, results: ResultStore, workers: int, follow: bool) -> None:
+        columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=self.console, transient=True) as progress:
+            bar = progress.add_task("", total=len(self.waiting))
+            while True:
+                self._drain(workers, progress, bar)
+                if not follow:
+                    return
+                time.sleep(LOOK_EVERY)
+                self.look(results)
+                progress.update(bar, total=len(self._seen))
+
+    def _drain(self, workers: int, progress: Progress, bar: TaskID) -> None:
+        """Start tasks and keep what they give, until nothing is waiting."""
+        import ray
+
+        streams: dict[Any, tuple[str, Any]] = {}
+        while self.waiting or streams:
+            while self.waiting and len(streams) < IN_FLIGHT * workers:
+                key = next(iter(self.waiting))
+                row, names = self.waiting.pop(key)
+                if not self.table.claim(key):
+                    progress.advance(bar)
+                    continue
+                weights = self.table.weights_path(key).read_bytes()
+                stream = ray.remote(_measure_run).options(num_returns="streaming", num_cpus=1).remote(dict(row), weights, names)
+                streams[stream] = key, names
+            if not streams:
+                return
+            ready, _ = ray.wait(list(streams), num_returns=1)
+            for stream in ready:
+                key, names = streams[stream]
+                if self._take(stream, key, names):
+                    del streams[stream]
+                    self.table.release(key)
+                    self.outcome.runs += 1
+                    progress.advance(bar)
+
+    def _take(self, stream: Any, key: str, names: list[str]) -> bool:
+        """Keep the next result of a stream; True if it was the last."""
+        import ray
+
+        try:
+            measure, data, error = ray.get(next(stream))
+        except StopIteration:
+            return True
+        except ray.exceptions.RayError as error:  # the task itself, not a measure: weights that cannot be loaded, a lost worker
+            self._failed(key, "all measures", str(error).strip().splitlines()[-1])
+            return True
+        if error:
+            self._failed(key, measure, error)
+        else:
+            self.table.save(key, measure, registry.VERSIONS[measure], data)
+            self.outcome.measured += 1
+        return False
+
+    def _failed(self, key: str, measure: str, error: str) -> None:
+        self.outcome.failed.append(f"run {key}: {measure}: {error}")
+        say(self.console, f"warning: run {key}: {measure} failed: {error}")
+
+    def _is_missing(self, key: str, name: str) -> bool:
+        return (key, name, registry.VERSIONS[name]) not in self._known
+
+
+def _measure_run(row: Row, weights: bytes, names: list[str]) -> Iterator[tuple[str, bytes, str]]:
+    """A task: every measure of one run as (name, file, error), as soon as it is done."""
+    from trainables.training import quiet_cpu
+
+    quiet_cpu()
+    trained = registry.load(row, weights)
+    for name in names:
+        began = time.perf_counter()
+        try:
+            quantities = list(registry.MEASURES[name](trained))
+            yield name, encode(row["key"], name, registry.VERSIONS[name], quantities, time.perf_counter() - began), ""
+        except Exception as error:
+            yield name, b"", f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+@app.command()
+def measure(
+    store: opt.Store = Path("results"),
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as runs finish, until Ctrl-C.")] = False,
+    address: opt.Address = "local",
+    workers: opt.Workers = None,
+    verbose: opt.Verbose = False,
+) -> int:
+    """Measures every trained decoder in a store: images, superposition, kernels, geometry, probes, tuning, rotation.
+
+    Only what has not been measured yet is; the same command continues after any interruption, and may run while studies train.
+    `python -m analysis.report` does the same first, and then draws and judges.
+
+    **Exit codes**: 0 all measured; 1 some measures failed; 2 a mistake in the command; 130 after Ctrl-C.
+    """
+    try:
+        outcome = measure_missing(store, address, workers, verbose, follow)
+    except StoreError as error:
+        raise UserError(str(error)) from None
+    print(f"{outcome.measured} measures of {outcome.runs} runs are new in {store}/measures")
+    return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
+
+
+main = main_of(app, "python -m analysis.measure")
+
+if __name__ == "__main__":
+    main()

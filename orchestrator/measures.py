@@ -1,0 +1,144 @@
+"""The second table of a store: what was measured of trained runs, keyed by run key and measure.
+
+    DIR/measures/KEY.MEASURE-VERSION.parquet    all quantities of one measure of one run
+
+`pandas.read_parquet("DIR/measures")` reads all of them at any moment. A file is written once, whole: what is there is complete,
+and what is not there, or is damaged, can be measured again from the weights.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.artifacts import Artifacts, make_folder
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("measure", pa.string(), nullable=False),
+        pa.field("version", pa.int32(), nullable=False),
+        pa.field("quantity", pa.string(), nullable=False),
+        pa.field("layer", pa.int32()),
+        pa.field("value", pa.float64()),
+        pa.field("shape", pa.list_(pa.int32())),
+        pa.field("array", pa.list_(pa.float32())),
+        pa.field("seconds", pa.float64(), nullable=False),
+    ],
+    metadata={b"orchestrator.measures": b"1"},
+)
+"""A row is a quantity: a `value`, or an `array` with its `shape`; `layer` is null where it is not one of a layer. `seconds` is
+the time that the whole measure of the run took."""
+
+
+def encode(key: str, measure: str, version: int, quantities: Iterable[Any], seconds: float) -> bytes:
+    """The file of one measure of one run.
+
+    Args:
+        quantities: objects with `name`, `value`, `array` and `layer`; a value that is not finite is kept as NaN.
+    """
+    rows = [
+        {
+            **{"key": key, "measure": measure, "version": version, "quantity": q.name, "layer": q.layer, "seconds": seconds},
+            "value": None if q.value is None else float(q.value) if math.isfinite(q.value) else math.nan,
+            "shape": None if q.array is None else list(q.array.shape),
+            "array": None if q.array is None else np.asarray(q.array, np.float32).ravel(),
+        }
+        for q in quantities
+    ]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), buffer, compression="zstd", write_page_checksum=True)
+    return buffer.getvalue()
+
+
+class MeasureTable(Artifacts):
+    """What has been measured in the store at `path`. Nothing is created before the first save."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self.notices: list[str] = []
+        self._folder = self.path / "measures"
+
+    def claim(self, key: str) -> bool:
+        """Reserve the measuring of a run for this process; False if another living one has it."""
+        with self._in_words("claim a run"):
+            return self._locks.take("run", f"measures of {key}")
+
+    def release(self, key: str) -> None:
+        self._locks.free("run", f"measures of {key}")
+
+    def known(self) -> set[tuple[str, str, int]]:
+        """Run key, measure and version of everything that was measured and can be read.
+
+        A file that is damaged or not ours is moved to `set-aside/` and named in `notices`; it will be measured again.
+        """
+        known = set()
+        for path in self._files():
+            if _is_whole(path):
+                key, _, rest = path.stem.partition(".")
+                measure, _, version = rest.rpartition("-")
+                known.add((key, measure, int(version)))
+            else:
+                make_folder(self.path / "set-aside")
+                path.replace(self.path / "set-aside" / path.name)
+                self.notices.append(f"set aside {path}, which is damaged or not ours: what it held is measured again")
+        return known
+
+    def save(self, key: str, measure: str, version: int, data: bytes) -> None:
+        """Keep what `encode` made, durably; files of other versions of the measure go.
+
+        Raises:
+            StoreError: it could not be written; everything else is intact.
+        """
+        target = self._folder / f"{key}.{measure}-{version}.parquet"
+        with self._in_words(f"save {measure} of run {key}"):
+            self._write(target, data)
+            for other in self._folder.glob(f"{key}.{measure}-*.parquet"):
+                if other != target:
+                    other.unlink(missing_ok=True)
+
+    def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none.
+
+        Args:
+            measures: only these.
+        """
+        rows: list[dict[str, Any]] = []
+        for path in self._files():
+            if measures is None or path.stem.partition(".")[2].rpartition("-")[0] in measures:
+                table = pq.read_table(path, use_threads=False, partitioning=None)
+                arrays = table["array"].combine_chunks()
+                offsets, numbers = arrays.offsets.to_numpy(), arrays.values.to_numpy()
+                for i, row in enumerate(table.drop_columns(["array"]).to_pylist()):
+                    shape = row.pop("shape")
+                    rows.append(row | {"array": None if shape is None else _piece(numbers, offsets, i).reshape(shape)})
+        return rows
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("[!.]*.parquet"))
+
+
+def _piece(numbers: np.ndarray, offsets: np.ndarray, i: int) -> np.ndarray:
+    return numbers[offsets[i] : offsets[i + 1]]
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether every byte of the file is as `encode` made it."""
+    key, _, rest = path.stem.partition(".")
+    measure, _, version = rest.rpartition("-")
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+            if not parquet.schema_arrow.equals(SCHEMA) or not version.isdigit():
+                return False
+            table = parquet.read(use_threads=False)
+    except (OSError, ValueError, pa.ArrowException):
+        return False
+    named: Mapping[str, Any] = {"key": key, "measure": measure, "version": int(version)}
+    return all(set(table[name].to_pylist()) <= {value} for name, value in named.items())

@@ -1,0 +1,154 @@
+"""The studies whose runs are known beforehand: what they ask for, their mistakes, and one of them as a user runs it."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from orchestrator import encodings, geometry, tuning
+from orchestrator.cli import grouped, new_app, run
+from orchestrator.grid_study import GridStudy
+from orchestrator.mechanism import DecoderOptions
+from orchestrator.rows import make_row
+from orchestrator.searches import Rows
+from orchestrator.searches.grid import GridSearch
+from orchestrator.spec import RunSpec
+from tests.conftest import Command, check_refusal, read_rows
+from trainables.bumps import BumpTask
+
+APPS = {"encodings": encodings.app, "geometry": geometry.app, "tuning": tuning.app}
+SPECS = [
+    RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=4, seed=seed, depth=depth, holdout="center",
+            options=tuple(BumpTask.defaults.items()), stop="budget")
+    for depth in (2, 4) for seed in (0, 1)
+]  # fmt: skip
+
+
+def row(spec: RunSpec, status: str = "missed", **values: float) -> dict[str, object]:
+    return make_row(spec, task_version="1", fixed_count=0, status=status, reason="budget", steps=10, **values)
+
+
+def test_the_grid_proposes_what_is_neither_done_nor_running() -> None:
+    search = GridSearch(SPECS, "1")
+    rows = Rows([row(SPECS[1])])
+    assert search.propose(rows, 10) == [SPECS[0], SPECS[2], SPECS[3]]
+    assert search.propose(rows, 1, running=[SPECS[0]]) == [SPECS[2]]
+    assert not search.finished(rows)
+    assert search.finished(Rows([row(spec) for spec in SPECS]))
+    assert search.propose(Rows([row(spec) for spec in SPECS]), 10) == []
+
+
+def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
+    study = GridStudy("grid", BumpTask(), [*SPECS, SPECS[0]], {"store": "results", "out": "out"})
+    assert study.specs == SPECS
+    assert study.columns == ("depth",)
+    rows = Rows([row(SPECS[0], id_mse=1e-4, ood_mse=2e-3, accuracy=0.2), row(SPECS[1], id_mse=3e-4, ood_mse=4e-3, accuracy=0.4)])
+    records = study.answer(rows)["runs"]
+    assert [(r["depth"], r["seed"], r["ood_mse"]) for r in records] == [(2, 0, 2e-3), (2, 1, 4e-3)]
+    assert not study.answered(rows)
+    whole = Rows([row(spec) for spec in SPECS])
+    assert study.answered(whole)
+    whole.add(row(SPECS[0], status="failed"))
+    assert not study.answered(whole)
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments", "hint"),
+    [
+        ("encodings", ["--encodings", "bump,hash"], "choose bump, one-hot, positional or ramp"),
+        ("encodings", ["--decoders", "rnn"], "choose cnn or mlp"),
+        ("encodings", ["--holdouts", "random"], "choose center or corner"),
+        ("encodings", ["--by-depth", "0..3"], "--by-depth 0 is out of range for depths: write a range 2..6"),
+        ("encodings", ["--by-depth", "many"], "'many' is not a list of depths"),
+        ("encodings", ["--N", "4"], "greater than or equal to 8"),
+        ("geometry", ["--depths", "6..2"], "--depths '6..2' is an empty range"),
+        ("geometry", ["--holdout", "edge"], "choose center or corner"),
+        ("geometry", ["--bumps", "496"], "496 bumps are more than there are outside the box at N = 28, 495"),
+        ("tuning", ["--bumps", "ten"], "--bumps 'ten' is not a list of numbers of bumps"),
+        ("tuning", ["--encoding", "ramp"], "minus-one"),
+        ("tuning", ["--precision", "tf32"], "needs a GPU"),
+        ("tuning", ["--max-steps", "0"], "greater than or equal to 1"),
+        ("tuning", ["--option", "sigma"], "NAME=VALUE"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(
+    study: str, arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(APPS[study], arguments, hint, tmp_path, capsys)
+
+
+WHERE = {
+    *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
+    *("--save-weights", "--json", "--verbose", "--help"),
+}
+DECODER = {
+    *("--N", "--seeds", "--width", "--sigma", "--absent", "--tolerance", "--option", "--max-steps", "--batch-size", "--lr"),
+    *("--weight-decay", "--precision"),
+}
+
+
+@pytest.mark.parametrize(
+    ("study", "own"),
+    [
+        ("encodings", {"--encodings", "--decoders", "--holdouts", "--depth", "--by-depth"}),
+        ("geometry", {"--depths", "--decoders", "--encodings", "--holdout", "--bumps", "--stripes", "--no-stripes"}),
+        ("tuning", {"--bumps", "--decoder", "--depth", "--encoding", "--holdout"}),
+    ],
+)
+def test_the_set_of_options_is_frozen(study: str, own: set[str]) -> None:
+    # A line of help may break inside the panel: only what begins one is an option.
+    text = re.sub(r"\x1b\[[\d;]*m", "", CliRunner().invoke(APPS[study], ["--help"], env={"COLUMNS": "160"}).output)
+    assert set(re.findall(r"^│ \*? *(--[A-Za-z][\w-]*)", text, re.MULTILINE)) | set(
+        re.findall(r"^│ --[\w-]+ +(--no-[\w-]+)", text, re.MULTILINE)
+    ) == own | WHERE | DECODER
+
+
+def test_options_of_a_dataclass_become_options_of_the_command() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Where:
+        store: Annotated[str, typer.Option(help="A folder.")] = "results"
+        deep: bool = False
+
+    app, got = new_app(), []
+
+    @app.command()
+    @grouped
+    def command(N: int = 3, *, where: Where) -> int:
+        got.append((N, where))
+        return 0
+
+    assert run(app, ["--store", "here", "--N", "5", "--deep"]) == 0
+    assert run(app, []) == 0
+    assert got == [(5, Where("here", True)), (3, Where())]
+
+
+def test_the_encodings_study_shares_its_runs_with_the_geometry_study() -> None:
+    common = {"dataset": "bumps", "decoder": "cnn", "depth": 4, "encoding": "bump", "holdout": "center", "data_count": None}
+    specs = DecoderOptions(N=16, seeds=2, max_steps=10, precision="float32").specs(**common, gpu=False)
+    assert [(s.seed, s.data_count, s.stop, s.width) for s in specs] == [(0, 156, "budget", 64), (1, 156, "budget", 64)]
+
+
+def test_a_study_trains_keeps_weights_and_trains_nothing_twice(start: Callable[..., Command], tmp_path: Path) -> None:
+    arguments = ("--N", "8", "--max-steps", "20", "--decoder", "mlp", "--width", "16", "--depth", "2", "--seeds", "2")
+    first = start(*arguments, "--bumps", "0,4", study="tuning")
+    assert first.wait() == 0, first.stderr
+    rows = read_rows(tmp_path)
+    assert sorted(zip(rows["data_count"], rows["seed"], strict=True)) == [(0, 0), (0, 1), (4, 0), (4, 1)]
+    assert {path.stem for path in (tmp_path / "results" / "weights").iterdir()} == set(rows["key"])
+    table = pd.read_csv(tmp_path / "results" / "tuning" / "tuning.csv")
+    assert table[["data_count", "seed"]].to_numpy().tolist() == [[0, 0], [0, 1], [4, 0], [4, 1]]
+    assert len(json.loads((tmp_path / "results" / "tuning" / "tuning.json").read_text())["runs"]) == 4
+    assert "python -m analysis.report --store results" in first.stdout
+
+    second = start(*arguments, "--bumps", "0,4,8", study="tuning")
+    assert second.wait() == 0, second.stderr
+    assert "2 runs trained" in second.stdout
+    assert len(read_rows(tmp_path)) == 6

@@ -1,0 +1,80 @@
+"""The table of measures: what was saved is read back by any reader, once, and damage costs only what it hit."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.measures.quantity import Quantity
+from orchestrator.measures import MeasureTable, encode
+
+KEY, OTHER = "a" * 24, "b" * 24
+QUANTITIES = [
+    Quantity("error", 0.25),
+    Quantity("share", float("nan"), layer=2),
+    Quantity("map", array=np.arange(6, dtype=np.float32).reshape(2, 3), layer=-1),
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MeasureTable:
+    table = MeasureTable(tmp_path)
+    table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
+    return table
+
+
+def test_quantities_are_read_back(table: MeasureTable) -> None:
+    error, share, map_ = table.rows()
+    assert (error["key"], error["measure"], error["quantity"], error["value"], error["layer"]) == (KEY, "images", "error", 0.25, None)
+    assert np.isnan(share["value"])
+    assert share["layer"] == 2
+    assert map_["value"] is None
+    assert map_["layer"] == -1
+    assert map_["array"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert table.known() == {(KEY, "images", 1)}
+    assert table.rows(["kernel"]) == []
+
+
+def test_any_reader_reads_the_folder(table: MeasureTable, tmp_path: Path) -> None:
+    table.save(OTHER, "kernel", 1, encode(OTHER, "kernel", 1, QUANTITIES[:1], 1.0))
+    read = pd.read_parquet(tmp_path / "measures")
+    assert sorted(zip(read["key"], read["quantity"], strict=True)) == [
+        (KEY, "error"), (KEY, "map"), (KEY, "share"), (OTHER, "error"),
+    ]  # fmt: skip
+
+
+def test_a_newer_version_replaces_the_older(table: MeasureTable) -> None:
+    table.save(KEY, "images", 2, encode(KEY, "images", 2, QUANTITIES[:1], 1.0))
+    assert table.known() == {(KEY, "images", 2)}
+    assert [row["version"] for row in table.rows()] == [2]
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed"])
+def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, tmp_path: Path, damage: str) -> None:
+    path = next((tmp_path / "measures").iterdir())
+    data = path.read_bytes()
+    if damage == "torn":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "foreign":
+        pd.DataFrame({"x": [1]}).to_parquet(path)
+    elif damage == "flipped":
+        at = data.index(b"error")
+        path.write_bytes(data[:at] + b"eRROR" + data[at + 5 :])
+    else:
+        path = path.rename(path.with_name(f"{OTHER}.images-1.parquet"))
+    assert table.known() == set()
+    assert (tmp_path / "set-aside" / path.name).exists()
+    assert len(table.notices) == 1
+    assert str(path) in table.notices[0]
+    table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
+    assert table.known() == {(KEY, "images", 1)}
+
+
+def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable) -> None:
+    assert table.claim(KEY)
+    assert not MeasureTable(table.path).claim(KEY)
+    table.release(KEY)
+    assert MeasureTable(table.path).claim(KEY)
