@@ -10,6 +10,7 @@ the code and the network in forward mode.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -74,7 +75,8 @@ def forward_metric(layers: Callable[[Tensor], Sequence[Tensor]], centres: Tensor
             _, along = torch.func.jvp(lambda c: list(layers(c)), (part,), (step.expand_as(part),))
             return along
 
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`torch.jit.script`", DeprecationWarning)  # torch uses it for its own rules
             J = [along.flatten(2) for along in torch.func.vmap(tangents)(steps)]
             parts.append([torch.einsum("ind,jnd->nij", along, along).double().numpy() for along in J])
     return [np.concatenate(layer) for layer in zip(*parts, strict=True)]

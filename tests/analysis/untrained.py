@@ -1,0 +1,23 @@
+"""A real decoder with the weights it would start a training with: what the tests of measures look at."""
+
+from typing import Any
+
+import torch
+
+from analysis.trained import TrainedDecoder
+from orchestrator.spec import RunSpec
+from trainables.bumps import BumpTask
+
+
+def untrained(decoder: str = "cnn", N: int = 12, **words: Any) -> TrainedDecoder:
+    """`words`: anything else of the spec; the preset and the centre box otherwise."""
+    task = BumpTask()
+    words = {**task.preset("bumps", decoder), "width": 8 if decoder == "cnn" else 24, "holdout": "center", **words}
+    spec = RunSpec(
+        task="trainables.bumps:BumpTask", dataset="bumps", N=N, data_count=10, seed=0, decoder=decoder,
+        options=tuple(task.defaults.items()), **words,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = task.model(spec)
+    return TrainedDecoder("untrained", spec, task, model.eval().requires_grad_(False))
