@@ -1,0 +1,73 @@
+"""The report as a command.
+
+python -m analysis.report --store results --out report
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator import options as opt
+from orchestrator.cli import Exit, main_of, new_app
+from orchestrator.errors import UserError
+from orchestrator.store import StoreError
+
+app = new_app()
+
+
+@app.command()
+def report(
+    store: opt.Store = Path("results"),
+    out: Annotated[Path, typer.Option(help="Folder of the page and its figures.")] = Path("report"),
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Measure first what has not been measured of the trained decoders.")
+    ] = True,
+    address: opt.Address = "local",
+    workers: opt.Workers = None,
+    verbose: opt.Verbose = False,
+) -> int:
+    """What do the runs in a store say of each claim of the paper?
+
+    Measures the trained decoders, judges every claim by the rule that stands beside it, and writes one HTML page with all
+    figures, which are files too, and the numbers behind it (`claims.json`). Trains nothing: for a claim without enough runs the
+    page names the command that makes them.
+
+    **Examples**
+
+    `python -m analysis.report`   the store in `results`, the page in `report/index.html`
+
+    `python -m analysis.report --store results --out report --no-measure`   at once, from what is measured already
+
+    **Exit codes**: 0 written, whatever the verdicts; 1 a measure failed, or a figure, named on the page; 2 a mistake
+    in the command; 130 after Ctrl-C.
+    """
+    if not (store / "runs").is_dir():
+        raise UserError(f"--store {str(store)!r} holds no runs: name the folder that a study wrote to")
+    from analysis.measure import measure_missing
+    from analysis.report.claims import CLAIMS
+    from analysis.report.page import Report
+    from analysis.results import Results
+
+    try:
+        unmeasured = measure_missing(store, address, workers, verbose).failed if measure else []
+        results = Results.of(store)
+    except StoreError as error:
+        raise UserError(str(error)) from None
+    page = Report.of(CLAIMS, results)
+    for claim, finding, _ in page.sections:
+        print(f"{finding.verdict:<16}{claim.id:<21}{finding.seeds} seeds   figures {claim.figures}")
+    for path in page.write(out):
+        print(path)
+    for line in page.errors:
+        print(f"warning: a figure could not be drawn: {line}", file=sys.stderr)
+    return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
+
+
+main = main_of(app, "python -m analysis.report")
+
+if __name__ == "__main__":
+    main()

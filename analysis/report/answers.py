@@ -1,0 +1,111 @@
+"""The answers of the scaling and the regularization study, rebuilt from nothing but the store's rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis import regularization, scaling
+from analysis.regularization import ENDED_WELL
+from orchestrator.searches import Rows
+from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.spec import RunSpec
+from trainables.bumps import BumpTask
+from trainables.regularization import REGIONS
+
+BUMP_TASK = "trainables.bumps:BumpTask"
+PENALTY_TASK = "trainables.regularization:RegularizationTask"
+RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)
+"""Precisions a study may have asked for, the default first: the rows do not tell."""
+SPEC = tuple(RunSpec.__dataclass_fields__)
+WEIGHTS = ("lambda_entropy", "lambda_variance")
+ABLATION = {(0.0, 0.0): "none", (0.1, 0.0): "entropy", (0.0, 0.01): "variance", (0.1, 0.01): "both"}
+"""The four settings of the paper's comparison, by the two weights."""
+
+Run = Mapping[str, Any]
+
+
+def scaling_answer(runs: Sequence[Run]) -> tuple[scaling.Answer, int] | None:
+    """The thresholds of the setting for which most are known, of both data sets if there is such a setting; None without
+    any run of the study. A setting is all that its runs have in common: decoder, encoding, target, budget, ... Beside the
+    answer, the number of other settings."""
+    groups = _grouped([run for run in runs if _is_probe(run)], but=("dataset", "holdout", "N", "seed", "data_count"))
+    answers = [scaling.Answer.of([r.to_row() for r in _thresholds(group)], _settings(group)) for group in groups]
+    if not answers:
+        return None
+
+    def rank(answer: scaling.Answer) -> tuple[int, int, bool, int]:
+        known = answer.table[answer.table["verdict"] != "failed"]
+        return known["dataset"].nunique(), len(known), answer.settings["decoder"] == "cnn", answer.settings["max_steps"]
+
+    return max(answers, key=rank), len(answers) - 1
+
+
+def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, int] | None:
+    """The comparison of the four published settings with most seeds, then most steps, and the number of other comparisons;
+    None while none has all four."""
+    groups = [g for g in _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS)) if len(_seeds(g)) == 4]
+    if not groups:
+        return None
+    best = max(groups, key=lambda g: (min(map(len, _seeds(g).values())), g[0]["max_steps"], g[0]["N"]))
+    finals = [{"setting": ABLATION[_weights(run)], "row": run} for run in best]
+    spec = best[0]
+    settings = {name: spec[name] for name in SPEC if name not in ("seed", "options", "dataset", "holdout")}
+    options = {name: value for name, value in spec["options"].items() if name not in WEIGHTS}
+    answer = regularization.Answer.of([], finals, None, [], {**settings, "region": spec["holdout"], **options})
+    return answer, len(groups) - 1
+
+
+def _is_probe(run: Run) -> bool:
+    """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
+    if run["task"] != BUMP_TASK or run["stop"] != "early" or run["task_version"] != BumpTask.version:
+        return False
+    return bool(run["holdout"] == BumpTask().preset(run["dataset"], run["decoder"])["holdout"])
+
+
+def _is_final(run: Run) -> bool:
+    return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run) in ABLATION
+
+
+def _weights(run: Run) -> tuple[float, float]:
+    entropy, variance = (float(run["options"][name]) for name in WEIGHTS)
+    return entropy, variance
+
+
+def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
+    """Runs that agree in all of the spec (and the task's version) but these fields or options."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        fields = {name: run[name] for name in ("task_version", *SPEC) if name not in (*but, "options")}
+        options = {name: value for name, value in run["options"].items() if name not in but}
+        groups.setdefault(json.dumps([fields, options], sort_keys=True), []).append(run)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _thresholds(group: Sequence[Run]) -> list[ThresholdResult]:
+    """The search's answer at the resolution at which most of it is known."""
+    templates = {(run["dataset"], run["N"], run["seed"]): RunSpec.from_dict(run).with_count(0) for run in group}
+    task, version = BumpTask(), group[0]["task_version"]
+    brackets = [
+        Bracket(template=templates[at], task_version=version, counts=task.counts(templates[at])) for at in sorted(templates)
+    ]
+    rows = Rows(group)
+    answers = [ThresholdSearch(brackets, resolution).answer(rows) for resolution in RESOLUTIONS]
+    return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer))
+
+
+def _settings(group: Sequence[Run]) -> dict[str, Any]:
+    varied = ("dataset", "N", "data_count", "seed", "holdout", "options")
+    return {name: group[0][name] for name in SPEC if name not in varied} | dict(group[0]["options"])
+
+
+def _seeds(group: Sequence[Run]) -> dict[str, set[int]]:
+    """The seeds of each of the four settings that can be averaged."""
+    seeds: dict[str, set[int]] = {}
+    for run in group:
+        errors = (run["id_mse"], run["ood_mse"])
+        if run["status"] in ENDED_WELL and all(error is not None and math.isfinite(error) for error in errors):
+            seeds.setdefault(ABLATION[_weights(run)], set()).add(run["seed"])
+    return seeds

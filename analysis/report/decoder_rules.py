@@ -1,0 +1,284 @@
+"""What trained decoders say of the claims about them: one function a claim, from the store's measures to its conditions.
+
+The rules in words are in `claims`; all numbers are those of `analysis.measures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import sub
+
+import pandas as pd
+
+from analysis.report.findings import (
+    LEAST_SEEDS,
+    Beside,
+    BySeed,
+    Choice,
+    Condition,
+    Finding,
+    Where,
+    also,
+    choose,
+    choose_depth,
+    number,
+    paired,
+    ratio,
+)
+from analysis.report.pictures import pictures
+from analysis.results import Results
+
+ENCODINGS = ("bump", "one-hot", "positional", "ramp")
+LEAST_RATIO: Mapping[str, float] = {"bump": 10, "one-hot": 5, "positional": 5, "ramp": 5}
+"""OOD over ID error from which on a decoder counts as failing in the box."""
+DEPTH = 4
+BUMPS: Where = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "holdout": "center"}
+CNN: Where = {**BUMPS, "decoder": "cnn"}
+STRIPES: Where = {**BUMPS, "dataset": "stripes+bumps"}
+STRIPED_CORNER: Where = {**STRIPES, "decoder": "cnn", "encoding": "bump", "depth": DEPTH, "holdout": "corner"}
+
+
+def fails_in_box(results: Results) -> Finding:
+    """Errors and successes of the CNN on each code; the MLP and the corner beside them."""
+    choice = choose(results.table, {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ENCODINGS})
+    conditions, seen = [], []
+    for code in ENCODINGS:
+        id_mse, ood_mse, core, blank, id_accuracy, ood_accuracy = (
+            choice.values(code, "images", name)
+            for name in ("id_mse", "ood_mse", "core_mse", "blank_core_mse", "id_accuracy", "ood_accuracy")
+        )
+        conditions += [
+            Condition(f"{code}: OOD MSE / ID MSE", paired(ratio, ood_mse, id_mse), ">=", LEAST_RATIO[code]),
+            Condition(f"{code}: MSE in the core of the box / that of a blank image", paired(ratio, core, blank), ">=", 0.75),
+            Condition(f"{code}: ID accuracy", id_accuracy, ">", 0.9),
+            Condition(f"{code}: OOD accuracy", ood_accuracy, "<", 0.5),
+        ]
+        if len(ood_accuracy):
+            seen.append(f"{code} {number(conditions[-1].judged)}")
+    others = {
+        f"{decoder}, {code}, {box}": {**BUMPS, "decoder": decoder, "encoding": code, "holdout": box, "depth": DEPTH}
+        for decoder in ("cnn", "mlp")
+        for code in ENCODINGS
+        for box in ("center", "corner")
+        if (decoder, box) != ("cnn", "center")
+    }
+    return Finding(
+        conditions,
+        f"accuracy in the box: {', '.join(seen)}" if seen else "",
+        choice.settings,
+        choice.others,
+        pictures("fail-in-box", choice.table, "errors", "generated"),
+        _errors_beside(also(results.table, choice, others)),
+    )
+
+
+def _errors_beside(choice: Choice) -> Beside | None:
+    names = ("id_mse", "ood_mse", "id_accuracy", "ood_accuracy")
+    rows = []
+    for group in choice.groups:
+        values = [pd.Series(choice.values(group, "images", name), dtype=float) for name in names]
+        if len(values[0]):
+            rows.append((group, str(len(values[0])), *(number(v.median()) for v in values)))
+    columns = ("decoder, code, box", "seeds", "ID MSE", "OOD MSE", "ID accuracy", "OOD accuracy")
+    return Beside("Medians of the other decoders and boxes; they do not decide.", columns, rows) if rows else None
+
+
+def superposes(results: Results) -> Finding:
+    """How well the sum of the responses to x alone and to y alone predicts the image."""
+    choice = choose(results.table, {"bump": {**CNN, "encoding": "bump", "depth": DEPTH}})
+    correlation, shuffled = (choice.values("bump", "superposition", name) for name in ("correlation", "shuffled"))
+    conditions = [
+        Condition("correlation of the image with the sum", correlation, ">", 0.6),
+        Condition("the same - that with the sum of another position", paired(sub, correlation, shuffled), ">", 0.1),
+    ]
+    return _finding("superposition", conditions, choice, choice.table, "superposition")
+
+
+def kernel_is_binary(results: Results) -> Finding:
+    """Agreement of output similarities with the binary factorized kernel."""
+    choice = choose(results.table, {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ("bump", "ramp")})
+    agreement, permuted, in_id = (
+        choice.values("bump", "kernel", f"cosine_{name}") for name in ("agreement_ood", "permuted_ood", "agreement_id")
+    )
+    of_ramp = choice.values("ramp", "kernel", "cosine_agreement_id")
+    conditions = [
+        Condition("bump: agreement of OOD images with the binary kernel", agreement, ">", 0.1),
+        Condition("bump: the same - that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
+        Condition("agreement of ID images, bump - ramp", paired(sub, in_id, of_ramp), ">", 0),
+    ]
+    return _finding("binary-kernel", conditions, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
+
+
+def volume_contracts(results: Results) -> Finding:
+    """Log volume in the box less that outside, at the first and the last hidden layer."""
+    depth, choice = choose_depth(results.table, {"bump": {**CNN, "encoding": "bump"}})
+    first, last = _volume_gap(choice, "bump", 0), _volume_gap(choice, "bump", depth)
+    conditions = [
+        Condition("|log10 volume in the box - outside|, last hidden layer", _size(last), ">=", 0.1),
+        Condition("the same - that of layer 0", paired(sub, _size(last), _size(first)), ">", 0),
+        Condition("log10 volume in the box - outside, last hidden layer", last, "<", 0),
+    ]
+    both = {code: {**CNN, "encoding": code, "depth": depth} for code in ("bump", "ramp")}
+    shown = also(results.table, choice, both).table
+    return _finding("volume", conditions, choice, shown, "volumes", "volume-gap", depth=depth)
+
+
+def factorization_falls(results: Results) -> Finding:
+    """Factorization metric and linear probes at the first and the last hidden layer, for the bump and the ramp code."""
+    groups: dict[str, Where] = {code: {**CNN, "encoding": code} for code in ("bump", "ramp")}
+    depth, choice = choose_depth(results.table, groups)
+    conditions, last = [], {}
+    for code in groups:
+        by_layer = [choice.values(code, "geometry", "factorization", layer) for layer in range(depth + 1)]
+        probes = [choice.values(code, "probe", "r2_ood", layer) for layer in (0, depth)]
+        last[code] = by_layer[-1]
+        change = paired(sub, by_layer[-1], by_layer[0])
+        conditions.append(Condition(f"{code}: factorization, last hidden layer - layer 0", change, "<", 0))
+        if code == "bump":
+            conditions.append(Condition("bump: least factorization of a hidden layer", paired(min, *by_layer), ">=", 0.95))
+        change = paired(sub, probes[1], probes[0])
+        conditions.append(Condition(f"{code}: R2 of linear probes OOD, last hidden layer - layer 0", change, "<=", -0.01))
+    lower = paired(sub, last["ramp"], last["bump"])
+    conditions.append(Condition("factorization of the last hidden layer, ramp - bump", lower, "<", 0))
+    shown = also(results.table, choice, _every_depth(results.table, groups)).table
+    return _finding("factorization", conditions, choice, shown, "by-layer", depth=depth)
+
+
+def depth_does_not_help(results: Results) -> Finding:
+    """Accuracy in the box at every depth that has enough seeds."""
+    bump = {**CNN, "encoding": "bump"}
+    groups = _every_depth(results.table, {"bump": bump})
+    choice = choose(results.table, groups)
+    by_depth = {where["depth"]: choice.values(name, "images", "ood_accuracy") for name, where in groups.items()}
+    enough = {depth: values for depth, values in by_depth.items() if len(values) >= LEAST_SEEDS}
+    shown = enough if len(enough) > 1 else by_depth | ({} if len(by_depth) > 1 else {"another": {}})
+    conditions = [Condition(f"depth {depth}: OOD accuracy", values, "<", 0.5) for depth, values in shown.items()]
+    tables = [choice.groups[name] for name, where in groups.items() if where["depth"] in shown]
+    table = pd.concat(tables) if any(len(t) for t in tables) else pd.DataFrame()
+    return _finding("depth", conditions, choice, table, "by-depth")
+
+
+def mlp_is_opposite(results: Results) -> Finding:
+    """Volume and factorization of the MLP beside those of the CNN."""
+    groups: dict[str, Where] = {name: {**BUMPS, "decoder": name, "encoding": "bump"} for name in ("cnn", "mlp")}
+    depth, choice = choose_depth(results.table, groups)
+    last = {"cnn": depth, "mlp": depth - 1}
+    gap = {name: _volume_gap(choice, name, layer) for name, layer in last.items()}
+    factorization = {name: choice.values(name, "geometry", "factorization", layer) for name, layer in last.items()}
+    less = paired(sub, factorization["mlp"], factorization["cnn"])
+    conditions = [
+        Condition("CNN: log10 volume in the box - outside, last hidden layer", gap["cnn"], "<", 0),
+        Condition("MLP: log10 volume in the box - outside, last hidden layer", gap["mlp"], ">=", 0),
+        Condition("factorization of the last hidden layer, MLP - CNN", less, "<", 0),
+    ]
+    mlp: dict[str, Where] = {code: {**BUMPS, "decoder": "mlp", "encoding": code} for code in ("bump", "ramp")}
+    of_mlp = also(results.table, choice, {code: {**where, "depth": depth} for code, where in mlp.items()}).table
+    finding = _finding("mlp", conditions, choice, of_mlp, "volumes", depth=depth)
+    gaps = pictures("mlp", choice.table, "volume-gap")
+    by_layer = pictures("mlp", also(results.table, choice, _every_depth(results.table, mlp)).table, "by-layer")
+    finding.pictures.extend([*gaps, *by_layer])
+    return finding
+
+
+def stripes_compose(results: Results) -> Finding:
+    """What stripes alone teach: the right place, not yet the right image."""
+    choice = choose(results.table, {"0": {**STRIPED_CORNER, "data_count": 0}})
+    accuracy, mse, blank = (choice.values("0", "images", name) for name in ("ood_accuracy", "ood_mse", "blank_mse"))
+    conditions = [
+        Condition("stripes alone: OOD accuracy", accuracy, ">=", 0.95),
+        Condition("stripes alone: OOD MSE / that of a blank image", paired(ratio, mse, blank), ">=", 1),
+    ]
+    return _finding("stripes-compose", conditions, choice, choice.table, "errors")
+
+
+def plus_becomes_bump(results: Results) -> Finding:
+    """What a hundred bumps change."""
+    choice = choose(results.table, _by_bumps(0, 100))
+    mse, proper = (
+        {count: choice.values(count, "images", name) for count in ("0", "100")} for name in ("ood_mse", "ood_proper")
+    )
+    blank = choice.values("100", "images", "blank_mse")
+    conditions = [
+        Condition("OOD MSE, 100 bumps / none", paired(ratio, mse["100"], mse["0"]), "<=", 0.5),
+        Condition("100 bumps: OOD MSE / that of a blank image", paired(ratio, mse["100"], blank), "<", 1),
+        Condition("share of proper bumps OOD, 100 bumps - none", paired(sub, proper["100"], proper["0"]), ">", 0),
+    ]
+    shown = also(results.table, choice, _by_bumps(0, 10, 50, 100)).table
+    return _finding("plus-to-bump", conditions, choice, shown, "by-bumps")
+
+
+def stripes_flatten_volume(results: Results) -> Finding:
+    """How far the volume inside the box differs from that outside, with and without stripes."""
+    groups: dict[str, Where] = {
+        "bumps": {**CNN, "encoding": "bump"},
+        "stripes": {**STRIPES, "decoder": "cnn", "encoding": "bump"},
+    }
+    depth, choice = choose_depth(results.table, groups)
+    conditions = [
+        Condition(
+            f"|log10 volume in the box - outside|, layer {layer}, stripes + bumps - bumps",
+            paired(sub, _size(_volume_gap(choice, "stripes", layer)), _size(_volume_gap(choice, "bumps", layer))),
+            "<",
+            0,
+        )
+        for layer in range(2, max(depth, 2) + 1)
+    ]
+    finding = _finding("stripes-volume", conditions, choice, choice.table, "volume-gap", depth=depth)
+    finding.pictures.extend(pictures("stripes-volume", choice.groups["stripes"], "volumes"))
+    return finding
+
+
+def stripes_come_early(results: Results) -> Finding:
+    """Tuning of the first and the last hidden layer with 0, 50 and 100 bumps."""
+    choice = choose(results.table, _by_bumps(0, 50, 100))
+    conditions = []
+    for count in ("50", "100"):
+        first, last = (choice.values(count, "tuning", "interaction", layer) for layer in (0, DEPTH))
+        striped = choice.values(count, "tuning", "striped", 0)
+        conditions += [
+            Condition(f"{count} bumps: share of striped units in layer 0", striped, ">", 0.5),
+            Condition(f"{count} bumps: interaction, last hidden layer - layer 0", paired(sub, last, first), ">", 0),
+        ]
+    with_, without = (choice.values(count, "tuning", "interaction", DEPTH) for count in ("100", "0"))
+    more = paired(sub, with_, without)
+    conditions.append(Condition("interaction in the last hidden layer, 100 bumps - none", more, ">", 0))
+    shown = also(results.table, choice, _by_bumps(0, 50, 100)).table
+    return _finding("early-stripes", conditions, choice, shown, "striped", "tuning")
+
+
+def rotation_mixes(results: Results) -> Finding:
+    """What a decoder of rotated digits draws in the gap of angles it has not seen."""
+    choice = choose(results.table, {"rotation": {"task": "trainables.rotation:RotationTask"}})
+    gap, id_, mix = (choice.values("rotation", "rotation", name) for name in ("gap_mse", "id_mse", "closer_to_mix"))
+    conditions = [
+        Condition("MSE in the gap / outside", paired(ratio, gap, id_), ">=", 10),
+        Condition("share of outputs in the gap nearer to a mix of its edges than to the truth", mix, ">=", 0.9),
+    ]
+    return _finding("rotation", conditions, choice, choice.table, "rotation")
+
+
+def _finding(
+    claim: str, conditions: list[Condition], choice: Choice, shown: pd.DataFrame, *names: str, depth: int | None = None
+) -> Finding:
+    judged = [f"{c.text} {number(c.judged)}" for c in conditions if c.values]
+    at_depth = [f"depth {depth}"] if depth else []
+    drawn = pictures(claim, shown, *names)
+    return Finding(conditions, "; ".join([*at_depth, *judged]), choice.settings, choice.others, drawn)
+
+
+def _by_bumps(*counts: int) -> dict[str, Where]:
+    return {str(count): {**STRIPED_CORNER, "data_count": count} for count in counts}
+
+
+def _every_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> dict[str, Where]:
+    depths = sorted({int(depth) for depth in table["depth"]}) if len(table) else []
+    return {f"{name}, depth {d}": {**where, "depth": d} for d in depths for name, where in groups.items()}
+
+
+def _volume_gap(choice: Choice, group: str, layer: int) -> BySeed:
+    inside, outside = (choice.values(group, "geometry", f"volume_{side}", layer) for side in ("ood", "id"))
+    return paired(sub, inside, outside)
+
+
+def _size(values: BySeed) -> BySeed:
+    return paired(abs, values)

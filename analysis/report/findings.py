@@ -1,0 +1,247 @@
+"""What a claim is and how it is judged: conditions over seeds, one rule for the verdict, one choice among settings."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.results import Results
+
+LEAST_SEEDS = 3
+"""A claim is not judged on fewer."""
+REPRODUCED, NOT_REPRODUCED, NOT_ENOUGH = "reproduced", "not reproduced", "not enough runs"
+RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+ENDED_WELL = ("passed", "missed")
+
+SHARED = ("N", "max_steps", "lr", "batch_size", "weight_decay", "schedule", "setting_options")
+"""Columns in which all runs behind one finding agree."""
+OWN = ("dataset", "decoder", "depth", "encoding", "holdout", "width", "precision", "data_count")
+"""Columns in which only the runs of one group agree: the CNN and the MLP differ in width, and in precision."""
+
+Where = Mapping[str, Any]
+"""Columns of a run and the values they must have."""
+BySeed = dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`text relation bound`, for the median over seeds, or for `estimate` where all seeds make one estimate together."""
+
+    text: str
+    values: BySeed
+    relation: str
+    bound: float
+    estimate: float | None = None
+
+    @property
+    def judged(self) -> float:
+        """The number that is compared with the bound; NaN without seeds."""
+        if self.estimate is not None:
+            return self.estimate
+        return statistics.median(self.values.values()) if self.values else math.nan
+
+    @property
+    def met(self) -> bool:
+        return RELATIONS[self.relation](self.judged, self.bound)
+
+    @property
+    def enough(self) -> bool:
+        return len(self.values) >= LEAST_SEEDS
+
+
+def verdict(conditions: Sequence[Condition]) -> str:
+    """The only rule: every condition needs LEAST_SEEDS seeds, and all of them must be met."""
+    if not conditions or not all(condition.enough for condition in conditions):
+        return NOT_ENOUGH
+    return REPRODUCED if all(condition.met for condition in conditions) else NOT_REPRODUCED
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure of the page: `name` is that of its files, `alt` says what it shows."""
+
+    name: str
+    alt: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A table that is shown and does not decide."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the runs say of a claim. `seen`: in one line. `settings`: those of the runs, by name. `others`: how many other
+    settings the store has that would have served."""
+
+    conditions: list[Condition]
+    seen: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    others: int = 0
+    pictures: list[Picture] = field(default_factory=list)
+    beside: Beside | None = None
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self.conditions)
+
+    @property
+    def seeds(self) -> int:
+        """Seeds of the condition that has fewest."""
+        return min((len(condition.values) for condition in self.conditions), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence of the paper that can be judged. `figures`: the paper's. `command`: what makes the runs it needs."""
+
+    id: str
+    title: str
+    figures: str
+    command: str
+    rule: str
+    evaluate: Callable[[Results], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The runs a finding rests on: those of each group, all of one setting."""
+
+    groups: Mapping[str, pd.DataFrame]
+    shared: Where
+    """The values of SHARED."""
+    others: int
+    """How many other settings have runs of these groups."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The values of SHARED and OWN that occur, the options one by one."""
+        words: dict[str, str] = {}
+        table = self.table
+        for name in (*SHARED, *OWN) if len(table) else ():
+            if name == "setting_options":
+                words |= {option: str(value) for option, value in json.loads(table[name].iloc[0]).items()}
+            else:
+                words[name] = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in sorted(set(table[name])))
+        return words
+
+    @property
+    def seeds(self) -> int:
+        """Of the group that has fewest."""
+        return min((group["seed"].nunique() for group in self.groups.values()), default=0)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The groups together."""
+        tables = [group for group in self.groups.values() if len(group)]
+        return pd.concat(tables).drop_duplicates(["key", "measure", "quantity", "layer"]) if tables else pd.DataFrame()
+
+    def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
+        """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
+        rows = self.groups[group]
+        rows = rows[(rows["measure"] == measure) & (rows["quantity"] == quantity)]
+        if layer is not None:
+            rows = rows[rows["layer"] == layer]
+        found = zip(rows["seed"].astype(int), rows["value"].astype(float), strict=True)
+        return {seed: value for seed, value in sorted(found) if math.isfinite(value)}
+
+
+def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
+    """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, and more steps.
+
+    Only runs that took their whole budget of steps and ended well count. All groups agree in SHARED; in what neither that
+    nor `groups` says, each group takes what most of its seeds have.
+    """
+    table = _mechanism_runs(table)
+    runs = table.drop_duplicates("key")
+    members = {name: runs[_where(runs, where)] for name, where in groups.items()}
+    shared = sorted({values for part in members.values() for values in _values(part, SHARED)})
+    picked: dict[tuple[Any, ...], dict[str, tuple[Any, ...]]] = {}
+    ranks = []
+    for setting in shared:
+        picked[setting], seeds = {}, []
+        for name, part in members.items():
+            of_setting = part[_where(part, dict(zip(SHARED, setting, strict=True)))]
+            sizes = of_setting.groupby(list(OWN))["seed"].nunique()
+            count, own = max(((int(n), own) for own, n in sizes.items()), default=(0, ()))
+            picked[setting][name] = own
+            seeds.append(count)
+        ranks.append((min(seeds), sum(seeds), setting))
+    if not ranks:
+        return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0)
+    best = max(ranks)[-1]
+    keys = dict(zip(SHARED, best, strict=True))
+    chosen = {
+        name: table[_where(table, {**keys, **dict(zip(OWN, own, strict=True))})] if own else table.iloc[:0]
+        for name, own in picked[best].items()
+    }
+    used = pd.concat([group for group in chosen.values() if len(group)])
+    every = {values for part in members.values() for values in _values(part, (*SHARED, *OWN))}
+    return Choice(chosen, keys, len(every - set(_values(used, (*SHARED, *OWN)))))
+
+
+def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int, Choice]:
+    """The greatest depth at which every group has enough seeds, else that with most seeds; 0 if there is none."""
+    depths = sorted(set(table["depth"])) if len(table) else []
+    choices = {int(depth): choose(table, {n: {**w, "depth": depth} for n, w in groups.items()}) for depth in depths}
+    if not choices:
+        return 0, choose(table, groups)
+    depth = max(choices, key=lambda d: (min(choices[d].seeds, LEAST_SEEDS), d))
+    return depth, choices[depth]
+
+
+def also(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where]) -> Choice:
+    """Further groups, of the setting that was chosen."""
+    return choose(table, {name: {**choice.shared, **where} for name, where in groups.items()})
+
+
+def paired(combine: Callable[..., float], *values: BySeed) -> BySeed:
+    """`combine` of the values of each seed that all of them have."""
+    seeds = sorted(set.intersection(*(set(v) for v in values))) if values else []
+    return {seed: combine(*(v[seed] for v in values)) for seed in seeds}
+
+
+def ratio(above: float, below: float) -> float:
+    """above / below; infinite where nothing is below."""
+    return above / below if below else math.inf
+
+
+def number(value: float) -> str:
+    """Three digits, as a reader wants them: 0.972, 12.4, 3.1e-05."""
+    return f"{value:.3g}"
+
+
+def _mechanism_runs(table: pd.DataFrame) -> pd.DataFrame:
+    if table.empty:
+        columns = dict.fromkeys((*SHARED, *OWN, "key", "seed", "task", "measure", "quantity", "layer", "value"))
+        return pd.DataFrame(columns=list(columns | dict.fromkeys(table.columns)))
+    table = table[(table["stop"] == "budget") & table["status"].isin(ENDED_WELL)]
+    options = table.drop_duplicates("key").set_index("key")["options"].map(lambda values: json.dumps(values, sort_keys=True))
+    return table.assign(setting_options=table["key"].map(options))
+
+
+def _where(table: pd.DataFrame, where: Where) -> pd.Series:
+    chosen = pd.Series(True, index=table.index)
+    for name, value in where.items():
+        chosen &= table[name] == value
+    return chosen
+
+
+def _values(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(table[list(columns)].drop_duplicates().itertuples(index=False, name=None))
+

@@ -1,0 +1,122 @@
+"""From findings to files: one HTML page that needs nothing else, and its figures and numbers beside it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from analysis.files import image, json_bytes, plain, write_files
+from analysis.report.findings import LEAST_SEEDS, Claim, Condition, Finding, Picture, number
+from analysis.results import Results
+
+PAGE, NUMBERS = "index.html", "claims.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture as the page shows it: as PNG, or, without one, why not."""
+
+    name: str
+    alt: str
+    png: bytes
+    svg: bytes
+    error: str = ""
+
+    @property
+    def source(self) -> str:
+        return "data:image/png;base64," + base64.b64encode(self.png).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Every claim with its finding and its pictures."""
+
+    sections: list[tuple[Claim, Finding, list[Drawn]]]
+    runs: int
+    """Finished runs in the store, of any status."""
+    hours: float
+    """What they took in training, added up over workers."""
+
+    @classmethod
+    def of(cls, claims: Sequence[Claim], results: Results) -> Report:
+        """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page."""
+        sections = []
+        for claim in claims:
+            finding = claim.evaluate(results)
+            sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
+        return cls(sections, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600)
+
+    @property
+    def errors(self) -> list[str]:
+        """A line per figure that could not be drawn."""
+        return [f"{drawn.name}: {drawn.error}" for _, _, pictures in self.sections for drawn in pictures if drawn.error]
+
+    def write(self, out: Path) -> list[Path]:
+        """Write the page, the numbers behind it, and every figure as `png` and `svg` into `out`, each replaced in one step."""
+        contents = {PAGE: self.html().encode(), NUMBERS: json_bytes(plain(self.to_json()))}
+        for _, _, pictures in self.sections:
+            for drawn in pictures:
+                if not drawn.error:
+                    contents |= {f"{drawn.name}.png": drawn.png, f"{drawn.name}.svg": drawn.svg}
+        return write_files(out, contents)
+
+    def html(self) -> str:
+        """The page. The same results give the same page: it has no date in it."""
+        loader = FileSystemLoader(Path(__file__).parent)
+        environment = Environment(
+            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug}
+        return environment.get_template("page.html.j2").render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS)
+
+    def counts(self) -> dict[str, int]:
+        """How many claims there are of each verdict."""
+        verdicts = [finding.verdict for _, finding, _ in self.sections]
+        return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(sorted(verdicts, key=len))}
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Verdicts and conditions, without pictures."""
+        return [
+            {
+                "id": claim.id,
+                "title": claim.title,
+                "figures": claim.figures,
+                "verdict": finding.verdict,
+                "seeds": finding.seeds,
+                "conditions": [{**asdict(c), "judged": c.judged, "met": c.enough and c.met} for c in finding.conditions],
+                "settings": finding.settings,
+                "others": finding.others,
+            }
+            for claim, finding, _ in self.sections
+        ]
+
+
+def draw(picture: Picture) -> Drawn:
+    """The picture as bytes; whatever its function raises is kept in `error`."""
+    try:
+        figure = picture.draw()
+        return Drawn(picture.name, picture.alt, image(figure, "png"), image(figure, "svg"))
+    except Exception as error:  # one figure must not cost the page
+        return Drawn(picture.name, picture.alt, b"", b"", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def slug(words: str) -> str:
+    """A verdict as the name of its style."""
+    return words.replace(" ", "-")
+
+
+def spread(values: Mapping[int, float]) -> str:
+    """The range over seeds."""
+    return f"{number(min(values.values()))} to {number(max(values.values()))}" if values else ""
+
+
+def outcome(condition: Condition) -> str:
+    """Whether a condition is met, in words."""
+    if not condition.enough:
+        return "too few seeds"
+    return "met" if condition.met else "not met"

@@ -1,0 +1,127 @@
+"""What the rows of the scaling and the regularization study say of the claims about them (paper figures 3e and 4c)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from operator import sub
+from typing import Any
+
+import pandas as pd
+
+from analysis import scaling
+from analysis.fits import fit_power_law
+from analysis.regularization_figures import draw_curves, draw_errors
+from analysis.report.answers import ABLATION, regularization_answer, scaling_answer
+from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
+from analysis.results import Results
+
+FOUR = tuple(ABLATION.values())
+PAPER_CUBIC = scaling.CLAIMS["bumps"]
+LEAST_N = 16
+"""From this grid size on, bumps alone must need more images than stripes and bumps."""
+
+
+def regularization_helps(results: Results) -> Finding:
+    """Errors of the four settings, seed by seed."""
+    found = regularization_answer(results.runs)
+    averaged = found[0].averaged if found else None
+    none, entropy, variance, both = (_errors(averaged, setting, "ood_mse") for setting in FOUR)
+    id_errors = [_errors(averaged, setting, "id_mse") for setting in FOUR]
+    lowest = paired(lambda without, *others: ratio(min(others), without), *id_errors)
+    conditions = [
+        Condition("OOD MSE, no penalty / entropy", paired(ratio, none, entropy), ">=", 1),
+        Condition("OOD MSE, entropy / variance", paired(ratio, entropy, variance), ">=", 1),
+        Condition("OOD MSE, variance / both", paired(ratio, variance, both), ">=", 1),
+        Condition("OOD MSE, both", both, "<=", 1e-3),
+        Condition("OOD MSE, no penalty / both", paired(ratio, none, both), ">=", 10),
+        Condition("least ID MSE with a penalty / ID MSE without", lowest, ">=", 1),
+    ]
+    if found is None:
+        return Finding(conditions)
+    answer, others = found
+    alt = "ID and OOD error without a penalty, with each of the two and with both"
+    pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
+    if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
+        pictures.append(Picture("regularization-curves", "OOD error and loss over the epochs", partial(draw_curves, answer)))
+    means = (f"{row['setting']} {number(row['ood_mse_gmean'])}" for row in answer.summary.to_dict("records"))
+    return Finding(conditions, f"OOD MSE, geometric means: {', '.join(means)}", _words(answer.settings), others, pictures)
+
+
+def stripes_scale_linearly(results: Results) -> Finding:
+    """The two exponents, and the totals at every grid size."""
+    found = scaling_answer(results.runs)
+    answer = None if found is None else found[0]
+    bumps, stripes = _exponents(answer, "bumps"), _exponents(answer, "stripes+bumps")
+    fits = {} if answer is None else answer.fits
+    of_bumps, of_stripes = (fits[d].exponent if d in fits else None for d in ("bumps", "stripes+bumps"))
+    apart = None if of_bumps is None or of_stripes is None else of_bumps - of_stripes
+    conditions = [
+        Condition("exponent of stripes + bumps", stripes, ">=", 0.8, of_stripes),
+        Condition("exponent of stripes + bumps", stripes, "<=", 1.2, of_stripes),
+        Condition("exponent of bumps alone", bumps, ">=", 1.4, of_bumps),
+        Condition("exponent of bumps alone - that of stripes + bumps", paired(sub, bumps, stripes), ">", 0, apart),
+        Condition(f"images, bumps alone / stripes + bumps, least over N >= {LEAST_N}", _least_ratio(answer), ">", 1),
+    ]
+    return _scaling_finding(conditions, found, draws=True)
+
+
+def bumps_scale_cubically(results: Results) -> Finding:
+    """Whether the interval of the exponent of bumps alone holds the paper's 3."""
+    found = scaling_answer(results.runs)
+    fit = found[0].fits.get("bumps") if found else None
+    values = _exponents(found[0] if found else None, "bumps")
+    lower, upper = (None, None) if fit is None else (fit.lower, fit.upper)
+    conditions = [
+        Condition("upper end of the 95 % interval of the exponent", values, ">=", PAPER_CUBIC, upper),
+        Condition("lower end of the 95 % interval of the exponent", values, "<=", PAPER_CUBIC, lower),
+    ]
+    return _scaling_finding(conditions, found, draws=False)
+
+
+def _scaling_finding(conditions: list[Condition], found: tuple[scaling.Answer, int] | None, draws: bool) -> Finding:
+    if found is None:
+        return Finding(conditions)
+    answer, others = found
+    alt = "images needed against grid size, for bumps alone and with stripes"
+    pictures = [Picture("scaling", alt, partial(scaling.draw, answer))] if draws and len(answer.table) else []
+    return Finding(conditions, "; ".join(answer.lines()), _words(answer.settings), others, pictures)
+
+
+def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
+    if averaged is None:
+        return {}
+    rows = averaged[averaged["setting"] == setting]
+    return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[error], strict=True)}
+
+
+def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
+    """The exponent of each seed by itself, over the grid sizes that the fit of all seeds uses; a seed that lacks one of
+    these has none."""
+    if answer is None:
+        return {}
+    table = answer.table[(answer.table["dataset"] == dataset) & (answer.table["verdict"] != "failed")]
+    whole = table.groupby("N")["total_images"].transform(lambda values: values.notna().all()).astype(bool)
+    used = table[whole]
+    exponents = {}
+    for seed, part in used.groupby("seed"):
+        fit = fit_power_law(part)
+        if fit.exponent is not None and fit.sizes == used["N"].nunique():
+            exponents[int(seed)] = fit.exponent
+    return exponents
+
+
+def _least_ratio(answer: scaling.Answer | None) -> BySeed:
+    """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed."""
+    if answer is None:
+        return {}
+    known = answer.table[(answer.table["N"] >= LEAST_N) & answer.table["total_images"].notna()]
+    totals = known.pivot_table("total_images", ["seed", "N"], "dataset")
+    if not {"bumps", "stripes+bumps"} <= set(totals.columns):
+        return {}
+    ratios = (totals["bumps"] / totals["stripes+bumps"]).dropna().groupby("seed").min()
+    return {int(seed): float(value) for seed, value in ratios.items()}
+
+
+def _words(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items()}
