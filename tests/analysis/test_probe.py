@@ -39,7 +39,7 @@ def test_noise_is_not_read_though_units_outnumber_positions() -> None:
 
 
 def test_a_code_that_wraps_around_is_read_where_it_was_fitted_and_wrong_beyond() -> None:
-    """x mod 6 fitted where x, y < 6 and judged where both are 6 to 11: off by 6, R^2 = 1 - 36 / var(0..5) = 1 - 36 * 12 / 35."""
+    """x mod 6 fitted where x, y < 6 and judged where both are 6 to 11: off by 6, so R^2 = 1 - 36 / (35 / 12)."""
     wrapped = np.stack([X % 6, Y % 6], 1)
     fitted, beyond = np.flatnonzero((X < 6) & (Y < 6)), np.flatnonzero((X >= 6) & (Y >= 6))
     assert of(wrapped, *split(fitted)) == pytest.approx(1, abs=1e-5)
@@ -49,7 +49,7 @@ def test_a_code_that_wraps_around_is_read_where_it_was_fitted_and_wrong_beyond()
 def test_one_coordinate_alone_is_half_the_answer() -> None:
     fitted, judged = np.flatnonzero(X < 6), np.flatnonzero(X >= 6)
     assert of(X[:, None], fitted, judged) == pytest.approx(0.5, abs=1e-5)
-    assert of(np.ones((N * N, 5)), fitted, judged) == pytest.approx(0)
+    assert of(np.ones((N * N, 5)), np.arange(N * N), np.arange(N * N)) == pytest.approx(0)
 
 
 def test_the_dual_solution_is_the_primal_one() -> None:

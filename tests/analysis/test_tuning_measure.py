@@ -24,7 +24,7 @@ def test_a_sum_of_a_function_of_x_and_one_of_y_is_additive_and_a_centred_product
 
 
 def test_a_single_pixel_is_additive_to_two_parts_in_n_plus_one() -> None:
-    """A pixel of 1 among 0: total variance (N^2 - 1) / N^4; a marginal is 1/N at one place, so its variance is (N - 1) / N^4."""
+    """A pixel of 1 among 0 has the variance (N^2 - 1) / N^4; each marginal is 1/N at one place, of variance (N - 1) / N^4."""
     pixel = ((X == 5) & (Y == 7)).astype(float)
     assert share(pixel)[0] == pytest.approx(2 / (N + 1))
     assert share(3 + 10 * pixel)[0] == pytest.approx(2 / (N + 1))
