@@ -65,7 +65,7 @@ def draw_generated(table: pd.DataFrame) -> Figure:
     """Pictures at four positions of the box, one row each, by decoder and encoding (paper figures 1b, c)."""
     columns = [(d, e) for d in _decoders(table) for e in _encodings(table)]
     pictures = [array_of(table, "pictures", decoder=d, encoding=e) for d, e in columns]
-    titles = [f"{DECODER_NAMES[d]}\n{ENCODING_NAMES[e]}" for d, e in columns]
+    titles = [f"{DECODER_NAMES[d]}\n{ENCODING_NAMES[e].removesuffix(' code')}" for d, e in columns]
     figure = Figure(figsize=(PAGE, 0.5 + len(pictures[0]) * PAGE / (len(columns) + 1.2)), layout="constrained")
     _draw_pictures(figure, table, pictures, titles)
     return figure
