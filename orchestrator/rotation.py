@@ -97,8 +97,8 @@ def rotation(
     spec = dataclasses.replace(spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
     specs = [dataclasses.replace(spec, seed=seed) for seed in range(seeds)]
     settings = {
-        **{"digit": digit, "mnist": None if mnist is None else str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds},
-        **{"N": N, "width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay},
+        **{"digit": digit, "mnist": mnist and str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds, "N": N},
+        **{"width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay},
         **{"task_version": task.version, "store": str(where.store), "out": str(where.folder(NAME)), "versions": versions()},
     }
     return launch(GridStudy(NAME, task, specs, settings), where, invocation())

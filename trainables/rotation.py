@@ -23,6 +23,8 @@ from trainables.task import Counts, Data, Split
 
 DIGIT, PIXELS = "digit-", "pixels:"
 SMALLEST_N = 8
+CORRECT_SHARE = 0.1
+"""A correct image has less than this share of the squared error of a blank one."""
 
 
 def image_option(image: np.ndarray) -> str:
@@ -173,11 +175,10 @@ class RotationTask:
         return RotationCNN(spec.N, spec.width)
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
-        """Each (n,): `correct`, bool, the output is nearer to the true image than to a blank one, in squared distance; `mse`,
-        float32, squared error, mean over the pixels."""
-        outputs = outputs.float()
-        mse = (outputs - split.targets).square().flatten(1).mean(dim=1)
-        return {"correct": mse < outputs.square().flatten(1).mean(dim=1), "mse": mse}
+        """Each (n,): `correct`, bool, the squared error is under a tenth of a blank image's, which a mix of the two images at
+        the edges of the published gap is not in its middle; `mse`, float32, squared error, mean over the pixels."""
+        mse = (outputs.float() - split.targets).square().flatten(1).mean(dim=1)
+        return {"correct": mse < CORRECT_SHARE * split.targets.square().flatten(1).mean(dim=1), "mse": mse}
 
     def _angles(self, spec: RunSpec) -> tuple[np.ndarray, np.ndarray]:
         """Angles outside the gap and in it, of a spec that was found valid."""
