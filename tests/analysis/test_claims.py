@@ -1,0 +1,415 @@
+"""The rules by which claims are judged: each can give every verdict, and each of its conditions alone can overturn it."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.report.answers import regularization_answer, scaling_answer
+from analysis.report.claims import CLAIMS
+from analysis.report.findings import Claim, Condition, Finding, choose, choose_depth, verdict
+from analysis.results import OF_QUANTITY, OF_RUN, Results
+from orchestrator.rows import make_row
+from orchestrator.searches import Rows
+from orchestrator.searches.threshold import Bracket, ThresholdSearch
+from orchestrator.spec import RunSpec
+from trainables.bumps import BumpTask
+from trainables.regularization import RegularizationTask
+
+BY_ID = {claim.id: claim for claim in CLAIMS}
+DECODER_CLAIMS = [claim for claim in CLAIMS if claim.id not in ("regularization", "scaling", "cubic")]
+Columns = dict[str, Any]
+Quantity = tuple[str, str, int | None]
+REPEATED = ("fail-in-box", "depth-does-not-help")
+"""Claims that have the same conditions for every code, or depth."""
+BUMP_TASK, ROTATION_TASK = "trainables.bumps:BumpTask", "trainables.rotation:RotationTask"
+USUAL: Columns = {
+    "task": BUMP_TASK, "dataset": "bumps", "N": 28, "data_count": 495, "fixed_count": 0, "decoder": "cnn", "depth": 4,
+    "width": 64, "encoding": "bump", "holdout": "center", "options": {"sigma": 1.0}, "max_steps": 3150, "lr": 1e-3,
+    "batch_size": 32, "weight_decay": 0.01, "precision": "float32", "schedule": "constant", "stop": "budget", "status": "missed",
+    "id_mse": 0.0, "ood_mse": 0.0, "accuracy": 0.0,
+}  # fmt: skip
+
+
+def settings() -> Iterator[Columns]:
+    """Every setting that the claims about decoders need."""
+    for depth in (2, 4):
+        for encoding in ("bump", "one-hot", "positional", "ramp"):
+            yield {"depth": depth, "encoding": encoding}
+        yield {"depth": depth, "decoder": "mlp", "width": 256}
+        yield {"depth": depth, "dataset": "stripes+bumps", "data_count": 50}
+    for count in (0, 10, 50, 100):
+        yield {"dataset": "stripes+bumps", "data_count": count, "holdout": "corner"}
+    yield {"task": ROTATION_TASK, "dataset": "digits", "holdout": "gap"}
+
+
+def measured(run: Columns) -> dict[Quantity, float]:
+    """Numbers of one run as the paper would have them."""
+    if run["task"] == ROTATION_TASK:
+        numbers = {"id_mse": 1e-4, "gap_mse": 5e-3, "closer_to_mix": 1.0}
+        return {("rotation", name, None): value for name, value in numbers.items()}
+    striped, count, ramp = run["dataset"] != "bumps", run["data_count"], run["encoding"] == "ramp"
+    ood_mse = 0.02 / (1 + count) if striped else 4e-3
+    of_images = {
+        "id_mse": 5e-5, "ood_mse": ood_mse, "core_mse": 4e-3, "blank_mse": 4e-3, "blank_core_mse": 4e-3, "id_accuracy": 1.0,
+        "ood_accuracy": 1.0 if striped else 0.3, "ood_proper": count / 100,
+    }  # fmt: skip
+    kernel = {"cosine_agreement_ood": 0.4, "cosine_permuted_ood": 0.01, "cosine_agreement_id": 0.2 if ramp else 0.5}
+    numbers: dict[Quantity, float] = {("images", name, None): value for name, value in of_images.items()}
+    numbers |= {("superposition", name, None): value for name, value in {"correlation": 0.8, "shuffled": 0.2}.items()}
+    numbers |= {("kernel", name, None): value for name, value in kernel.items()}
+    mlp = run["decoder"] == "mlp"
+    for layer in range(run["depth"] + (0 if mlp else 1)):
+        gap = 0.2 if mlp else -(0.05 + 0.1 * layer) * (0.5 if striped else 1)
+        factorization = 0.9 if mlp else (0.95 if ramp else 0.99) - 0.005 * layer
+        interaction = 0.1 + (0.1 if count else 0.02) * layer
+        numbers |= {
+            ("geometry", "volume_id", layer): -1.0, ("geometry", "volume_ood", layer): -1.0 + gap,
+            ("geometry", "factorization", layer): factorization, ("probe", "r2_ood", layer): 0.99 - 0.05 * layer,
+            ("tuning", "striped", layer): 0.9 - 0.2 * layer, ("tuning", "interaction", layer): interaction,
+        }  # fmt: skip
+    return numbers
+
+
+def row(columns: Columns, seed: int, quantity: Quantity, value: float) -> dict[str, Any]:
+    run = {**USUAL, **columns, "seed": seed}
+    names = dict(zip(("measure", "quantity", "layer"), quantity, strict=True))
+    return {**run, "key": json.dumps(run, sort_keys=True), **names, "value": value, "array": None}
+
+
+def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=[*OF_RUN, *OF_QUANTITY]).astype({"layer": float, "value": float})
+
+
+@cache
+def world(seeds: int = 3) -> pd.DataFrame:
+    """Runs that reproduce every claim about decoders."""
+    runs = [{**USUAL, **columns} for columns in settings()]
+    return table_of([row(run, seed, q, v) for run in runs for seed in range(seeds) for q, v in measured(run).items()])
+
+
+def changed(table: pd.DataFrame, value: float, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The table with another value wherever all these columns are so."""
+    chosen = pd.Series(True, index=table.index)
+    for name, wanted in where.items():
+        chosen &= table[name] == wanted
+    assert chosen.any()
+    return table.assign(value=table["value"].where(~chosen, value))
+
+
+def judge(claim: str, table: pd.DataFrame | None = None, runs: list[dict[str, Any]] | None = None) -> Finding:
+    return BY_ID[claim].evaluate(Results(runs or [], table_of([]) if table is None else table))
+
+
+def unmet(finding: Finding) -> list[str]:
+    return [condition.text for condition in finding.conditions if not condition.met]
+
+
+@pytest.mark.parametrize("claim", DECODER_CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_is_reproduced_by_runs_as_the_paper_has_them(claim: Claim) -> None:
+    finding = claim.evaluate(Results([], world()))
+    assert unmet(finding) == []
+    assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
+
+
+@pytest.mark.parametrize("claim", DECODER_CLAIMS, ids=lambda claim: claim.id)
+def test_two_seeds_are_not_enough_and_runs_that_diverged_are_no_seeds(claim: Claim) -> None:
+    assert claim.evaluate(Results([], world(2))).verdict == "not enough runs"
+    table = world(3)
+    diverged = table.assign(status=table["status"].where(table["seed"] != 1, "diverged"))
+    assert claim.evaluate(Results([], diverged)).verdict == "not enough runs"
+    early = table.assign(stop=table["stop"].where(table["seed"] != 1, "early"))
+    assert claim.evaluate(Results([], early)).seeds == 2
+
+
+CENTER = {"holdout": "center", "dataset": "bumps", "decoder": "cnn"}
+DEEPEST = {**CENTER, "depth": 4, "layer": 4, "encoding": "bump"}
+STRIPED = {"holdout": "corner"}
+MLP = {"decoder": "mlp", "depth": 4, "layer": 3}
+BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
+    *(
+        (
+            "fail-in-box",
+            f"{code}: OOD MSE / ID MSE",
+            4e-3 / (9.9 if code == "bump" else 4.9),
+            {**CENTER, "encoding": code, "quantity": "id_mse"},
+        )
+        for code in ("bump", "one-hot", "positional", "ramp")
+    ),
+    ("fail-in-box", "ramp: MSE in the core", 2.9e-3, {**CENTER, "encoding": "ramp", "quantity": "core_mse"}),
+    ("fail-in-box", "one-hot: ID accuracy", 0.9, {**CENTER, "encoding": "one-hot", "quantity": "id_accuracy"}),
+    ("fail-in-box", "positional: OOD accuracy", 0.5, {**CENTER, "encoding": "positional", "quantity": "ood_accuracy"}),
+    ("superposition", "correlation of the image", 0.6, {"quantity": "correlation"}),
+    ("superposition", "the same - that with the sum of another position", 0.71, {"quantity": "shuffled"}),
+    ("binary-kernel", "bump: agreement of OOD images", 0.1, {"encoding": "bump", "quantity": "cosine_agreement_ood"}),
+    ("binary-kernel", "bump: the same - that with permuted", 0.36, {"encoding": "bump", "quantity": "cosine_permuted_ood"}),
+    ("binary-kernel", "agreement of ID images, bump - ramp", 0.5, {"encoding": "ramp", "quantity": "cosine_agreement_id"}),
+    ("volume", "|log10 volume in the box - outside|", -1.09, {**DEEPEST, "quantity": "volume_ood"}),
+    ("volume", "the same - that of layer 0", -1.5, {**DEEPEST, "layer": 0, "quantity": "volume_ood"}),
+    ("volume", "log10 volume in the box - outside", -0.5, {**DEEPEST, "quantity": "volume_ood"}),
+    ("factorization-falls", "bump: factorization, last", 0.99, {**DEEPEST, "quantity": "factorization"}),
+    ("factorization-falls", "bump: least factorization", 0.94, {**DEEPEST, "layer": 2, "quantity": "factorization"}),
+    ("factorization-falls", "bump: R2", 0.985, {**DEEPEST, "quantity": "r2_ood"}),
+    ("factorization-falls", "ramp: factorization, last", 0.95, {**DEEPEST, "encoding": "ramp", "quantity": "factorization"}),
+    ("factorization-falls", "ramp: R2", 0.985, {**DEEPEST, "encoding": "ramp", "quantity": "r2_ood"}),
+    ("factorization-falls", "factorization of the last", 0.97, {**DEEPEST, "encoding": "ramp", "quantity": "factorization"}),
+    ("depth-does-not-help", "depth 2: OOD accuracy", 0.5, {**CENTER, "depth": 2, "quantity": "ood_accuracy"}),
+    ("mlp-opposite", "CNN: log10 volume", -0.9, {**DEEPEST, "quantity": "volume_ood"}),
+    ("mlp-opposite", "MLP: log10 volume", -1.1, {**MLP, "quantity": "volume_ood"}),
+    ("mlp-opposite", "factorization of the last", 0.98, {**MLP, "quantity": "factorization"}),
+    ("stripes-compose", "stripes alone: OOD accuracy", 0.94, {**STRIPED, "data_count": 0, "quantity": "ood_accuracy"}),
+    ("stripes-compose", "stripes alone: OOD MSE", 3.9e-3, {**STRIPED, "data_count": 0, "quantity": "ood_mse"}),
+    ("plus-to-bump", "OOD MSE, 100 bumps / none", 3e-4, {**STRIPED, "data_count": 0, "quantity": "ood_mse"}),
+    ("plus-to-bump", "100 bumps: OOD MSE", 4e-3, {**STRIPED, "data_count": 100, "quantity": "ood_mse"}),
+    ("plus-to-bump", "share of proper bumps", 0.0, {**STRIPED, "data_count": 100, "quantity": "ood_proper"}),
+    *(
+        ("stripes-volume", f"|log10 volume in the box - outside|, layer {layer}", -2.0,
+         {"holdout": "center", "dataset": "stripes+bumps", "depth": 4, "layer": layer, "quantity": "volume_ood"})
+        for layer in (2, 3, 4)
+    ),
+    ("early-stripes", "50 bumps: share of striped", 0.5, {**STRIPED, "data_count": 50, "layer": 0, "quantity": "striped"}),
+    ("early-stripes", "100 bumps: share of striped", 0.5, {**STRIPED, "data_count": 100, "layer": 0, "quantity": "striped"}),
+    ("early-stripes", "50 bumps: interaction", 0.1, {**STRIPED, "data_count": 50, "layer": 4, "quantity": "interaction"}),
+    ("early-stripes", "100 bumps: interaction", 0.5, {**STRIPED, "data_count": 100, "layer": 0, "quantity": "interaction"}),
+    ("early-stripes", "interaction in the last", 0.5, {**STRIPED, "data_count": 0, "layer": 4, "quantity": "interaction"}),
+    ("rotation", "MSE in the gap", 9.9e-4, {"quantity": "gap_mse"}),
+    ("rotation", "share of outputs in the gap", 0.89, {"quantity": "closer_to_mix"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("claim", "condition", "value", "where"), BROKEN, ids=[f"{b[0]}, {b[1]}" for b in BROKEN])
+def test_a_claim_falls_with_any_of_its_conditions(claim: str, condition: str, value: float, where: dict[str, Any]) -> None:
+    finding = judge(claim, changed(world(), value, where))
+    assert finding.verdict == "not reproduced"
+    assert any(text.startswith(condition) for text in unmet(finding))
+
+
+@pytest.mark.parametrize("claim", [c for c in DECODER_CLAIMS if c.id not in REPEATED], ids=lambda claim: claim.id)
+def test_every_condition_is_broken_by_a_test(claim: Claim) -> None:
+    broken = tuple(condition for name, condition, _, _ in BROKEN if name == claim.id)
+    assert all(condition.text.startswith(broken) for condition in claim.evaluate(Results([], world())).conditions)
+
+
+class TestVerdict:
+    def test_it_is_the_median_over_seeds_that_must_meet_the_bound(self) -> None:
+        assert verdict([Condition("", {0: 0.0, 1: 2.0, 2: 3.0}, ">=", 2)]) == "reproduced"
+        assert verdict([Condition("", {0: 0.0, 1: 2.0, 2: 3.0}, ">", 2)]) == "not reproduced"
+        assert verdict([Condition("", {0: 0.0, 1: 2.0, 2: 3.0}, "<=", 2), Condition("", {0: 1.0, 1: 2.0}, "<", 9)]) == (
+            "not enough runs"
+        )
+
+    def test_no_conditions_are_not_enough(self) -> None:
+        assert verdict([]) == "not enough runs"
+
+    def test_an_estimate_of_all_seeds_is_judged_in_place_of_the_median(self) -> None:
+        assert verdict([Condition("", {0: 1.0, 1: 1.0, 2: 1.0}, ">", 2, estimate=3.0)]) == "reproduced"
+        assert verdict([Condition("", {0: 3.0, 1: 3.0}, ">", 2, estimate=3.0)]) == "not enough runs"
+
+    def test_a_number_that_is_not_finite_is_no_seed(self) -> None:
+        table = world()
+        finding = judge("superposition", changed(table, math.nan, {"seed": 2, "quantity": "correlation"}))
+        assert [len(c.values) for c in finding.conditions] == [2, 2]
+        assert finding.verdict == "not enough runs"
+
+
+class TestChoice:
+    GROUPS: Mapping[str, Mapping[str, Any]] = {"bump": {"encoding": "bump"}, "ramp": {"encoding": "ramp"}}
+
+    def rows(self, seeds: Mapping[str, int], **columns: Any) -> list[dict[str, Any]]:
+        quantity: Quantity = ("images", "ood_mse", None)
+        return [row({"encoding": e, **columns}, s, quantity, 1.0) for e, n in seeds.items() for s in range(n)]
+
+    def test_the_group_with_fewest_seeds_decides(self) -> None:
+        table = table_of([*self.rows({"bump": 9, "ramp": 1}, lr=1e-2), *self.rows({"bump": 2, "ramp": 2})])
+        choice = choose(table, self.GROUPS)
+        assert (choice.settings["lr"], choice.seeds, choice.others) == ("0.001", 2, 2)
+
+    def test_ties_go_to_the_larger_grid_then_to_more_steps(self) -> None:
+        small, short, large = self.rows({"bump": 3, "ramp": 3}, N=20), {"N": 28, "max_steps": 800}, {"N": 28, "max_steps": 3150}
+        table = table_of([*small, *self.rows({"bump": 3, "ramp": 3}, **short), *self.rows({"bump": 3, "ramp": 3}, **large)])
+        settings = choose(table, self.GROUPS).settings
+        assert (settings["N"], settings["max_steps"]) == ("28", "3150")
+        more = table_of([*self.rows({"bump": 4, "ramp": 4}, N=20), *self.rows({"bump": 3, "ramp": 3}, **large)])
+        assert choose(more, self.GROUPS).settings["N"] == "20"
+
+    def test_options_are_part_of_the_setting(self) -> None:
+        wide = self.rows({"bump": 3, "ramp": 3}, options={"sigma": 2.0})
+        choice = choose(table_of([*wide, *self.rows({"bump": 4, "ramp": 3})]), self.GROUPS)
+        assert choice.settings["sigma"] == "1.0"
+        assert set(choice.table["options"].map(lambda options: options["sigma"])) == {1.0}
+
+    def test_groups_may_differ_in_width_and_precision(self) -> None:
+        cnn, mlp = {"precision": "bfloat16"}, {"decoder": "mlp", "width": 256}
+        other = self.rows({"bump": 2}, **mlp, lr=0.1)
+        table = table_of([*self.rows({"bump": 3}, **cnn), *self.rows({"bump": 3}, **mlp), *other])
+        choice = choose(table, {"cnn": {"decoder": "cnn"}, "mlp": {"decoder": "mlp"}})
+        assert (choice.settings["width"], choice.settings["precision"]) == ("64, 256", "bfloat16, float32")
+        assert (choice.seeds, choice.others) == (3, 1)
+
+    def test_the_greatest_depth_with_enough_seeds_is_taken(self) -> None:
+        seeds = {2: 5, 4: 3, 6: 2}
+        rows = [one for depth, n in seeds.items() for one in self.rows({"bump": n, "ramp": n}, depth=depth)]
+        assert choose_depth(table_of(rows), self.GROUPS)[0] == 4
+        assert choose_depth(table_of(self.rows({"bump": 2, "ramp": 1}, depth=2)), self.GROUPS)[0] == 2
+        assert choose_depth(table_of([]), self.GROUPS)[0] == 0
+
+    def test_nothing_is_chosen_from_nothing(self) -> None:
+        choice = choose(table_of([]), self.GROUPS)
+        assert (choice.seeds, choice.settings, choice.others, len(choice.table)) == (0, {}, 0, 0)
+        assert choice.values("bump", "images", "ood_mse") == {}
+
+    def test_a_depth_in_progress_does_not_hold_up_the_claim_about_depth(self) -> None:
+        table = world()
+        started = table_of([row({"depth": 6}, 0, ("images", "ood_accuracy", None), 0.9)])
+        finding = judge("depth-does-not-help", pd.concat([table, started], ignore_index=True))
+        assert [c.text for c in finding.conditions] == ["depth 2: OOD accuracy", "depth 4: OOD accuracy"]
+        assert finding.verdict == "reproduced"
+
+    def test_one_depth_is_not_enough(self) -> None:
+        table = world()
+        assert judge("depth-does-not-help", table[table["depth"] == 4]).verdict == "not enough runs"
+
+    def test_other_decoders_and_boxes_stand_beside_and_do_not_decide(self) -> None:
+        table = changed(world(), 1.0, {"decoder": "mlp", "quantity": "ood_accuracy"})
+        finding = judge("fail-in-box", table)
+        assert finding.verdict == "reproduced"
+        assert finding.beside is not None
+        assert finding.beside.rows == [("mlp, bump, center", "3", "5e-05", "0.004", "1", "1")]
+
+
+def probes(threshold: Callable[[str, int, int], float], seeds: int = 3, resolution: float = 0.05) -> list[dict[str, Any]]:
+    """The rows of a whole scaling study in which a run passes from `threshold(dataset, N, seed)` drawn images on."""
+    task, brackets = BumpTask(), []
+    for dataset in ("bumps", "stripes+bumps"):
+        for N in (16, 24, 32):
+            for seed in range(seeds):
+                spec = RunSpec(
+                    task=BUMP_TASK, dataset=dataset, N=N, data_count=0, seed=seed, options=tuple(task.defaults.items()),
+                    **task.preset(dataset, "cnn"),
+                )  # fmt: skip
+                brackets.append(Bracket(template=spec, task_version=task.version, counts=task.counts(spec)))
+    search, rows, made = ThresholdSearch(brackets, resolution), Rows(), []
+    while wanted := search.propose(rows, 8):
+        for spec in wanted:
+            passed = spec.data_count >= threshold(spec.dataset, spec.N, spec.seed)
+            fields: dict[str, Any] = {"status": "passed" if passed else "missed", "accuracy": 0.95 if passed else 0.5}
+            fields |= {"fixed_count": task.counts(spec).fixed, "steps": 100, "seconds": 1.0}
+            made.append(make_row(spec, task_version=task.version, reason="converged", **fields))
+            rows.add(made[-1])
+    return made
+
+
+def power(exponent: float, per_seed: float = 0.02) -> Callable[[str, int, int], float]:
+    """Bumps alone need about 50 images at N = 16 and grow with this exponent; stripes need none beside them."""
+    return lambda dataset, N, seed: 0 if dataset != "bumps" else 50 * (N / 16) ** exponent * (1 + per_seed * seed)
+
+
+class TestScaling:
+    def test_linear_with_stripes_and_faster_without_is_reproduced(self) -> None:
+        finding = judge("scaling", runs=probes(power(1.9)))
+        assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
+        assert finding.conditions[0].judged == pytest.approx(1.0)
+        assert finding.conditions[3].judged == pytest.approx(0.9, abs=0.1)
+        assert finding.conditions[4].judged == pytest.approx(50 / 32, rel=0.05)
+        assert judge("cubic", runs=probes(power(1.9))).verdict == "not reproduced"
+
+    def test_a_cube_is_a_cube(self) -> None:
+        finding = judge("cubic", runs=probes(power(3.0)))
+        assert finding.verdict == "reproduced"
+        assert finding.conditions[1].judged < 3 < finding.conditions[0].judged
+        assert unmet(judge("cubic", runs=probes(power(3.0, 0.0)))) == []
+
+    def test_bumps_that_grow_too_slowly_or_are_too_few_are_not_the_claim(self) -> None:
+        finding = judge("scaling", runs=probes(power(1.2)))
+        assert (finding.verdict, unmet(finding)) == ("not reproduced", ["exponent of bumps alone"])
+        few = judge("scaling", runs=probes(lambda d, N, s: power(1.9)(d, N, s) * 0.5))
+        assert unmet(few) == ["images, bumps alone / stripes + bumps, least over N >= 16"]
+
+    def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:
+        finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))
+        assert finding.verdict == "not reproduced"
+        assert unmet(finding)[0] == "exponent of stripes + bumps"
+
+    def test_two_seeds_are_not_enough(self) -> None:
+        runs = probes(power(1.9), seeds=2)
+        assert judge("scaling", runs=runs).verdict == judge("cubic", runs=runs).verdict == "not enough runs"
+        assert judge("scaling", runs=[]).verdict == judge("cubic", runs=[]).verdict == "not enough runs"
+
+    def test_the_answer_is_that_of_the_search_at_whatever_resolution_it_had(self) -> None:
+        rebuilt = scaling_answer(probes(power(2.0), resolution=0.1))
+        assert rebuilt is not None
+        answer, others = rebuilt
+        assert (len(answer.table), others) == (18, 0)
+        assert set(answer.table["verdict"]) == {"reached", "minimum"}
+        assert answer.settings["decoder"] == "cnn"
+
+    def test_runs_with_a_box_held_out_from_bumps_alone_take_no_part(self) -> None:
+        runs = probes(power(2.0))
+        boxed = [run | {"holdout": "center"} for run in runs if run["dataset"] == "bumps"]
+        assert scaling_answer(boxed) is None
+        assert scaling_answer([run | {"stop": "budget"} for run in runs]) is None
+
+
+OODS = {"none": 1e-2, "entropy": 5e-3, "variance": 1e-3, "both": 2e-4}
+IDS = {"none": 1e-6, "entropy": 5e-6, "variance": 1e-5, "both": 4e-6}
+WEIGHTS = {"none": (0.0, 0.0), "entropy": (0.1, 0.0), "variance": (0.0, 0.01), "both": (0.1, 0.01)}
+
+
+def finals(
+    oods: Mapping[str, float] = OODS, ids: Mapping[str, float] = IDS, seeds: int = 3, **other: Any
+) -> list[dict[str, Any]]:
+    task, made = RegularizationTask(), []
+    status = other.pop("status", "missed")
+    for setting, (entropy, variance) in WEIGHTS.items():
+        for seed in range(seeds):
+            options = {**task.defaults, "lambda_entropy": entropy, "lambda_variance": variance}
+            fields: dict[str, Any] = {"N": 32, "max_steps": 20_000, "holdout": "corner", **other}
+            spec = RunSpec(
+                task="trainables.regularization:RegularizationTask", dataset="bumps", data_count=624, seed=seed,
+                decoder="low-rank", width=2, encoding="one-hot", options=tuple(options.items()), stop="budget", **fields,
+            )  # fmt: skip
+            errors = {"id_mse": ids[setting], "ood_mse": oods[setting] * (1 + seed / 100)}
+            made.append(make_row(spec, task_version="1", fixed_count=0, status=status, reason="budget", accuracy=0.5, **errors))
+    return made
+
+
+class TestRegularization:
+    def test_the_paper_s_order_is_reproduced(self) -> None:
+        finding = judge("regularization", runs=finals())
+        assert (unmet(finding), finding.verdict, finding.seeds) == ([], "reproduced", 3)
+        assert finding.settings["max_steps"] == "20000"
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            ({"entropy": 1.1e-2}, "OOD MSE, no penalty / entropy"),
+            ({"entropy": 9e-4}, "OOD MSE, entropy / variance"),
+            ({"variance": 1e-4}, "OOD MSE, variance / both"),
+            ({"none": 1.0, "entropy": 0.1, "variance": 0.01, "both": 1.1e-3}, "OOD MSE, both"),
+            ({"none": 1e-3, "entropy": 1e-3, "variance": 1e-3}, "OOD MSE, no penalty / both"),
+        ],
+    )
+    def test_it_falls_with_any_part_of_it(self, change: dict[str, float], expected: str) -> None:
+        finding = judge("regularization", runs=finals({**OODS, **change}))
+        assert (unmet(finding), finding.verdict) == ([expected], "not reproduced")
+
+    def test_the_lowest_id_error_is_that_without_penalty(self) -> None:
+        finding = judge("regularization", runs=finals(ids={**IDS, "none": 4.1e-6}))
+        assert unmet(finding) == ["least ID MSE with a penalty / ID MSE without"]
+
+    def test_two_seeds_or_three_settings_are_not_enough(self) -> None:
+        assert judge("regularization", runs=finals(seeds=2)).verdict == "not enough runs"
+        three = [run for run in finals() if run["options"]["lambda_entropy"] or not run["options"]["lambda_variance"]]
+        assert judge("regularization", runs=three).verdict == "not enough runs"
+        assert judge("regularization", runs=finals(status="diverged")).verdict == "not enough runs"
+
+    def test_most_seeds_are_taken_then_most_steps(self) -> None:
+        rebuilt = regularization_answer([*finals(max_steps=8000), *finals(seeds=2, max_steps=30_000), *finals(max_steps=9000)])
+        assert rebuilt is not None
+        answer, others = rebuilt
+        assert (answer.settings["max_steps"], len(answer.finals), others) == (9000, 12, 2)
+        assert regularization_answer(finals(holdout="corner-validation")) is None
