@@ -72,7 +72,7 @@ def forward_metric(layers: Callable[[Tensor], Sequence[Tensor]], centres: Tensor
     for part in centres.split(chunk):
 
         def tangents(step: Tensor, part: Tensor = part) -> list[Tensor]:
-            _, along = torch.func.jvp(lambda c: list(layers(c)), (part,), (step.expand_as(part),))
+            along: list[Tensor] = torch.func.jvp(lambda c: list(layers(c)), (part,), (step.expand_as(part),))[1]
             return along
 
         with torch.no_grad(), warnings.catch_warnings():

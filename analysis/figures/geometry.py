@@ -1,0 +1,135 @@
+"""Figures of the geometry of layers: volume maps, their change in the held-out box, and what of x and y is left for a linear
+map (paper figures 2, 4d and 11 to 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures.panels import (
+    DECODER_NAMES,
+    ENCODING_NAMES,
+    PAGE,
+    SMALL,
+    array_of,
+    box_of,
+    draw_box,
+    draw_map,
+    lines_by_layer,
+)
+from analysis.files import COLOURS
+from analysis.measures.geometry import LEAST_VOLUME
+
+DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}
+DATASET_COLOURS = {"bumps": COLOURS[1], "stripes+bumps": COLOURS[0]}
+LEAST_R2 = -1.0
+"""Lower end of the axis of R^2, which has none."""
+
+
+def draw_volumes(table: pd.DataFrame) -> Figure:
+    """log10 of the volume metric over the positions, at the greatest depth that all have: a row per data set, decoder and code,
+    a column per layer (figures 2e, f, 4d, 11 to 14). Colours of a row: the mean of its layers, and three standard deviations
+    to both sides."""
+    maps = table[table["quantity"] == "volume_map"]
+    depth = max(set.intersection(*(set(part["depth"]) for _, part in groups(maps))))
+    rows = list(groups(maps[maps["depth"] == depth]))
+    last = max(int(part["layer"].max()) for _, part in rows)
+    figure = Figure(figsize=(PAGE, 0.35 + 1.05 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), last + 1, squeeze=False)
+    for axes_row, (title, part) in zip(grid, rows, strict=True):
+        layers = [int(layer) for layer in sorted(part["layer"].unique()) if layer >= 0]
+        logs = [np.log10(array_of(part, "volume_map", layer) + LEAST_VOLUME) for layer in layers]
+        mean, spread = np.mean(logs), np.std(logs)
+        limits = {"vmin": mean - 3 * spread, "vmax": mean + 3 * spread}
+        for axes, layer, values in zip(axes_row, layers, logs, strict=False):
+            shown = draw_map(axes, values, cmap="viridis", **limits)
+            draw_box(axes, *box_of(part))
+            axes.set_title("image" if layer == layers[-1] else f"layer {layer}", fontsize=SMALL, pad=2)
+        for axes in axes_row[len(layers) :]:
+            axes.set_axis_off()
+        axes_row[0].set_ylabel(title.replace(", ", "\n"), fontsize=SMALL)
+        bar = figure.colorbar(shown, ax=list(axes_row), pad=0.01, aspect=12)
+        bar.ax.tick_params(labelsize=SMALL)
+    figure.suptitle(
+        rf"$\log_{{10}}$ volume metric by x (right) and y (up), depth {depth}; dashed: held out", fontsize=SMALL + 1
+    )
+    return figure
+
+
+def draw_volume_gap(table: pd.DataFrame) -> Figure:
+    """Mean log10 volume in the box less that outside, by layer, of decoders trained on bumps and on stripes with bumps: a row
+    per decoder, a column per depth; only codes that both data sets have (figures 4d, 13, 14)."""
+    codes = set.intersection(*(set(part["encoding"]) for _, part in table.groupby("dataset")))
+    table = table[table["encoding"].isin(codes)]
+    runs = ["dataset", "decoder", "depth", "seed", "layer"]
+    inside, outside = (table[table["quantity"] == name].set_index(runs)["value"] for name in ("volume_ood", "volume_id"))
+    gaps = (inside - outside).reset_index().assign(quantity="gap")
+    decoders = [d for d in DECODER_NAMES if d in set(gaps["decoder"])]
+    depths = sorted(set(gaps["depth"]))
+    figure = Figure(figsize=(PAGE, 0.5 + 1.5 * len(decoders)), layout="constrained")
+    grid = figure.subplots(len(decoders), len(depths), squeeze=False, sharey=True)
+    for axes_row, decoder in zip(grid, decoders, strict=True):
+        for axes, depth in zip(axes_row, depths, strict=True):
+            part = gaps[(gaps["decoder"] == decoder) & (gaps["depth"] == depth)]
+            axes.axhline(0, color="0.6", lw=0.8, zorder=0)
+            for dataset, colour in DATASET_COLOURS.items():
+                lines_by_layer(axes, part[part["dataset"] == dataset], "gap", colour, DATASET_NAMES[dataset])
+            if not part.empty:
+                layer_axis(axes, int(part["layer"].max()))
+            axes.set_title(f"{DECODER_NAMES[decoder]}, depth {depth}", fontsize=SMALL)
+        axes_row[0].set_ylabel("OOD less ID,\n" + r"mean $\log_{10}$ volume", fontsize=SMALL)
+    for axes in grid[-1]:
+        axes.set_xlabel("layer", fontsize=SMALL)
+    grid[0, 0].legend(fontsize=SMALL, frameon=False)
+    return figure
+
+
+def draw_by_layer(table: pd.DataFrame) -> Figure:
+    """R^2 of the linear probe, judged on ID and on OOD positions, and the factorization metric against the layer: a line per
+    depth, a column per data set, decoder and code (figures 2a to d, 11 to 14)."""
+    columns = list(groups(table))
+    depths = sorted(set(table["depth"]))
+    colours = dict(zip(depths, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(depths))), strict=True))
+    names = {
+        "r2_id": "probe $R^2$,\nfitted and judged on ID",
+        "r2_ood": "probe $R^2$,\nfitted on ID, judged on OOD",
+        "factorization": "factorization",
+    }
+    figure = Figure(figsize=(PAGE, 5.2), layout="constrained")
+    grid = figure.subplots(len(names), len(columns), squeeze=False, sharex="col", sharey="row")
+    for axes_row, (quantity, name) in zip(grid, names.items(), strict=True):
+        for axes, (title, part) in zip(axes_row, columns, strict=True):
+            for depth, colour in colours.items():
+                lines_by_layer(axes, part[part["depth"] == depth], quantity, colour, f"depth {depth}")
+            layer_axis(axes, int(part["layer"].max()), image=False)
+            if quantity == "r2_id":
+                axes.set_title(title, fontsize=SMALL)
+        axes_row[0].set_ylabel(name, fontsize=SMALL)
+    for axes in grid[:2, 0]:
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], LEAST_R2))
+    for axes in grid[-1]:
+        axes.set_xlabel("layer", fontsize=SMALL)
+    grid[-1, 0].legend(fontsize=SMALL, frameon=False)
+    return figure
+
+
+def groups(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Name and rows of every data set, decoder and code in the table; the data set is named only where there are several."""
+    several = table["dataset"].nunique() > 1
+    for (dataset, decoder, encoding), part in table.groupby(["dataset", "decoder", "encoding"], sort=True):
+        name = f"{DECODER_NAMES[decoder]}, {ENCODING_NAMES[encoding]}"
+        yield f"{name}, {DATASET_NAMES[dataset]}" if several else name, part
+
+
+def layer_axis(axes: Axes, last: int, image: bool = True) -> None:
+    """Ticks of the input code and of the layers up to `last`, the image if there is one."""
+    names = ["in", *map(str, range(last)), "image" if image else str(last)]
+    axes.set_xticks(range(-1, last + 1), names)
+    axes.tick_params(labelsize=SMALL)
+    axes.grid(color="0.92")
+    axes.set_axisbelow(True)

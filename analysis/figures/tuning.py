@@ -1,0 +1,79 @@
+"""Figures of what single units respond to, by layer and number of bumps beside the stripes (paper figures 4e, f and 15)."""
+
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis.figures.panels import PAGE, SMALL, array_of, box_of, draw_box, draw_map, lines_by_layer
+from analysis.files import COLOURS
+from analysis.measures.tuning import STRIPED, additive_share
+
+UNITS = 2
+"""Units of a layer that are shown, of the eight kept."""
+
+
+def draw_tuning(table: pd.DataFrame) -> Figure:
+    """Activation maps of two units a layer, of the lowest seed, with their marginals: the mean over y as a curve above, that
+    over x beside the map. A row per layer, a group of columns per number of bumps (figures 4e, f, 15)."""
+    maps = table[table["quantity"] == "maps"]
+    counts, layers = sorted(maps["data_count"].unique()), sorted(maps["layer"].unique())
+    figure = Figure(figsize=(PAGE, 0.3 + 1.02 * len(layers)), layout="constrained")
+    grid = figure.subplots(len(layers), UNITS * len(counts), squeeze=False)
+    for row, layer in enumerate(layers):
+        for group, count in enumerate(counts):
+            part = maps[maps["data_count"] == count]
+            images, box = array_of(part, "maps", int(layer)), box_of(part)
+            spread = images.reshape(len(images), -1).std(axis=1)
+            for axes, unit in zip(grid[row, UNITS * group :], np.argsort(-spread)[:UNITS], strict=False):
+                draw_unit(axes, images[unit], box)
+        grid[row, 0].set_ylabel(f"layer {int(layer)}", fontsize=SMALL)
+    for group, count in enumerate(counts):
+        grid[0, UNITS * group].set_title(f"{count} bumps", fontsize=SMALL + 1, loc="left", pad=16)
+    return figure
+
+
+def draw_unit(axes: Axes, activations: np.ndarray, box: tuple[int, int]) -> None:
+    """One map (N, N), its marginals at two of its sides, and the share of its variance that they explain."""
+    N = len(activations)
+    draw_map(axes, activations, cmap="viridis")
+    draw_box(axes, *box)
+    above, beside = axes.inset_axes((0, 1.04, 1, 0.22)), axes.inset_axes((1.04, 0, 0.22, 1))
+    of_x, of_y = activations.mean(axis=0), activations.mean(axis=1)
+    above.plot(range(N), of_x, color=COLOURS[1], lw=1)
+    beside.plot(of_y, range(N), color=COLOURS[0], lw=1)
+    top = max(of_x.max(), of_y.max()) * 1.05 or 1.0
+    above.set(xlim=(-0.5, N - 0.5), ylim=(0, top))
+    beside.set(ylim=(-0.5, N - 0.5), xlim=(0, top))
+    for marginal in (above, beside):
+        marginal.set_axis_off()
+    share = additive_share(activations[..., None])[0][0]
+    axes.set_xlabel("silent" if np.isnan(share) else f"additive {share:.2f}", fontsize=SMALL, labelpad=1)
+
+
+def draw_striped(table: pd.DataFrame) -> Figure:
+    """By layer, a line per number of bumps: share of striped units, and the median share of a map's variance that its marginals
+    explain."""
+    counts = sorted(table["data_count"].unique())
+    colours = dict(zip(counts, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(counts))), strict=True))
+    figure = Figure(figsize=(PAGE, 2.4), layout="constrained")
+    names = {
+        "striped": f"share of units that are\nadditive to more than {STRIPED}",
+        "additive": "additive share of the\nvariance, median unit",
+    }
+    for axes, (quantity, name) in zip(figure.subplots(1, 2), names.items(), strict=True):
+        for count, colour in colours.items():
+            lines_by_layer(axes, table[table["data_count"] == count], quantity, colour, f"{count} bumps")
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel("layer", fontsize=SMALL)
+        axes.set_ylabel(name, fontsize=SMALL)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.tick_params(labelsize=SMALL)
+        axes.grid(color="0.92")
+        axes.set_axisbelow(True)
+    figure.axes[0].legend(fontsize=SMALL, frameon=False)
+    return figure

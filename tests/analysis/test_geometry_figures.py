@@ -1,0 +1,180 @@
+"""Figures of geometry and tuning, from tables with known numbers."""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from analysis.figures.geometry import LEAST_R2, draw_by_layer, draw_volume_gap, draw_volumes
+from analysis.figures.panels import SMALL
+from analysis.figures.tuning import draw_striped, draw_tuning, draw_unit
+
+N = 12
+Y, X = np.mgrid[:N, :N].astype(float)
+
+
+def run(seed: int, depth: int = 2, data_count: int = 10, **words: Any) -> dict[str, Any]:
+    standard = {"dataset": "bumps", "decoder": "cnn", "encoding": "bump", "holdout": "center", "N": N}
+    return standard | {"seed": seed, "depth": depth, "data_count": data_count} | words
+
+
+def rows(run: dict[str, Any], layers: Iterable[int], **quantities: Any) -> list[dict[str, Any]]:
+    """Every quantity is a function of the layer, to a number or an array."""
+    table = []
+    for layer, (quantity, of) in product(layers, quantities.items()):
+        found = of(layer)
+        number = not isinstance(found, np.ndarray)
+        value, array = (float(found), None) if number else (np.nan, found)
+        table.append(run | {"quantity": quantity, "layer": float(layer), "value": value, "array": array})
+    return table
+
+
+def panels(figure: Figure) -> list[Axes]:
+    """Without colour bars and what is switched off."""
+    figure.canvas.draw()
+    texts = [text for axes in figure.axes for text in axes.texts + axes.get_xticklabels() + [axes.title, axes.xaxis.label]]
+    assert min(text.get_fontsize() for text in texts if text.get_text() and text.get_visible()) >= SMALL
+    return [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
+
+
+def curves(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
+    return {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines[:]}
+
+
+def test_volume_maps_are_of_the_lowest_seed_at_the_common_depth_with_one_scale_a_row() -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for seed, (decoder, encoding, depths) in product((1, 0), [("cnn", "bump", (2, 4)), ("mlp", "ramp", (2,))])
+            for depth in depths
+            for row in rows(
+                run(seed, depth, decoder=decoder, encoding=encoding),
+                range(-1, depth + (2 if decoder == "cnn" else 1)),
+                volume_map=lambda layer, seed=seed: np.full((N, N), 10.0 ** (layer - 5 * seed)),
+            )
+        ]
+    )
+    figure = draw_volumes(table)
+    shown = panels(figure)
+    assert [axes.get_title() for axes in shown] == ["layer 0", "layer 1", "layer 2", "image", "layer 0", "layer 1", "image"]
+    assert [float(axes.images[0].get_array().mean()) for axes in shown] == pytest.approx([0, 1, 2, 3, 0, 1, 2], abs=1e-6)
+    spread = np.std([0, 1, 2, 3])
+    for axes in shown[:4]:
+        assert axes.images[0].get_clim() == pytest.approx((1.5 - 3 * spread, 1.5 + 3 * spread))
+    assert all(axes.images[0].origin == "lower" for axes in shown)
+    for axes in shown:
+        (box,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+        assert (box.get_xy(), box.get_width(), box.get_linestyle()) == ((2.5, 2.5), 7, "--")
+    assert "CNN" in shown[0].get_ylabel()
+    assert "ramp" in shown[4].get_ylabel()
+
+
+def test_the_gap_is_ood_less_id_with_the_range_over_seeds() -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for seed, dataset in product((0, 1, 2), ("bumps", "stripes+bumps"))
+            for encoding in ("bump", "ramp")[: 2 if dataset == "bumps" else 1]
+            for row in rows(
+                run(seed, dataset=dataset, encoding=encoding),
+                range(-1, 4),
+                volume_id=lambda layer: layer + 100.0,
+                volume_ood=lambda layer, seed=seed, encoding=encoding, dataset=dataset: (
+                    layer + 100 - (layer + 1) * (0.3 + 0.1 * seed) * (0.5 if "+" in dataset else 1) - 50 * (encoding == "ramp")
+                ),
+            )
+        ]
+    )
+    (axes,) = panels(draw_volume_gap(table))
+    assert axes.get_title() == "CNN, depth 2"
+    assert curves(axes)["bumps"][0] == [-1, 0, 1, 2, 3]
+    assert curves(axes)["bumps"][1] == pytest.approx([0, -0.4, -0.8, -1.2, -1.6])
+    assert curves(axes)["stripes + bumps"][1] == pytest.approx([0, -0.2, -0.4, -0.6, -0.8])
+    band = axes.collections[0].get_paths()[0].get_extents()
+    assert (band.y0, band.y1) == pytest.approx((-2.0, 0))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["in", "0", "1", "2", "image"]
+
+
+def test_probe_and_factorization_have_a_line_per_depth_and_a_column_per_code() -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for seed, depth, encoding in product((0, 1), (2, 4), ("bump", "ramp"))
+            for row in rows(
+                run(seed, depth, encoding=encoding),
+                range(-1, depth + 2),
+                r2_id=lambda layer: 1.0,
+                r2_ood=lambda layer, depth=depth: 1 - 2.0 * (layer + 1) / depth,
+                factorization=lambda layer, seed=seed, encoding=encoding: 1 - 0.1 * (encoding == "ramp") - 0.02 * seed,
+            )
+        ]
+    )
+    shown = panels(draw_by_layer(table))
+    assert [axes.get_title() for axes in shown] == ["CNN, bump code", "CNN, ramp code", "", "", "", ""]
+    assert curves(shown[2])["depth 2"] == ([-1, 0, 1, 2, 3], [1, 0, -1, -2, -3])
+    assert len(curves(shown[2])["depth 4"][0]) == 7
+    assert shown[2].get_ylim()[0] == shown[3].get_ylim()[0] == LEAST_R2
+    assert curves(shown[4])["depth 2"][1] == pytest.approx([0.99] * 5)
+    assert curves(shown[5])["depth 4"][1] == pytest.approx([0.89] * 7)
+
+
+def test_a_unit_is_drawn_with_its_two_marginals_and_their_share() -> None:
+    pixel = 6.0 * ((X == 5) & (Y == 7))
+    figure = Figure()
+    axes = figure.add_subplot()
+    draw_unit(axes, pixel, (3, 9))
+    above, beside = (child for child in axes.child_axes)
+    assert list(above.lines[0].get_ydata()) == [0] * 5 + [0.5] + [0] * 6
+    assert list(beside.lines[0].get_xdata()) == [0] * 7 + [0.5] + [0] * 4
+    assert axes.get_xlabel() == f"additive {2 / (N + 1):.2f}"
+    assert axes.images[0].get_array()[7, 5] == 6
+    silent = figure.add_subplot()
+    draw_unit(silent, np.zeros((N, N)), (3, 9))
+    assert silent.get_xlabel() == "silent"
+
+
+def test_tuning_has_a_row_per_layer_and_the_most_active_units_for_every_number_of_bumps() -> None:
+    stack = np.stack([i * np.exp(-((X - i) ** 2)) for i in range(8)])
+    table = pd.DataFrame(
+        [
+            row
+            for seed, count in product((0, 1), (0, 50))
+            for row in rows(
+                run(seed, data_count=count, dataset="stripes+bumps", holdout="corner"),
+                range(3),
+                maps=lambda layer, seed=seed, count=count: stack * (1 + seed + count),
+            )
+        ]
+    )
+    shown = panels(draw_tuning(table))
+    assert len(shown) == 3 * 2 * 2
+    assert [axes.get_title(loc="left") for axes in shown[:4]] == ["0 bumps", "", "50 bumps", ""]
+    assert [axes.get_ylabel() for axes in shown[::4]] == ["layer 0", "layer 1", "layer 2"]
+    np.testing.assert_allclose(shown[0].images[0].get_array(), stack[7])
+    np.testing.assert_allclose(shown[2].images[0].get_array(), stack[7] * 51)
+    assert shown[0].get_xlabel() == "additive 1.00"
+
+
+def test_striped_units_are_counted_by_layer_and_number_of_bumps() -> None:
+    table = pd.DataFrame(
+        [
+            row
+            for seed, count in product((0, 1), (0, 50))
+            for row in rows(
+                run(seed, data_count=count),
+                range(3),
+                striped=lambda layer, seed=seed, count=count: 1 - layer * count / 200 - 0.1 * seed,
+                additive=lambda layer: 0.5,
+            )
+        ]
+    )
+    striped, additive = panels(draw_striped(table))
+    assert curves(striped)["0 bumps"] == ([0, 1, 2], pytest.approx([0.95, 0.95, 0.95]))
+    assert curves(striped)["50 bumps"][1] == pytest.approx([0.95, 0.7, 0.45])
+    assert curves(additive)["50 bumps"][1] == pytest.approx([0.5] * 3)
