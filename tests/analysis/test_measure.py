@@ -1,0 +1,154 @@
+"""Measuring a store: killed and started again it gives the same table, shares work, and loses nothing to one bad network."""
+
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import torch as safetensors
+
+from analysis import measure
+from analysis.measures.registry import MEASURES, OF_DECODERS, applicable
+from analysis.results import Results
+from orchestrator.cli import run
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from orchestrator.store import ResultStore
+from tests.conftest import Command, check_refusal
+from trainables.bumps import BumpTask
+from trainables.training import Training, quiet_cpu
+
+TASK = BumpTask()
+QUICK = {"decoder": "mlp", "depth": 2, "width": 24, "holdout": "center", "stop": "budget", "max_steps": 20}
+
+
+def trained_store(path: Path, seeds: int, **fields: object) -> list[str]:
+    """A store of a few short trainings and their weights; their keys."""
+    quiet_cpu()
+    keys = []
+    with ResultStore(path) as store:
+        for seed in range(seeds):
+            spec = RunSpec(
+                **{"task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 8, "data_count": 30, "seed": seed},
+                **{"options": tuple(TASK.defaults.items()), **QUICK, **fields},
+            )
+            training = Training(spec, TASK)
+            training.advance()
+            result = training.result()
+            found = {"status": result.status, "reason": result.reason, "steps": result.steps, "accuracy": result.accuracy}
+            row = make_row(spec, task_version=TASK.version, fixed_count=0, **found, ood_mse=result.ood_mse)
+            store.append([row])
+            store.save_weights(row["key"], safetensors.save(training.model.state_dict()))
+            keys.append(row["key"])
+    return keys
+
+
+def table_of(store: Path) -> pd.DataFrame:
+    """The table of measures as any reader sees it, without the times; NaN and arrays as bytes, so that equal is equal."""
+    table = pd.read_parquet(store / "measures").drop(columns="seconds")
+    table["array"] = [None if a is None else np.asarray(a, np.float32).tobytes() for a in table["array"]]
+    table["shape"] = [None if s is None else tuple(s) for s in table["shape"]]
+    return table.sort_values(["key", "measure", "quantity", "layer"], ignore_index=True)
+
+
+def test_what_is_measured_of_which_run() -> None:
+    row = {"task": "trainables.bumps:BumpTask", "decoder": "mlp", "holdout": "center", "N": 8}
+    assert applicable(row) == list(OF_DECODERS)
+    assert applicable(row | {"holdout": "random"}) == []
+    assert applicable(row | {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}) == []
+    assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
+
+
+@pytest.mark.slow
+def test_measuring_that_was_killed_again_and_again_gives_the_same_table(start: Callable[..., Command], tmp_path: Path) -> None:
+    keys = trained_store(tmp_path / "whole", seeds=4)
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    whole = start("--store", "whole", study="analysis.measure")
+    assert whole.wait() == 0, whole.stderr
+    assert f"{len(OF_DECODERS) * len(keys)} measures of {len(keys)} runs are new" in whole.stdout
+
+    random.seed(5)
+    kills, folder = 0, tmp_path / "killed" / "measures"
+    for _ in range(2):
+        command, before = start("--store", "killed", study="analysis.measure"), len(list(folder.glob("*")))
+        end = time.monotonic() + 120
+        while len(list(folder.glob("*"))) == before and command.process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))
+        if command.process.poll() is None:
+            command.process.kill()
+            kills += command.wait() == -signal.SIGKILL
+    last = start("--store", "killed", study="analysis.measure")
+    assert last.wait() == 0, last.stderr
+    assert kills == 2
+    pd.testing.assert_frame_equal(table_of(tmp_path / "killed"), table_of(tmp_path / "whole"))
+
+    again = start("--store", "killed", study="analysis.measure")
+    assert again.wait() == 0, again.stderr
+    assert "0 measures of 0 runs are new" in again.stdout
+
+
+@pytest.mark.slow
+def test_two_at_once_share_the_work_and_new_runs_are_followed(start: Callable[..., Command], tmp_path: Path) -> None:
+    store = tmp_path / "results"
+    first = trained_store(store, seeds=2)
+    follower = start("--follow", study="analysis.measure")
+    other = start("--follow", "--workers", "1", study="analysis.measure")
+    second = trained_store(store, seeds=2, depth=3)
+    end = time.monotonic() + 120
+    wanted = len(OF_DECODERS) * len(first + second)
+    while len(list((store / "measures").glob("*.parquet"))) < wanted and time.monotonic() < end:
+        time.sleep(0.2)
+    for command in (follower, other):
+        command.process.send_signal(signal.SIGINT)
+        assert command.wait() == 130, command.stderr
+        assert "Traceback" not in command.stderr
+    assert set(pd.read_parquet(store / "measures")["key"]) == {*first, *second}
+    assert Results.of(store).table.groupby("key")["measure"].nunique().tolist() == [len(OF_DECODERS)] * 4
+
+
+@pytest.mark.slow
+def test_damaged_weights_cost_only_their_own_run(start: Callable[..., Command], tmp_path: Path) -> None:
+    keys = trained_store(tmp_path / "results", seeds=2)
+    (tmp_path / "results" / "weights" / f"{keys[0]}.safetensors").write_bytes(b"no weights")
+    command = start(study="analysis.measure")
+    assert command.wait() == 1
+    assert f"run {keys[0]}" in command.stderr
+    assert "Traceback" not in command.stderr
+    assert set(pd.read_parquet(tmp_path / "results" / "measures")["key"]) == {keys[1]}
+
+
+def test_the_table_that_figures_get(tmp_path: Path) -> None:
+    from analysis.measures.quantity import Quantity
+    from orchestrator.measures import MeasureTable, encode
+
+    keys = trained_store(tmp_path, seeds=1)
+    quantities = [Quantity("error", 0.5), Quantity("map", array=np.eye(2), layer=1)]
+    MeasureTable(tmp_path).save(keys[0], "images", 1, encode(keys[0], "images", 1, quantities, 1.0))
+    MeasureTable(tmp_path).save("f" * 24, "images", 1, encode("f" * 24, "images", 1, quantities, 1.0))  # its run is not here
+    results = Results.of(tmp_path)
+    assert [r["key"] for r in results.runs] == keys
+    assert results.table[["key", "seed", "encoding", "quantity", "value"]].fillna(-1).to_numpy().tolist() == [
+        [keys[0], 0, "bump", "error", 0.5], [keys[0], 0, "bump", "map", -1],
+    ]  # fmt: skip
+    assert results.table["array"][1].tolist() == [[1, 0], [0, 1]]
+
+
+def test_every_measure_has_a_version() -> None:
+    from analysis.measures.registry import VERSIONS
+
+    assert VERSIONS.keys() == MEASURES.keys()
+    assert all(isinstance(version, int) for version in VERSIONS.values())
+
+
+def test_a_store_that_is_not_there_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' does not exist", tmp_path, capsys)
+    assert run(measure.app, ["--frobnicate"]) == 2
