@@ -32,33 +32,35 @@ LEAST_R2 = -1.0
 
 
 def draw_volumes(table: pd.DataFrame) -> Figure:
-    """log10 of the volume metric over the positions, at the greatest depth that all have: a row per data set, decoder and code,
-    a column per layer (figures 2e, f, 4d, 11 to 14). Colours of a row: the mean of its layers, and three standard deviations
-    to both sides."""
+    """log10 of the volume metric over the positions, less the layer's mean, at the greatest depth that all have: a row per data
+    set, decoder and code, a column per layer (figures 2e, f, 4d, 11 to 14). One scale of colours, three standard deviations of
+    all panels to both sides: the contrast between box and surroundings can be compared across layers and rows."""
     maps = table[table["quantity"] == "volume_map"]
     depth = max(set.intersection(*(set(part["depth"]) for _, part in groups(maps))))
-    rows = list(groups(maps[maps["depth"] == depth]))
-    last = max(int(part["layer"].max()) for _, part in rows)
-    figure = Figure(figsize=(PAGE, 0.35 + 1.05 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), last + 1, squeeze=False)
-    for axes_row, (title, part) in zip(grid, rows, strict=True):
-        layers = [int(layer) for layer in sorted(part["layer"].unique()) if layer >= 0]
-        logs = [np.log10(array_of(part, "volume_map", layer) + LEAST_VOLUME) for layer in layers]
-        mean, spread = np.mean(logs), np.std(logs)
-        limits = {"vmin": mean - 3 * spread, "vmax": mean + 3 * spread}
-        for axes, layer, values in zip(axes_row, layers, logs, strict=False):
-            shown = draw_map(axes, values, cmap="viridis", **limits)
-            draw_box(axes, *box_of(part))
-            axes.set_title("image" if layer == layers[-1] else f"layer {layer}", fontsize=SMALL, pad=2)
-        for axes in axes_row[len(layers) :]:
+    rows = [(title, part, _log_volumes(part)) for title, part in groups(maps[maps["depth"] == depth])]
+    limit = 3 * np.std([values - values.mean() for _, _, logs in rows for values in logs])
+    figure = Figure(figsize=(PAGE, 0.5 + 1.05 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), max(len(logs) for _, _, logs in rows), squeeze=False)
+    for axes_row, (title, part, logs) in zip(grid, rows, strict=True):
+        for layer, (axes, values) in enumerate(zip(axes_row, logs, strict=False)):
+            shown = draw_map(axes, values - values.mean(), cmap="RdBu_r", vmin=-limit, vmax=limit)
+            draw_box(axes, *box_of(part), colour="black")
+            name = "image" if layer == len(logs) - 1 else f"layer {layer}"
+            axes.set_title(f"{name}: {values.mean():.2f}", fontsize=SMALL, pad=2)
+        for axes in axes_row[len(logs) :]:
             axes.set_axis_off()
         axes_row[0].set_ylabel(title.replace(", ", "\n"), fontsize=SMALL)
-        bar = figure.colorbar(shown, ax=list(axes_row), pad=0.01, aspect=12)
-        bar.ax.tick_params(labelsize=SMALL)
-    figure.suptitle(
-        rf"$\log_{{10}}$ volume metric by x (right) and y (up), depth {depth}; dashed: held out", fontsize=SMALL + 1
-    )
+    bar = figure.colorbar(shown, ax=grid, pad=0.01, aspect=40, shrink=0.6)
+    bar.set_label(r"$\log_{10}$ volume metric less its mean", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    figure.suptitle(f"depth {depth}; x to the right, y up; dashed: held out; above each panel the layer's mean", fontsize=SMALL)
     return figure
+
+
+def _log_volumes(part: pd.DataFrame) -> list[np.ndarray]:
+    """Of the layers behind the code, in order."""
+    layers = sorted(int(layer) for layer in part["layer"].unique() if layer >= 0)
+    return [np.log10(array_of(part, "volume_map", layer) + LEAST_VOLUME) for layer in layers]
 
 
 def draw_volume_gap(table: pd.DataFrame) -> Figure:

@@ -13,28 +13,35 @@ from analysis.figures.panels import PAGE, SMALL, array_of, box_of, draw_box, dra
 from analysis.files import COLOURS
 from analysis.measures.tuning import STRIPED, additive_share
 
-UNITS = 2
-"""Units of a layer that are shown, of the eight kept."""
-
 
 def draw_tuning(table: pd.DataFrame) -> Figure:
-    """Activation maps of two units a layer, of the lowest seed, with their marginals: the mean over y as a curve above, that
-    over x beside the map. A row per layer, a group of columns per number of bumps (figures 4e, f, 15)."""
+    """Activation maps of the most and the least additive of the eight units kept of a layer, of the lowest seed, with their
+    marginals: the mean over y as a curve above, that over x beside the map. A row per layer, two columns per number of bumps
+    (figures 4e, f, 15)."""
     maps = table[table["quantity"] == "maps"]
     counts, layers = sorted(maps["data_count"].unique()), sorted(maps["layer"].unique())
-    figure = Figure(figsize=(PAGE, 0.3 + 1.02 * len(layers)), layout="constrained")
-    grid = figure.subplots(len(layers), UNITS * len(counts), squeeze=False)
+    figure = Figure(figsize=(PAGE, 0.5 + 1.02 * len(layers)), layout="constrained")
+    grid = figure.subplots(len(layers), 2 * len(counts), squeeze=False)
     for row, layer in enumerate(layers):
         for group, count in enumerate(counts):
             part = maps[maps["data_count"] == count]
-            images, box = array_of(part, "maps", int(layer)), box_of(part)
-            spread = images.reshape(len(images), -1).std(axis=1)
-            for axes, unit in zip(grid[row, UNITS * group :], np.argsort(-spread)[:UNITS], strict=False):
-                draw_unit(axes, images[unit], box)
+            for axes, unit in zip(grid[row, 2 * group :], extremes(array_of(part, "maps", int(layer))), strict=False):
+                draw_unit(axes, unit, box_of(part))
         grid[row, 0].set_ylabel(f"layer {int(layer)}", fontsize=SMALL)
     for group, count in enumerate(counts):
-        grid[0, UNITS * group].set_title(f"{count} bumps", fontsize=SMALL + 1, loc="left", pad=16)
+        grid[0, 2 * group].set_title(f"{count} bumps", fontsize=SMALL + 1, loc="left", pad=16)
+    figure.suptitle(
+        "the most and the least additive of eight units; curves: means over y (above) and x (beside)", fontsize=SMALL
+    )
     return figure
+
+
+def extremes(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of maps (n, N, N), the most and the least additive one; silent ones only if all are."""
+    shares, variances = additive_share(np.moveaxis(maps, 0, -1))
+    if not variances.any():
+        return maps[0], maps[1]
+    return maps[np.nanargmax(shares)], maps[np.nanargmin(shares)]
 
 
 def draw_unit(axes: Axes, activations: np.ndarray, box: tuple[int, int]) -> None:

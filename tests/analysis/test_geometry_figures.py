@@ -47,7 +47,7 @@ def curves(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
     return {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines[:]}
 
 
-def test_volume_maps_are_of_the_lowest_seed_at_the_common_depth_with_one_scale_a_row() -> None:
+def test_volume_maps_are_of_the_lowest_seed_at_the_common_depth_on_one_scale() -> None:
     table = pd.DataFrame(
         [
             row
@@ -56,17 +56,17 @@ def test_volume_maps_are_of_the_lowest_seed_at_the_common_depth_with_one_scale_a
             for row in rows(
                 run(seed, depth, decoder=decoder, encoding=encoding),
                 range(-1, depth + (2 if decoder == "cnn" else 1)),
-                volume_map=lambda layer, seed=seed: np.full((N, N), 10.0 ** (layer - 5 * seed)),
+                volume_map=lambda layer, seed=seed: 10.0 ** (layer - 5 * seed + np.where(X < N / 2, 0.2, -0.2)),
             )
         ]
     )
     figure = draw_volumes(table)
     shown = panels(figure)
-    assert [axes.get_title() for axes in shown] == ["layer 0", "layer 1", "layer 2", "image", "layer 0", "layer 1", "image"]
-    assert [float(axes.images[0].get_array().mean()) for axes in shown] == pytest.approx([0, 1, 2, 3, 0, 1, 2], abs=1e-6)
-    spread = np.std([0, 1, 2, 3])
-    for axes in shown[:4]:
-        assert axes.images[0].get_clim() == pytest.approx((1.5 - 3 * spread, 1.5 + 3 * spread))
+    titles = ["layer 0: 0.00", "layer 1: 1.00", "layer 2: 2.00", "image: 3.00", "layer 0: 0.00", "layer 1: 1.00", "image: 2.00"]
+    assert [axes.get_title().replace("-0.00", "0.00") for axes in shown] == titles
+    for axes in shown:
+        np.testing.assert_allclose(axes.images[0].get_array()[0], [0.2] * 6 + [-0.2] * 6, atol=1e-6)
+        assert axes.images[0].get_clim() == pytest.approx((-0.6, 0.6))
     assert all(axes.images[0].origin == "lower" for axes in shown)
     for axes in shown:
         (box,) = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
@@ -139,8 +139,9 @@ def test_a_unit_is_drawn_with_its_two_marginals_and_their_share() -> None:
     assert silent.get_xlabel() == "silent"
 
 
-def test_tuning_has_a_row_per_layer_and_the_most_active_units_for_every_number_of_bumps() -> None:
-    stack = np.stack([i * np.exp(-((X - i) ** 2)) for i in range(8)])
+def test_tuning_has_a_row_per_layer_and_the_most_and_least_additive_unit_for_every_number_of_bumps() -> None:
+    stripe, pixel = np.exp(-((X - 4) ** 2)), 1.0 * ((X == 5) & (Y == 7))
+    stack = np.stack([pixel * 0, *(i * stripe + (6 - i) * pixel for i in range(7))])
     table = pd.DataFrame(
         [
             row
@@ -156,8 +157,9 @@ def test_tuning_has_a_row_per_layer_and_the_most_active_units_for_every_number_o
     assert len(shown) == 3 * 2 * 2
     assert [axes.get_title(loc="left") for axes in shown[:4]] == ["0 bumps", "", "50 bumps", ""]
     assert [axes.get_ylabel() for axes in shown[::4]] == ["layer 0", "layer 1", "layer 2"]
-    np.testing.assert_allclose(shown[0].images[0].get_array(), stack[7])
-    np.testing.assert_allclose(shown[2].images[0].get_array(), stack[7] * 51)
+    np.testing.assert_allclose(shown[0].images[0].get_array(), 6 * stripe)
+    np.testing.assert_allclose(shown[1].images[0].get_array(), 6 * pixel)
+    np.testing.assert_allclose(shown[3].images[0].get_array(), 6 * pixel * 51)
     assert shown[0].get_xlabel() == "additive 1.00"
 
 
