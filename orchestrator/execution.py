@@ -217,8 +217,11 @@ class Execution:
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
         """A pack could not be trained: memory ran out, or something raised an exception."""
         pack = self.running.pop(trial_id, {})
+        if not pack:
+            return
+        first = next(iter(pack.values()))
+        self.packs.give_up(first)
         if len(pack) > 1:
-            first = next(iter(pack.values()))
             if out_of_memory:
                 self.packs.learn(first, len(pack) // 2)
                 told = f"ran out of memory: now {len(pack) // 2} in a pack"
@@ -229,11 +232,8 @@ class Execution:
                 self._attempts(key).alone = not out_of_memory
                 self._again(key)
             return
-        for key, spec in pack.items():
-            if out_of_memory:
-                self._shrink(key, spec, error)
-            else:
-                self._on_exception(key, spec, error)
+        end_alone = self._shrink if out_of_memory else self._on_exception
+        end_alone(next(iter(pack)), first, error)
 
     def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
         attempts = self._attempts(key)

@@ -251,7 +251,6 @@ class _Batched:
     def __init__(self, model: nn.Module) -> None:
         self.train = model.train
 
-
         def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
             outputs: Tensor = functional_call(model, state, (inputs,))
             return outputs
