@@ -29,6 +29,7 @@ BENCHMARKS = {
     "precision": "bfloat16 against float32",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",
+    "analysis": "every measure of one trained decoder",
 }
 ON_A_CPU = {"gpu": ["--device", "cpu"]}
 """What lets the quick mode of a benchmark work without a GPU."""

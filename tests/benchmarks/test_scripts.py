@@ -5,7 +5,7 @@ import torch
 import typer
 
 from benchmarks import __main__ as all_benchmarks
-from benchmarks import gpu
+from benchmarks import analysis, gpu
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
 
@@ -40,6 +40,18 @@ def test_the_gpu_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> 
 def test_without_a_gpu_the_benchmark_says_what_to_do() -> None:
     with pytest.raises(SystemExit, match="--device cpu --quick"):
         gpu.main("cuda")
+
+
+def test_the_analysis_is_timed_measure_by_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    analysis.main(quick=True)
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert rows[0] == ["CPU seconds, N = 12", "depth 2", "depth 4"]
+    names = ["activations", "images", "superposition", "kernel", "geometry", "probe", "tuning"]
+    assert [name for name, *_ in rows[1:]] == [*names, "**all**"]
+    parts = [float(seconds) for _, _, seconds in rows[1:-1]]
+    assert sum(parts) == pytest.approx(float(rows[-1][-1].strip("*")), abs=0.1)
+    assert min(parts) >= 0
+    assert sum(parts) > 0.1
 
 
 def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
