@@ -93,9 +93,9 @@ def draw_by_bumps(table: pd.DataFrame) -> Figure:
     axes = right.subplots()
     for place, count in enumerate(counts):
         seed_points(axes, place, values_of(table, "ood_mse", data_count=count), COLOURS[0])
-    axes.axhline(values_of(table, "blank_mse")[0], color="0.3", ls="--", lw=1)
-    axes.annotate("blank image", (0.98, values_of(table, "blank_mse")[0]), xycoords=("axes fraction", "data"), fontsize=SMALL,
-                  ha="right", va="bottom")  # fmt: skip
+    blank = values_of(table, "blank_mse")[0]
+    axes.axhline(blank, color="0.3", ls="--", lw=1)
+    axes.text(0.98, 1.05 * blank, "blank image", fontsize=SMALL, ha="right", va="bottom", transform=axes.get_yaxis_transform())
     axes.set_yscale("log")
     axes.set_xticks(range(len(counts)), [str(n) for n in counts])
     axes.tick_params(labelsize=SMALL, which="both")
