@@ -35,6 +35,10 @@ DEPTH = 4
 BUMPS: Where = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "holdout": "center"}
 CNN: Where = {**BUMPS, "decoder": "cnn"}
 STRIPES: Where = {**BUMPS, "dataset": "stripes+bumps"}
+BESIDE_STRIPES: Mapping[str, Where] = {
+    "bumps": {**CNN, "encoding": "bump"},
+    "stripes": {**STRIPES, "decoder": "cnn", "encoding": "bump"},
+}
 STRIPED_CORNER: Where = {**STRIPES, "decoder": "cnn", "encoding": "bump", "depth": DEPTH, "holdout": "corner"}
 
 
@@ -118,9 +122,10 @@ def volume_contracts(results: Results) -> Finding:
         Condition("the same - that of layer 0", paired(sub, _size(last), _size(first)), ">", 0),
         Condition("log10 volume in the box - outside, last hidden layer", last, "<", 0),
     ]
-    both = {code: {**CNN, "encoding": code, "depth": depth} for code in ("bump", "ramp")}
-    shown = also(results.table, choice, both).table
-    return _finding("volume", conditions, choice, shown, "volumes", "volume-gap", depth=depth)
+    codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
+    finding = _finding("volume", conditions, choice, codes, "volumes", depth=depth)
+    finding.pictures.extend(pictures("volume", _of_depths(results.table, choice, BESIDE_STRIPES), "volume-gap"))
+    return finding
 
 
 def factorization_falls(results: Results) -> Finding:
@@ -140,14 +145,14 @@ def factorization_falls(results: Results) -> Finding:
         conditions.append(Condition(f"{code}: R2 of linear probes OOD, last hidden layer - layer 0", change, "<=", -0.01))
     lower = paired(sub, last["ramp"], last["bump"])
     conditions.append(Condition("factorization of the last hidden layer, ramp - bump", lower, "<", 0))
-    shown = also(results.table, choice, _every_depth(results.table, groups)).table
+    shown = _of_depths(results.table, choice, groups)
     return _finding("factorization", conditions, choice, shown, "by-layer", depth=depth)
 
 
 def depth_does_not_help(results: Results) -> Finding:
     """Accuracy in the box at every depth that has enough seeds."""
     bump = {**CNN, "encoding": "bump"}
-    groups = _every_depth(results.table, {"bump": bump})
+    groups = {str(depth): {**bump, "depth": depth} for depth in _depths(results.table)}
     choice = choose(results.table, groups)
     by_depth = {where["depth"]: choice.values(name, "images", "ood_accuracy") for name, where in groups.items()}
     enough = {depth: values for depth, values in by_depth.items() if len(values) >= LEAST_SEEDS}
@@ -172,11 +177,10 @@ def mlp_is_opposite(results: Results) -> Finding:
         Condition("factorization of the last hidden layer, MLP - CNN", less, "<", 0),
     ]
     mlp: dict[str, Where] = {code: {**BUMPS, "decoder": "mlp", "encoding": code} for code in ("bump", "ramp")}
-    of_mlp = also(results.table, choice, {code: {**where, "depth": depth} for code, where in mlp.items()}).table
-    finding = _finding("mlp", conditions, choice, of_mlp, "volumes", depth=depth)
-    gaps = pictures("mlp", choice.table, "volume-gap")
-    by_layer = pictures("mlp", also(results.table, choice, _every_depth(results.table, mlp)).table, "by-layer")
-    finding.pictures.extend([*gaps, *by_layer])
+    shown = _of_depths(results.table, choice, mlp)
+    striped = {f"{name}, {n}": {**where, "decoder": name} for n, where in BESIDE_STRIPES.items() for name in groups}
+    finding = _finding("mlp", conditions, choice, shown, "volumes", "by-layer", depth=depth)
+    finding.pictures.extend(pictures("mlp", _of_depths(results.table, choice, striped), "volume-gap"))
     return finding
 
 
@@ -209,11 +213,7 @@ def plus_becomes_bump(results: Results) -> Finding:
 
 def stripes_flatten_volume(results: Results) -> Finding:
     """How far the volume inside the box differs from that outside, with and without stripes."""
-    groups: dict[str, Where] = {
-        "bumps": {**CNN, "encoding": "bump"},
-        "stripes": {**STRIPES, "decoder": "cnn", "encoding": "bump"},
-    }
-    depth, choice = choose_depth(results.table, groups)
+    depth, choice = choose_depth(results.table, BESIDE_STRIPES)
     conditions = [
         Condition(
             f"|log10 volume in the box - outside|, layer {layer}, stripes + bumps - bumps",
@@ -223,9 +223,8 @@ def stripes_flatten_volume(results: Results) -> Finding:
         )
         for layer in range(2, max(depth, 2) + 1)
     ]
-    finding = _finding("stripes-volume", conditions, choice, choice.table, "volume-gap", depth=depth)
-    finding.pictures.extend(pictures("stripes-volume", choice.groups["stripes"], "volumes"))
-    return finding
+    shown = _of_depths(results.table, choice, BESIDE_STRIPES)
+    return _finding("stripes-volume", conditions, choice, shown, "volume-gap", "volumes", depth=depth)
 
 
 def stripes_come_early(results: Results) -> Finding:
@@ -270,9 +269,17 @@ def _by_bumps(*counts: int) -> dict[str, Where]:
     return {str(count): {**STRIPED_CORNER, "data_count": count} for count in counts}
 
 
-def _every_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> dict[str, Where]:
-    depths = sorted({int(depth) for depth in table["depth"]}) if len(table) else []
-    return {f"{name}, depth {d}": {**where, "depth": d} for d in depths for name, where in groups.items()}
+def _depths(table: pd.DataFrame) -> list[int]:
+    return sorted({int(depth) for depth in table["depth"]})
+
+
+def _of_depths(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where]) -> pd.DataFrame:
+    """Runs of these groups, of the setting that was chosen, at every depth at which there are runs of all of them."""
+    by_depth = [
+        also(table, choice, {name: {**where, "depth": depth} for name, where in groups.items()}) for depth in _depths(table)
+    ]
+    tables = [found.table for found in by_depth if found.seeds]
+    return pd.concat(tables) if tables else table.iloc[:0]
 
 
 def _volume_gap(choice: Choice, group: str, layer: int) -> BySeed:

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.figures import geometry, images, kernels, rotation, tuning
 from analysis.report.findings import Picture
 
-FIGURES = {
-    "errors": ("images", "draw_errors", "error and success at every position, the held-out box dashed"),
-    "generated": ("images", "draw_generated", "images drawn at positions in the held-out box, beside the true ones"),
-    "by-depth": ("images", "draw_by_depth", "images drawn in the held-out box by decoders of different depth"),
-    "by-bumps": ("images", "draw_by_bumps", "images drawn in the held-out box after training on stripes and 0 to 100 bumps"),
-    "superposition": ("images", "draw_superposition", "responses to x alone and to y alone, their sum, and the image drawn"),
-    "kernels": ("kernels", "draw_kernels", "similarity of the images of all pairs of positions, ID first, then OOD"),
-    "kernel-corner": ("kernels", "draw_kernel_corner", "ideal binary kernel beside the similarity of images in the box"),
-    "kernel-numbers": ("kernels", "draw_kernel_numbers", "agreement of the similarity of images with the binary kernel"),
-    "volumes": ("geometry", "draw_volumes", "volume metric of every layer at every position, the held-out box dashed"),
-    "volume-gap": ("geometry", "draw_volume_gap", "volume metric in the held-out box less that outside, by layer"),
-    "by-layer": ("geometry", "draw_by_layer", "linear probes and factorization metric by layer"),
-    "tuning": ("tuning", "draw_tuning", "activation of units of several layers at every position"),
-    "striped": ("tuning", "draw_striped", "share of striped units and of interaction by layer"),
-    "rotation": ("rotation", "draw_rotation", "error against angle, embeddings of the layers, outputs and mixes in the gap"),
-}  # fmt: skip
+FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
+    "errors": (images.draw_errors, "error and success at every position, the held-out box dashed"),
+    "generated": (images.draw_generated, "images drawn at positions in the held-out box, beside the true ones"),
+    "by-depth": (images.draw_by_depth, "images drawn in the held-out box by decoders of different depth"),
+    "by-bumps": (images.draw_by_bumps, "images drawn in the held-out box after training on stripes and 0 to 100 bumps"),
+    "superposition": (images.draw_superposition, "responses to x alone and to y alone, their sum, and the image drawn"),
+    "kernels": (kernels.draw_kernels, "similarity of the images of all pairs of positions, ID first, then OOD"),
+    "kernel-corner": (kernels.draw_kernel_corner, "ideal binary kernel beside the similarity of images in the box"),
+    "kernel-numbers": (kernels.draw_kernel_numbers, "agreement of the similarity of images with the binary kernel"),
+    "volumes": (geometry.draw_volumes, "volume metric of every layer at every position, the held-out box dashed"),
+    "volume-gap": (geometry.draw_volume_gap, "volume metric in the held-out box less that outside, by layer"),
+    "by-layer": (geometry.draw_by_layer, "linear probes and factorization metric by layer"),
+    "tuning": (tuning.draw_tuning, "activation of units of several layers at every position"),
+    "striped": (tuning.draw_striped, "share of striped units and of interaction by layer"),
+    "rotation": (rotation.draw_rotation, "error against angle, embeddings of the layers, outputs and mixes in the gap"),
+}
 
 
 def pictures(claim: str, table: pd.DataFrame, *names: str) -> list[Picture]:
     """The figures of these names, of one table; none where the table is empty."""
     if table.empty:
         return []
-    return [Picture(f"{claim}-{name}", FIGURES[name][2], partial(_draw, name, table)) for name in names]
-
-
-def _draw(name: str, table: pd.DataFrame) -> Figure:
-    module, function, _ = FIGURES[name]
-    figure: Figure = getattr(import_module(f"analysis.figures.{module}"), function)(table)
-    return figure
+    return [Picture(f"{claim}-{name}", FIGURES[name][1], partial(FIGURES[name][0], table)) for name in names]

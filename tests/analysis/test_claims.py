@@ -30,8 +30,8 @@ BUMP_TASK, ROTATION_TASK = "trainables.bumps:BumpTask", "trainables.rotation:Rot
 USUAL: Columns = {
     "task": BUMP_TASK, "dataset": "bumps", "N": 28, "data_count": 495, "fixed_count": 0, "decoder": "cnn", "depth": 4,
     "width": 64, "encoding": "bump", "holdout": "center", "options": {"sigma": 1.0}, "max_steps": 3150, "lr": 1e-3,
-    "batch_size": 32, "weight_decay": 0.01, "precision": "float32", "schedule": "constant", "stop": "budget", "status": "missed",
-    "id_mse": 0.0, "ood_mse": 0.0, "accuracy": 0.0,
+    "batch_size": 32, "weight_decay": 0.01, "precision": "float32", "schedule": "constant", "stop": "budget",
+    "status": "missed", "id_mse": 0.0, "ood_mse": 0.0, "accuracy": 0.0,
 }  # fmt: skip
 
 

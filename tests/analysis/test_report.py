@@ -1,0 +1,230 @@
+"""The report's page: what it says, that it stands alone, and that a real browser shows all of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from markupsafe import escape
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from safetensors import torch as safetensors
+
+from analysis.measures.quantity import Quantity
+from analysis.measures.registry import MEASURES, VERSIONS, applicable, load
+from analysis.report import page as pages
+from analysis.report.__main__ import app
+from analysis.report.claims import CLAIMS
+from analysis.report.findings import Claim, Condition, Finding, Picture
+from analysis.results import Results
+from orchestrator.cli import run
+from orchestrator.measures import MeasureTable, encode
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from orchestrator.store import ResultStore
+from tests.analysis.test_claims import finals, power, probes, table_of, world
+from tests.conftest import check_refusal
+from trainables.bumps import BumpTask
+from trainables.training import quiet_cpu
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+NARROW, WIDE = 500, 1280
+MEASURING = """<script>addEventListener("load", () => {
+  const images = [...document.images].map(i => ({name: i.alt, width: i.naturalWidth, shown: i.getBoundingClientRect().right}));
+  const text = JSON.stringify({width: document.documentElement.scrollWidth, images, inner: innerWidth});
+  const found = document.createElement("pre"); found.id = "found"; found.textContent = text; document.body.append(found);
+});</script>"""
+N = 8
+
+
+def decoders() -> list[dict[str, Any]]:
+    """Settings whose figures, taken together, are all figures of decoders."""
+    bumps: dict[str, Any] = {"dataset": "bumps", "data_count": 39, "holdout": "center"}
+    cnn: dict[str, Any] = {"decoder": "cnn", "encoding": "bump", "depth": 4}
+    mlp = {**cnn, "decoder": "mlp", "width": 16}
+    stripes: dict[str, Any] = {**cnn, "dataset": "stripes+bumps", "data_count": 20, "holdout": "center"}
+    of_bumps = [{**bumps, **one} for one in (cnn, {**cnn, "encoding": "ramp"}, {**cnn, "depth": 2}, mlp)]
+    of_stripes = [stripes, {**stripes, **mlp}, *({**stripes, "holdout": "corner", "data_count": n} for n in (0, 10, 50))]
+    return of_bumps + of_stripes
+
+
+def rotation_quantities() -> list[Quantity]:
+    """A rotation run as its measure has it, without embeddings."""
+    angles, gap = np.arange(0, 360, 10.0), np.linspace(161, 199, 6)
+    images = np.random.default_rng(0).random((3, len(gap), N, N))
+    arrays = {"angles": angles, "mse_by_angle": 1e-3 + angles / 1e5, "gap_angles": gap}
+    arrays |= dict(zip(("gap_outputs", "gap_truth", "gap_mixes"), images, strict=True))
+    numbers = {"id_mse": 1e-4, "gap_mse": 1e-2, "closer_to_mix": 1.0, "to_mix": 1e-3, "to_truth": 1e-2}
+    return [Quantity(n, value=v) for n, v in numbers.items()] + [Quantity(n, array=a) for n, a in arrays.items()]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real networks, untrained, with weights and measures; a whole scaling and a whole regularization study beside them."""
+    quiet_cpu()
+    path, task = tmp_path_factory.mktemp("store"), BumpTask()
+    with ResultStore(path) as rows, MeasureTable(path) as table:
+        for setting in decoders():
+            spec = RunSpec(
+                task="trainables.bumps:BumpTask", N=N, seed=0, stop="budget", options=tuple(task.defaults.items()),
+                **{"width": 4, **setting},
+            )  # fmt: skip
+            torch.manual_seed(0)
+            weights = safetensors.save(task.model(spec).state_dict())
+            [row] = rows.append([make_row(spec, task_version=task.version, fixed_count=0, status="missed", reason="budget")])
+            rows.save_weights(row["key"], weights)
+            decoder = load(row, weights)
+            for name in applicable(row):
+                data = encode(row["key"], name, VERSIONS[name], MEASURES[name](decoder), 0.1)
+                table.save(row["key"], name, VERSIONS[name], data)
+        options = {"gap_low": 160.0, "gap_high": 200.0}
+        spec = RunSpec(
+            task="trainables.rotation:RotationTask", dataset="rotation", N=N, data_count=30, seed=0, stop="budget",
+            options=tuple(options.items()),
+        )  # fmt: skip
+        [row] = rows.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason="budget")])
+        data = encode(row["key"], "rotation", VERSIONS["rotation"], rotation_quantities(), 0.1)
+        table.save(row["key"], "rotation", VERSIONS["rotation"], data)
+        rows.append(probes(power(1.9)))
+        rows.append(finals(N=N, max_steps=100))
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report of that store, with every figure drawn."""
+    out = tmp_path_factory.mktemp("report")
+    assert run(app, ["--store", str(store), "--out", str(out), "--no-measure"]) == 0
+    return out
+
+
+def look(page: Path, folder: Path, width: int) -> dict[str, Any]:
+    """What a browser with a window of this width makes of a page; the picture of it is `folder / shot.png`."""
+    copy = folder / f"measured-{width}.html"
+    copy.write_text(page.read_text().replace("</body>", MEASURING + "</body>"))
+    assert BROWSER is not None
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},2000",
+        "--virtual-time-budget=5000", f"--user-data-dir={folder / 'profile'}",
+    ]  # fmt: skip
+    shot = f"--screenshot={folder / 'shot.png'}"
+    dumped, _ = (
+        subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=True).stdout
+        for words in (("--dump-dom", copy.as_uri()), (shot, page.as_uri()))
+    )
+    found = re.search(r'<pre id="found">(.*?)</pre>', dumped)
+    assert found is not None
+    return dict(json.loads(found[1].replace("&amp;", "&")))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_a_browser_shows_the_whole_page(report: Path, tmp_path: Path, width: int) -> None:
+    found = look(report / "index.html", tmp_path, width)
+    assert found["width"] <= found["inner"] == width
+    assert len(found["images"]) == len(list(report.glob("*.png")))
+    assert all(image["width"] > 0 and image["shown"] <= width and image["name"] for image in found["images"])
+    shot = imread(tmp_path / "shot.png")
+    assert shot.shape[:2] == (2000, width)
+    assert shot.std() > 0.05
+
+
+def test_every_figure_is_on_the_page_and_a_file(report: Path) -> None:
+    names = {path.stem for path in report.glob("*.svg")}
+    assert names == {path.stem for path in report.glob("*.png")}
+    assert {name.rsplit("-", 1)[-1] for name in names} >= {
+        "errors", "generated", "depth", "bumps", "superposition", "kernels", "corner", "numbers", "volumes", "gap", "layer",
+        "tuning", "striped", "rotation", "scaling",
+    }  # fmt: skip
+    html = (report / "index.html").read_text()
+    assert html.count("data:image/png;base64,") == len(names)
+    assert all(f'href="{name}.svg"' in html for name in names)
+
+
+def test_the_page_needs_nothing_from_elsewhere(report: Path) -> None:
+    html = (report / "index.html").read_text()
+    assert re.findall(r'(?:src|href)="(https?:[^"]*)"', html) == ["https://arxiv.org/abs/2501.18797"]
+    assert "<script" not in html
+    assert "url(" not in html
+
+
+def test_every_claim_is_listed_with_its_rule_its_verdict_and_its_numbers(report: Path) -> None:
+    html = (report / "index.html").read_text()
+    for claim in CLAIMS:
+        assert html.count(f'href="#{claim.id}"') == html.count(f'<section id="{claim.id}">') == 1
+        assert html.count(str(escape(claim.title))) == 2
+        assert str(escape(claim.rule)) in html
+    verdicts = {claim["id"]: claim["verdict"] for claim in json.loads((report / "claims.json").read_text())}
+    assert verdicts["scaling"] == verdicts["regularization"] == "reproduced"
+    assert verdicts["cubic"] == "not reproduced"
+    assert {verdict for name, verdict in verdicts.items() if name not in ("scaling", "regularization", "cubic")} == {
+        "not enough runs"
+    }
+    assert "2 reproduced" in html
+    assert '<td class="n">≤ 0.001</td>' in html
+
+
+def test_the_same_store_gives_the_same_page(report: Path, store: Path, tmp_path: Path) -> None:
+    assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 0
+    assert (tmp_path / "index.html").read_bytes() == (report / "index.html").read_bytes()
+
+
+def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ResultStore(tmp_path / "store").close()
+    assert run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 0
+    html = (tmp_path / "out" / "index.html").read_text()
+    assert "15 not enough runs" in html
+    assert all(f"<code>{claim.command}</code>" in html for claim in CLAIMS)
+    assert "<img" not in html
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[3] for line in lines[: len(CLAIMS)]] == [claim.id for claim in CLAIMS]
+    assert [Path(line).name for line in lines[len(CLAIMS) :]] == ["index.html", "claims.json"]
+
+
+def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
+    check_refusal(app, arguments, "holds no runs", tmp_path, capsys)
+
+
+def refuse() -> Figure:
+    raise ValueError("no <map>\nand more")
+
+
+def test_a_figure_that_fails_costs_one_line_and_not_the_page(tmp_path: Path) -> None:
+    good = Picture("good", "a good one", lambda: Figure(figsize=(1, 1)))
+    finding = Finding([Condition("x", {0: 1.0, 1: 2.0, 2: 3.0}, ">", 1)], pictures=[Picture("bad", "a bad one", refuse), good])
+    claim = Claim("one", "One is <less> than two.", "1", "python", "rule", lambda results: finding)
+    report = pages.Report.of([claim], Results([], table_of([])))
+    assert report.errors == ["bad: ValueError: no <map>"]
+    assert sorted(path.name for path in report.write(tmp_path)) == ["claims.json", "good.png", "good.svg", "index.html"]
+    html = (tmp_path / "index.html").read_text()
+    assert "The figure bad could not be drawn: ValueError: no &lt;map&gt;" in html
+    assert "One is &lt;less&gt; than two." in html
+    assert '<td class="n">2</td>' in html
+    assert '<td class="n">1 to 3</td>' in html
+
+
+def test_the_exit_code_tells_of_a_figure_that_failed(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finding = Finding([], pictures=[Picture("bad", "a bad one", refuse)])
+    claim = Claim("one", "One", "1", "python", "rule", lambda results: finding)
+    monkeypatch.setattr("analysis.report.claims.CLAIMS", (claim,))
+    assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 1
+    assert "bad: ValueError" in capsys.readouterr().err
+    assert (tmp_path / "index.html").exists()
+
+
+def test_numbers_of_a_world_that_reproduces_everything_are_on_the_page() -> None:
+    claims = [claim for claim in CLAIMS if claim.id == "fail-in-box"]
+    finding = claims[0].evaluate(Results([], world()))
+    html = pages.Report([(claims[0], finding, [])], 12, 3.25).html()
+    assert "12 finished runs, 3.2 hours" in html
+    assert "mlp, bump, center" in html
+    assert "max_steps 3150" in html
+    assert html.count(">met</td>") == 16
