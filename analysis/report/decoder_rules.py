@@ -21,6 +21,7 @@ from analysis.report.findings import (
     also,
     choose,
     choose_depth,
+    in_words,
     number,
     paired,
     ratio,
@@ -93,7 +94,7 @@ def superposes(results: Results) -> Finding:
     correlation, shuffled = (choice.values("bump", "superposition", name) for name in ("correlation", "shuffled"))
     conditions = [
         Condition("correlation of the image with the sum", correlation, ">", 0.6),
-        Condition("the same - that with the sum of another position", paired(sub, correlation, shuffled), ">", 0.1),
+        Condition("the same minus that with the sum of another position", paired(sub, correlation, shuffled), ">", 0.1),
     ]
     return _finding("superposition", conditions, choice, choice.table, "superposition")
 
@@ -107,8 +108,8 @@ def kernel_is_binary(results: Results) -> Finding:
     of_ramp = choice.values("ramp", "kernel", "cosine_agreement_id")
     conditions = [
         Condition("bump: agreement of OOD images with the binary kernel", agreement, ">", 0.1),
-        Condition("bump: the same - that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
-        Condition("agreement of ID images, bump - ramp", paired(sub, in_id, of_ramp), ">", 0),
+        Condition("bump: the same minus that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
+        Condition("agreement of ID images, bump minus ramp", paired(sub, in_id, of_ramp), ">", 0),
     ]
     return _finding("binary-kernel", conditions, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
 
@@ -118,9 +119,9 @@ def volume_contracts(results: Results) -> Finding:
     depth, choice = choose_depth(results.table, {"bump": {**CNN, "encoding": "bump"}})
     first, last = _volume_gap(choice, "bump", 0), _volume_gap(choice, "bump", depth)
     conditions = [
-        Condition("|log10 volume in the box - outside|, last hidden layer", _size(last), ">=", 0.1),
-        Condition("the same - that of layer 0", paired(sub, _size(last), _size(first)), ">", 0),
-        Condition("log10 volume in the box - outside, last hidden layer", last, "<", 0),
+        Condition("|log10 volume in the box minus outside|, last hidden layer", _size(last), ">=", 0.1),
+        Condition("the same minus that of layer 0", paired(sub, _size(last), _size(first)), ">", 0),
+        Condition("log10 volume in the box minus outside, last hidden layer", last, "<", 0),
     ]
     codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
     finding = _finding("volume", conditions, choice, codes, "volumes", depth=depth)
@@ -138,13 +139,13 @@ def factorization_falls(results: Results) -> Finding:
         probes = [choice.values(code, "probe", "r2_ood", layer) for layer in (0, depth)]
         last[code] = by_layer[-1]
         change = paired(sub, by_layer[-1], by_layer[0])
-        conditions.append(Condition(f"{code}: factorization, last hidden layer - layer 0", change, "<", 0))
+        conditions.append(Condition(f"{code}: factorization, last hidden layer minus layer 0", change, "<", 0))
         if code == "bump":
             conditions.append(Condition("bump: least factorization of a hidden layer", paired(min, *by_layer), ">=", 0.95))
         change = paired(sub, probes[1], probes[0])
-        conditions.append(Condition(f"{code}: R2 of linear probes OOD, last hidden layer - layer 0", change, "<=", -0.01))
+        conditions.append(Condition(f"{code}: R2 of linear probes OOD, last hidden layer minus layer 0", change, "<=", -0.01))
     lower = paired(sub, last["ramp"], last["bump"])
-    conditions.append(Condition("factorization of the last hidden layer, ramp - bump", lower, "<", 0))
+    conditions.append(Condition("factorization of the last hidden layer, ramp minus bump", lower, "<", 0))
     shown = _of_depths(results.table, choice, groups)
     return _finding("factorization", conditions, choice, shown, "by-layer", depth=depth)
 
@@ -172,9 +173,9 @@ def mlp_is_opposite(results: Results) -> Finding:
     factorization = {name: choice.values(name, "geometry", "factorization", layer) for name, layer in last.items()}
     less = paired(sub, factorization["mlp"], factorization["cnn"])
     conditions = [
-        Condition("CNN: log10 volume in the box - outside, last hidden layer", gap["cnn"], "<", 0),
-        Condition("MLP: log10 volume in the box - outside, last hidden layer", gap["mlp"], ">=", 0),
-        Condition("factorization of the last hidden layer, MLP - CNN", less, "<", 0),
+        Condition("CNN: log10 volume in the box minus outside, last hidden layer", gap["cnn"], "<", 0),
+        Condition("MLP: log10 volume in the box minus outside, last hidden layer", gap["mlp"], ">=", 0),
+        Condition("factorization of the last hidden layer, MLP minus CNN", less, "<", 0),
     ]
     mlp: dict[str, Where] = {code: {**BUMPS, "decoder": "mlp", "encoding": code} for code in ("bump", "ramp")}
     shown = _of_depths(results.table, choice, mlp)
@@ -205,7 +206,7 @@ def plus_becomes_bump(results: Results) -> Finding:
     conditions = [
         Condition("OOD MSE, 100 bumps / none", paired(ratio, mse["100"], mse["0"]), "<=", 0.5),
         Condition("100 bumps: OOD MSE / that of a blank image", paired(ratio, mse["100"], blank), "<", 1),
-        Condition("share of proper bumps OOD, 100 bumps - none", paired(sub, proper["100"], proper["0"]), ">", 0),
+        Condition("share of proper bumps OOD, 100 bumps minus none", paired(sub, proper["100"], proper["0"]), ">", 0),
     ]
     shown = also(results.table, choice, _by_bumps(0, 10, 50, 100)).table
     return _finding("plus-to-bump", conditions, choice, shown, "by-bumps")
@@ -216,7 +217,7 @@ def stripes_flatten_volume(results: Results) -> Finding:
     depth, choice = choose_depth(results.table, BESIDE_STRIPES)
     conditions = [
         Condition(
-            f"|log10 volume in the box - outside|, layer {layer}, stripes + bumps - bumps",
+            f"|log10 volume in the box minus outside|, layer {layer}, stripes + bumps minus bumps",
             paired(sub, _size(_volume_gap(choice, "stripes", layer)), _size(_volume_gap(choice, "bumps", layer))),
             "<",
             0,
@@ -236,11 +237,11 @@ def stripes_come_early(results: Results) -> Finding:
         striped = choice.values(count, "tuning", "striped", 0)
         conditions += [
             Condition(f"{count} bumps: share of striped units in layer 0", striped, ">", 0.5),
-            Condition(f"{count} bumps: interaction, last hidden layer - layer 0", paired(sub, last, first), ">", 0),
+            Condition(f"{count} bumps: interaction, last hidden layer minus layer 0", paired(sub, last, first), ">", 0),
         ]
     with_, without = (choice.values(count, "tuning", "interaction", DEPTH) for count in ("100", "0"))
     more = paired(sub, with_, without)
-    conditions.append(Condition("interaction in the last hidden layer, 100 bumps - none", more, ">", 0))
+    conditions.append(Condition("interaction in the last hidden layer, 100 bumps minus none", more, ">", 0))
     shown = also(results.table, choice, _by_bumps(0, 50, 100)).table
     return _finding("early-stripes", conditions, choice, shown, "striped", "tuning")
 
@@ -259,10 +260,9 @@ def rotation_mixes(results: Results) -> Finding:
 def _finding(
     claim: str, conditions: list[Condition], choice: Choice, shown: pd.DataFrame, *names: str, depth: int | None = None
 ) -> Finding:
-    judged = [f"{c.text} {number(c.judged)}" for c in conditions if c.values]
-    at_depth = [f"depth {depth}"] if depth else []
+    at = f"at depth {depth}, " if depth else ""
     drawn = pictures(claim, shown, *names)
-    return Finding(conditions, "; ".join([*at_depth, *judged]), choice.settings, choice.others, drawn)
+    return Finding(conditions, at + in_words(conditions) if choice.settings else "", choice.settings, choice.others, drawn)
 
 
 def _by_bumps(*counts: int) -> dict[str, Where]:

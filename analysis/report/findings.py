@@ -66,6 +66,13 @@ def verdict(conditions: Sequence[Condition]) -> str:
     return REPRODUCED if all(condition.met for condition in conditions) else NOT_REPRODUCED
 
 
+def in_words(conditions: Sequence[Condition]) -> str:
+    """How many conditions are met, and which are not."""
+    known = [c for c in conditions if c.values]
+    unmet = [f"{c.text} is {number(c.judged)}, not {c.relation} {number(c.bound)}" for c in known if not c.met]
+    return "; ".join([f"{len(known) - len(unmet)} of {len(conditions)} conditions are met", *unmet])
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
     """A figure of the page: `name` is that of its files, `alt` says what it shows."""

@@ -60,7 +60,7 @@ def stripes_scale_linearly(results: Results) -> Finding:
         Condition("exponent of stripes + bumps", stripes, ">=", 0.8, of_stripes),
         Condition("exponent of stripes + bumps", stripes, "<=", 1.2, of_stripes),
         Condition("exponent of bumps alone", bumps, ">=", 1.4, of_bumps),
-        Condition("exponent of bumps alone - that of stripes + bumps", paired(sub, bumps, stripes), ">", 0, apart),
+        Condition("exponent of bumps alone minus that of stripes + bumps", paired(sub, bumps, stripes), ">", 0, apart),
         Condition(f"images, bumps alone / stripes + bumps, least over N >= {LEAST_N}", _least_ratio(answer), ">", 1),
     ]
     return _scaling_finding(conditions, found, draws=True)
