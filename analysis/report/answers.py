@@ -44,12 +44,17 @@ def scaling_answer(runs: Sequence[Run]) -> tuple[scaling.Answer, int] | None:
 
 
 def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, int] | None:
-    """The comparison of the four published settings with most seeds, then most steps, and the number of other comparisons;
-    None while none has all four."""
+    """The comparison of the four published settings with most seeds, then most steps, a larger N, the paper's box; and the
+    number of other comparisons. None while none has all four."""
     groups = [g for g in _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS)) if len(_seeds(g)) == 4]
     if not groups:
         return None
-    best = max(groups, key=lambda g: (min(map(len, _seeds(g).values())), g[0]["max_steps"], g[0]["N"]))
+
+    def rank(group: list[Run]) -> tuple[int, int, int, bool]:
+        spec = group[0]
+        return min(map(len, _seeds(group).values())), spec["max_steps"], spec["N"], spec["holdout"] == "corner"
+
+    best = max(groups, key=rank)
     finals = [{"setting": ABLATION[_weights(run)], "row": run} for run in best]
     spec = best[0]
     settings = {name: spec[name] for name in SPEC if name not in ("seed", "options", "dataset", "holdout")}

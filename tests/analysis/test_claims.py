@@ -413,4 +413,7 @@ class TestRegularization:
         assert rebuilt is not None
         answer, others = rebuilt
         assert (answer.settings["max_steps"], len(answer.finals), others) == (9000, 12, 2)
+        both = regularization_answer([*finals(holdout="center"), *finals(), *finals(N=24)])
+        assert both is not None
+        assert (both[0].settings["region"], both[0].settings["N"]) == ("corner", 32)
         assert regularization_answer(finals(holdout="corner-validation")) is None
