@@ -59,7 +59,8 @@ def report(
         raise UserError(str(error)) from None
     page = Report.of(CLAIMS, results)
     for claim, finding, _ in page.sections:
-        print(f"{finding.verdict:<16}{claim.id:<21}{finding.seeds} seeds   figures {claim.figures}")
+        seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"
+        print(f"{finding.verdict:<16}{claim.id:<21}{seeds:<10}figures {claim.figures}")
     for path in page.write(out):
         print(path)
     for line in page.errors:
