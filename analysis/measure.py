@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
 from orchestrator import options as opt
@@ -137,8 +138,8 @@ class _Job:
             measure, data, error = ray.get(next(stream))
         except StopIteration:
             return True
-        except ray.exceptions.RayError as error:  # the task itself, not a measure: weights that cannot be loaded, a lost worker
-            self._failed(key, "all measures", str(error).strip().splitlines()[-1])
+        except ray.exceptions.RayError as broken:  # not a measure: weights that cannot be loaded, a lost worker
+            self._failed(key, "all measures", str(broken).strip().splitlines()[-1])
             return True
         if error:
             self._failed(key, measure, error)
@@ -161,13 +162,14 @@ def _measure_run(row: Row, weights: bytes, names: list[str]) -> Iterator[tuple[s
 
     quiet_cpu()
     trained = registry.load(row, weights)
-    for name in names:
-        began = time.perf_counter()
-        try:
-            quantities = list(registry.MEASURES[name](trained))
-            yield name, encode(row["key"], name, registry.VERSIONS[name], quantities, time.perf_counter() - began), ""
-        except Exception as error:
-            yield name, b"", f"{type(error).__name__}: {error}".splitlines()[0]
+    with threadpool_limits(1):  # NumPy's own threads would fight over the core
+        for name in names:
+            began = time.perf_counter()
+            try:
+                quantities = list(registry.MEASURES[name](trained))
+                yield name, encode(row["key"], name, registry.VERSIONS[name], quantities, time.perf_counter() - began), ""
+            except Exception as exception:
+                yield name, b"", f"{type(exception).__name__}: {exception}".splitlines()[0]
 
 
 @app.command()

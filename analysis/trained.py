@@ -94,9 +94,14 @@ class TrainedDecoder:
     @cached_property
     def activations(self) -> list[np.ndarray]:
         """Activations (N^2, D) of all layers at all positions, float32; D differs by layer, the last is the image."""
+        layers: list[np.ndarray] = []
         with torch.no_grad():
-            parts = [[a.flatten(1) for a in self.layers(part)] for part in self.code(self.centres).split(64)]
-        return [torch.cat(layer).numpy() for layer in zip(*parts, strict=True)]
+            for start, part in enumerate(self.code(self.centres).split(64)):
+                found = [activations.flatten(1).numpy() for activations in self.layers(part)]
+                layers = layers or [np.empty((self.N**2, values.shape[1]), np.float32) for values in found]
+                for layer, values in zip(layers, found, strict=True):
+                    layer[64 * start : 64 * start + len(values)] = values
+        return layers
 
     def _bright(self, images: Tensor) -> Tensor:
         return 1 - images if self.spec.option("polarity") == "dark" else images

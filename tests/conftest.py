@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
-    """Starts a study, `scaling` unless told otherwise, or any module with a dot, with the given options in the test's folder."""
+    """Starts a study, `scaling` unless told otherwise, or a module (its name has a dot), in the test's folder."""
     started: list[Command] = []
 
     def begin(*arguments: str, study: str = "scaling") -> Command:

@@ -37,8 +37,8 @@ TIMED_SECONDS = 0.3
 class Pack:
     """Runs trained in one program. `advance` it until it returns True; every run then has its `result`.
 
-    The parameters of the runs' models and the state of their optimizers are views into stacks, one row per run, so that each
-    run can be saved, measured or continued alone at any time.
+    Parameters and buffers of the runs' models and the state of their optimizers are views into stacks, one row per run, so that
+    each run can be saved, measured or continued alone at any time.
 
     A model's batched form is its method `packed(state, inputs)`, where `state` maps the name of each parameter and buffer to
     its stack (M, ...) and inputs are (M, n, ...); and `packed_penalty(state)`, which gives the penalties (M,). A model without
@@ -92,6 +92,9 @@ class Pack:
         buffers = [dict(run.model.named_buffers()) for run in runs]
         self._parameters = dict(zip(names, stacks, strict=True))
         self._buffers = {name: torch.stack([of_run[name] for of_run in buffers]) for name in buffers[0]}
+        for m, of_run in enumerate(buffers):
+            for name, buffer in of_run.items():
+                buffer.data = self._buffers[name][m]
         self._loss_sums = torch.stack([run.loss_sum for run in runs])
         moments: list[dict[str, Tensor]] = [
             {key: torch.stack([_moment(run, p, key) for run, p in zip(runs, same, strict=True)]) for key in MOMENTS}
@@ -130,6 +133,8 @@ class Pack:
                 for p in run.model.parameters():
                     p.data = p.data.clone()
                     run.optimizer.state[p] = {key: value.clone() for key, value in run.optimizer.state[p].items()}
+                for buffer in run.model.buffers():
+                    buffer.data = buffer.data.clone()
 
     def _train_steps(self, left: Sequence[Training], end: float) -> None:
         """Steps up to the next look of any of the runs that are left, or until the time is over."""

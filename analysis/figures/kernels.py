@@ -29,8 +29,8 @@ from analysis.figures.panels import (
     values_of,
 )
 from analysis.files import COLOURS
-from analysis.measures.kernel import GRAMS, agreement, binary_kernel
-from trainables.bumps import bump_images, grid_centres
+from analysis.measures.kernel import binary_kernel
+from trainables.bumps import grid_centres
 
 GRAM_NAMES: Mapping[str, str] = {"cosine": "cosine", "l2": "minus L2 distance", "overlap": "pixel overlap"}
 MARKERS = {"cnn": "o", "mlp": "s"}
@@ -107,8 +107,9 @@ def draw_kernel_numbers(table: pd.DataFrame) -> Figure:
                 seed_points(lower, x, values_of(table, f"{K}_effective_rank", **of), "0.2", marker=marker, ms=3)
         upper.set_title(name, fontsize=SMALL + 1)
         upper.axhline(0, color="0.8", lw=0.8, zorder=0)
-        if math.isfinite(right := _right_agreement(table, K)):
-            upper.axhline(right, color=COLOURS[1], ls="--", lw=1, zorder=0)
+        right = values_of(table, f"{K}_truth_ood")  # the same for all runs of one grid and box
+        if len(right) and math.isfinite(right[0]):
+            upper.axhline(right[0], color=COLOURS[1], ls="--", lw=1, zorder=0)
         lower.set_xticks(range(len(encodings)), [ENCODING_NAMES[e].removesuffix(" code") for e in encodings])
         for axes in (upper, lower):
             axes.tick_params(labelsize=SMALL, which="both")
@@ -132,15 +133,6 @@ def _binary(table: pd.DataFrame) -> np.ndarray:
     (low, high), centres = box_of(table), grid_centres(int(table["N"].iloc[0])).numpy()
     inside = ((centres >= low) & (centres <= high)).all(axis=1)
     return binary_kernel(np.concatenate([centres[~inside], centres[inside]]))
-
-
-def _right_agreement(table: pd.DataFrame, K: str) -> float:
-    """Correlation with the binary kernel in the box of the bumps that should be drawn there."""
-    low, high = box_of(table)
-    centres = grid_centres(int(table["N"].iloc[0]))
-    centres = centres[((centres >= low) & (centres <= high)).all(dim=1)]
-    images = bump_images(centres, int(table["N"].iloc[0]), float(table["options"].iloc[0]["sigma"]))[:, 0].numpy()
-    return agreement(GRAMS[K](images), binary_kernel(centres.numpy()), np.ones(len(centres), dtype=bool))
 
 
 def _draw_matrix(axes: Axes, K: np.ndarray, **limits: Any) -> AxesImage:

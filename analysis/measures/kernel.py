@@ -11,6 +11,7 @@ import numpy as np
 from analysis.measures.quantity import Quantity
 from analysis.measures.superposition import pearson
 from analysis.trained import TrainedDecoder
+from trainables.bumps import bump_images
 
 VERSION = 1
 BRIGHT = 0.7
@@ -25,11 +26,14 @@ SAME = 1e-6
 def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     """For every Gram matrix: agreement with the binary kernel, fits over all pairs of positions, and operator-Schmidt values.
 
+    Right images have some agreement too, since neighbours in a row overlap: `truth_ood` says how much.
+
     All numbers are NaN for a decoder that draws the same everywhere; for one, `overlap` alone may be NaN, where no two
     positions, or all of them, share a bright pixel.
     """
     N, inside, images = decoder.N, decoder.inside, decoder.images
     binary = binary_kernel(decoder.centres.numpy())
+    right = bump_images(decoder.centres, N, float(decoder.spec.option("sigma")))[:, 0].numpy()
     order = np.concatenate([np.flatnonzero(~inside), np.flatnonzero(inside)])
     for name, gram in GRAMS.items():
         K = np.full(binary.shape, np.nan) if collapsed(images) else gram(images)
@@ -37,6 +41,7 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
         yield Quantity(f"{name}_agreement_id", agreement(K, binary, ~inside))
         yield Quantity(f"{name}_agreement_ood", agreement(K, binary, inside))
         yield Quantity(f"{name}_permuted_ood", permuted_agreement(K, binary, inside))
+        yield Quantity(f"{name}_truth_ood", agreement(gram(right), binary, inside))
         yield Quantity(f"{name}_product_r2", product_fit_r2(K, singular))
         yield Quantity(f"{name}_additive_r2", additive_fit_r2(K, N))
         yield Quantity(f"{name}_radial_r2", radial_fit_r2(K, N))

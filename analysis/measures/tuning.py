@@ -24,7 +24,8 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
     - `additive`, `interaction`: medians, over the active units, of the share of a map's variance that the sum of its two
       marginals explains, and of what is left;
     - `striped`: share of the active units with more than 0.8 explained; `active`: share of units that are not constant;
-    - `maps` (8, N, N), rows y: those of the unit with the largest variance in each eighth of the layer; `units` (8,): which.
+    - `maps` (8, N, N), rows y: of the units in the middle of every eighth of the active ones, from the least to the most
+      additive; `units` (8,): which.
     """
     N = decoder.N
     for layer, activations in enumerate(decoder.activations[:-1]):
@@ -37,9 +38,16 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
         yield Quantity("interaction", float(np.median(1 - shares)) if some else math.nan, layer=layer)
         yield Quantity("striped", float((shares > STRIPED).mean()) if some else math.nan, layer=layer)
         yield Quantity("active", float(active.mean()), layer=layer)
-        units = np.array([part[variance[part].argmax()] for part in np.array_split(np.arange(len(variance)), SHOWN)])
+        units = examples(share, active)
         yield Quantity("maps", array=maps[..., units].transpose(2, 0, 1).astype(np.float32), layer=layer)
         yield Quantity("units", array=units.astype(np.float32), layer=layer)
+
+
+def examples(share: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """(8,) units in the middle of the eighths of the active ones, ordered by their share (D,); of all, if none is active."""
+    chosen = np.flatnonzero(active) if active.any() else np.arange(len(share))
+    order = chosen[np.argsort(share[chosen], kind="stable")]
+    return order[((np.arange(SHOWN) + 0.5) * len(order) / SHOWN).astype(int)]
 
 
 def additive_share(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

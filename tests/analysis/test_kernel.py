@@ -123,9 +123,17 @@ def test_right_bumps_have_a_product_kernel() -> None:
     assert found["cosine_effective_rank"] == pytest.approx(1)
 
 
+def test_right_images_agree_with_the_binary_kernel_as_those_of_the_task_do() -> None:
+    """For a decoder that draws the bumps themselves the two are the same number."""
+    found = values(measure(decoder(bump)))
+    for K in GRAMS:
+        assert found[f"{K}_truth_ood"] == pytest.approx(found[f"{K}_agreement_ood"], nan_ok=True)
+    assert 0.2 < found["cosine_truth_ood"] < 0.6
+
+
 def test_every_kernel_has_all_quantities_and_its_matrix_id_first_for_seed_0_alone() -> None:
-    numbers = ["agreement_id", "agreement_ood", "permuted_ood", "product_r2", "additive_r2", "radial_r2", "effective_rank"]
-    numbers.append("factorization_ratio")
+    numbers = ["agreement_id", "agreement_ood", "permuted_ood", "truth_ood", "product_r2", "additive_r2", "radial_r2"]
+    numbers += ["effective_rank", "factorization_ratio"]
     found = decoder(bump)
     assert list(values(measure(found))) == [f"{K}_{name}" for K in GRAMS for name in numbers]
     assert list(arrays(measure(decoder(bump, seed=1)))) == [f"{K}_schmidt" for K in GRAMS]
@@ -142,8 +150,8 @@ def test_every_kernel_has_all_quantities_and_its_matrix_id_first_for_seed_0_alon
 def test_a_decoder_that_draws_the_same_everywhere_has_no_kernel(height: float) -> None:
     found = decoder(lambda code: 0 * bump(code) + height * (1 + 1e-7 * code[:, :1, None]))
     numbers = values(measure(found))
-    assert len(numbers) == 24
-    assert all(math.isnan(value) for value in numbers.values())
+    assert len(numbers) == 27
+    assert all(math.isnan(value) for name, value in numbers.items() if not name.endswith("truth_ood"))
 
 
 def test_a_decoder_too_dark_to_overlap_has_no_overlap_kernel_alone() -> None:

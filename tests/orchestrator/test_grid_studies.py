@@ -49,7 +49,7 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
     study = GridStudy("grid", BumpTask(), [*SPECS, SPECS[0]], {"store": "results", "out": "out"})
     assert study.specs == SPECS
     assert study.columns == ("depth",)
-    rows = Rows([row(SPECS[0], id_mse=1e-4, ood_mse=2e-3, accuracy=0.2), row(SPECS[1], id_mse=3e-4, ood_mse=4e-3, accuracy=0.4)])
+    rows = Rows([row(SPECS[0], id_mse=1e-4, ood_mse=2e-3), row(SPECS[1], id_mse=3e-4, ood_mse=4e-3)])
     records = study.answer(rows)["runs"]
     assert [(r["depth"], r["seed"], r["ood_mse"]) for r in records] == [(2, 0, 2e-3), (2, 1, 4e-3)]
     assert not study.answered(rows)
@@ -79,7 +79,12 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
-    study: str, arguments: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    study: str,
+    arguments: list[str],
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check_refusal(APPS[study], arguments, hint, tmp_path, capsys)

@@ -26,7 +26,8 @@ def table(tmp_path: Path) -> MeasureTable:
 
 def test_quantities_are_read_back(table: MeasureTable) -> None:
     error, share, map_ = table.rows()
-    assert (error["key"], error["measure"], error["quantity"], error["value"], error["layer"]) == (KEY, "images", "error", 0.25, None)
+    found = [error[name] for name in ("key", "measure", "quantity", "value", "layer")]
+    assert found == [KEY, "images", "error", 0.25, None]
     assert np.isnan(share["value"])
     assert share["layer"] == 2
     assert map_["value"] is None

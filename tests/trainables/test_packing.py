@@ -15,6 +15,7 @@ from trainables import packing
 from trainables.bumps import BumpTask
 from trainables.packing import Pack, best_pack_size
 from trainables.regularization import RegularizationTask
+from trainables.rotation import RotationTask
 from trainables.task import Split, Task
 from trainables.training import Training, quiet_cpu
 
@@ -217,3 +218,29 @@ def test_batching_without_a_rule_is_an_error() -> None:
     """What vmap would run one by one comes as a warning, which the settings of these tests turn into an error."""
     with pytest.raises(UserWarning, match="performance drop"):
         torch.func.vmap(torch.bincount)(torch.zeros(2, 3, dtype=torch.int64))
+
+
+def rotation(**changes: Any) -> RunSpec:
+    task = RotationTask()
+    fields: dict[str, Any] = {
+        "task": "trainables.rotation:RotationTask", "dataset": "rotation", "N": 8, "data_count": 0, "seed": 0, "width": 4,
+        "decoder": "rotation-cnn", "encoding": "angle", "holdout": "arc", "stop": "budget", "max_steps": 40,
+        "options": tuple({**task.defaults, "angles": 60}.items()),
+    }  # fmt: skip
+    spec = RunSpec(**fields | changes)
+    return spec.with_count(task.counts(spec).low)
+
+
+def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run() -> None:
+    specs = [rotation(seed=s, max_steps=40 + 20 * s) for s in (0, 1, 2)]
+    together, alone = both(specs, RotationTask())
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        for name, buffer in twin.model.named_buffers():
+            assert torch.allclose(run.model.get_buffer(name).double(), buffer.double(), atol=1e-2), name
+        again = run.task.model(run.spec)
+        again.load_state_dict(run.model.state_dict())
+        with torch.no_grad():
+            error = (again.eval()(run.held_out.inputs) - run.held_out.targets).square().mean().item()
+        assert error == pytest.approx(run.result().ood_mse, rel=1e-4)
