@@ -8,10 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup scaling regularization paper report test bench bench-quick lint clean
+.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report test bench bench-quick lint clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.installed ## install the pinned dependencies and the project into .venv
 
@@ -21,11 +21,14 @@ scaling: $(VENV)/.installed ## the scaling study; options: make scaling ARGS="--
 regularization: $(VENV)/.installed ## the regularization study; options: make regularization ARGS="--N 16 --trials 20"
 	@$(BIN)/python -m orchestrator.regularization $(ARGS)
 
+encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why decoders fail; options: make tuning ARGS="--N 16"
+	@$(BIN)/python -m orchestrator.$@ $(ARGS)
+
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6,8 --store $(STORE)
 	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store $(STORE)
-	@$(BIN)/python -m orchestrator.rotation --epochs 30 --store $(STORE)
+	@$(BIN)/python -m orchestrator.rotation --N 20 --epochs 50 --store $(STORE)
 	@$(BIN)/python -m orchestrator.regularization --seeds 3 --epochs 1000 --schedule constant \
 		--lambda-entropy 0.1 --lambda-variance 0.01 --store $(STORE)
 	@$(BIN)/python -m orchestrator.scaling --N 16..40 --store $(STORE)

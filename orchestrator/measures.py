@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +81,8 @@ class MeasureTable(Artifacts):
         """
         known = set()
         for path in self._files():
-            if _is_whole(path):
-                key, _, rest = path.stem.partition(".")
-                measure, _, version = rest.rpartition("-")
+            if _load(path) is not None:
+                key, measure, version = _named(path)
                 known.add((key, measure, int(version)))
             else:
                 make_folder(self.path / "set-aside")
@@ -107,38 +106,46 @@ class MeasureTable(Artifacts):
     def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none.
 
+        A file that is damaged or not ours is left out and named in `notices`.
+
         Args:
             measures: only these.
         """
         rows: list[dict[str, Any]] = []
         for path in self._files():
-            if measures is None or path.stem.partition(".")[2].rpartition("-")[0] in measures:
-                table = pq.read_table(path, use_threads=False, partitioning=None)
-                arrays = table["array"].combine_chunks()
-                offsets, numbers = arrays.offsets.to_numpy(), arrays.values.to_numpy()
-                for i, row in enumerate(table.drop_columns(["array"]).to_pylist()):
-                    shape = row.pop("shape")
-                    rows.append(row | {"array": None if shape is None else _piece(numbers, offsets, i).reshape(shape)})
+            if measures is not None and _named(path)[1] not in measures:
+                continue
+            table = _load(path)
+            if table is None:
+                self.notices.append(f"left out {path}, which is damaged or not ours")
+                continue
+            arrays = table["array"].combine_chunks()
+            pieces = np.split(arrays.values.to_numpy(), arrays.offsets.to_numpy()[1:-1])
+            for row, piece in zip(table.drop_columns(["array"]).to_pylist(), pieces, strict=True):
+                shape = row.pop("shape")
+                rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
         return rows
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("[!.]*.parquet"))
 
 
-def _piece(numbers: np.ndarray, offsets: np.ndarray, i: int) -> np.ndarray:
-    return numbers[offsets[i] : offsets[i + 1]]
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether every byte of the file is as `encode` made it."""
+def _named(path: Path) -> tuple[str, str, str]:
+    """Run key, measure and version, as the name of a file has them."""
     key, _, rest = path.stem.partition(".")
     measure, _, version = rest.rpartition("-")
+    return key, measure, version
+
+
+def _load(path: Path) -> pa.Table | None:
+    """A file, every byte checked; None if it is not as `encode` and `save` made it."""
+    key, measure, version = _named(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
-            if not parquet.schema_arrow.equals(SCHEMA) or not version.isdigit():
-                return False
+            if not parquet.schema_arrow.equals(SCHEMA):
+                return None
             table = parquet.read(use_threads=False)
     except (OSError, ValueError, pa.ArrowException):
-        return False
-    named: Mapping[str, Any] = {"key": key, "measure": measure, "version": int(version)}
-    return all(set(table[name].to_pylist()) <= {value} for name, value in named.items())
+        return None
+    of_file = table.select(["key", "measure", "version"]).to_pylist()
+    return table if all(tuple(row.values()) == (key, measure, int(version)) for row in of_file) else None

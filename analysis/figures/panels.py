@@ -89,6 +89,8 @@ def bands(
 def lines_by_layer(axes: Axes, table: pd.DataFrame, quantity: str, colour: str, label: str = "", **style: Any) -> None:
     """`bands` of a quantity against the layer; a layer that not every seed has is left out."""
     by_seed = table[table["quantity"] == quantity].pivot_table("value", "seed", "layer").dropna(axis=1)
+    if by_seed.empty:
+        return
     bands(axes, by_seed.columns.to_numpy(float), by_seed.to_numpy(), colour, label, **style)
 
 

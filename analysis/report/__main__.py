@@ -57,6 +57,8 @@ def report(
         results = Results.of(store)
     except StoreError as error:
         raise UserError(str(error)) from None
+    for notice in results.notices:
+        print(f"warning: {notice}", file=sys.stderr)
     page = Report.of(CLAIMS, results)
     for claim, finding, _ in page.sections:
         seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"

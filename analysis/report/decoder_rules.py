@@ -102,13 +102,15 @@ def superposes(results: Results) -> Finding:
 def kernel_is_binary(results: Results) -> Finding:
     """Agreement of output similarities with the binary factorized kernel."""
     choice = choose(results.table, {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ("bump", "ramp")})
-    agreement, permuted, in_id = (
-        choice.values("bump", "kernel", f"cosine_{name}") for name in ("agreement_ood", "permuted_ood", "agreement_id")
+    agreement, permuted, right, in_id = (
+        choice.values("bump", "kernel", f"cosine_{name}")
+        for name in ("agreement_ood", "permuted_ood", "truth_ood", "agreement_id")
     )
     of_ramp = choice.values("ramp", "kernel", "cosine_agreement_id")
     conditions = [
         Condition("bump: agreement of OOD images with the binary kernel", agreement, ">", 0.1),
         Condition("bump: the same minus that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
+        Condition("bump: the same minus that of right images", paired(sub, agreement, right), ">", 0.02),
         Condition("agreement of ID images, bump minus ramp", paired(sub, in_id, of_ramp), ">", 0),
     ]
     return _finding("binary-kernel", conditions, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
@@ -141,7 +143,9 @@ def factorization_falls(results: Results) -> Finding:
         change = paired(sub, by_layer[-1], by_layer[0])
         conditions.append(Condition(f"{code}: factorization, last hidden layer minus layer 0", change, "<", 0))
         if code == "bump":
-            conditions.append(Condition("bump: least factorization of a hidden layer", paired(min, *by_layer), ">=", 0.95))
+            by_grid = [choice.values(code, "geometry", "factorization_differences", layer) for layer in range(depth + 1)]
+            text = "bump: least factorization of a hidden layer, by differences on the grid"
+            conditions.append(Condition(text, paired(min, *by_grid), ">=", 0.95))
         change = paired(sub, probes[1], probes[0])
         conditions.append(Condition(f"{code}: R2 of linear probes OOD, last hidden layer minus layer 0", change, "<=", -0.01))
     lower = paired(sub, last["ramp"], last["bump"])

@@ -131,6 +131,9 @@ def test_the_table_that_figures_get(tmp_path: Path) -> None:
     quantities = [Quantity("error", 0.5), Quantity("map", array=np.eye(2), layer=1)]
     MeasureTable(tmp_path).save(keys[0], "images", 1, encode(keys[0], "images", 1, quantities, 1.0))
     MeasureTable(tmp_path).save("f" * 24, "images", 1, encode("f" * 24, "images", 1, quantities, 1.0))  # its run is not here
+    with ResultStore(tmp_path) as store:
+        spec = RunSpec.from_dict(store.rows()[0])
+        store.append([make_row(spec, task_version="of long ago", fixed_count=0, status="missed", reason="budget")])
     results = Results.of(tmp_path)
     assert [r["key"] for r in results.runs] == keys
     assert results.table[["key", "seed", "encoding", "quantity", "value"]].fillna(-1).to_numpy().tolist() == [

@@ -66,6 +66,10 @@ def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, tmp
         path.write_bytes(data[:at] + b"eRROR" + data[at + 5 :])
     else:
         path = path.rename(path.with_name(f"{OTHER}.images-1.parquet"))
+    reader = MeasureTable(tmp_path)
+    assert reader.rows() == []
+    assert len(reader.notices) == 1
+    assert path.exists()
     assert table.known() == set()
     assert (tmp_path / "set-aside" / path.name).exists()
     assert len(table.notices) == 1
