@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -54,13 +55,17 @@ def measure_missing(
     calls at once share the work.
 
     Raises:
-        UserError: no such store, or an address that does not answer.
-        StoreError: the store cannot be read or written.
+        UserError: no such store, one that cannot be read, or an address that does not answer.
+        StoreError: a result could not be saved; those before it are kept.
     """
     if not store.is_dir():
         raise UserError(f"--store {str(store)!r} does not exist: name the folder that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
-    with MeasureTable(store) as table, ResultStore(store, read_only=True) as results:
+    try:
+        opened = ResultStore(store, read_only=True)
+    except StoreError as error:
+        raise UserError(str(error)) from None
+    with MeasureTable(store) as table, opened as results:
         job = _Job(table, outcome, console)
         job.look(results)
         for notice in (*results.notices, *table.notices):
@@ -190,7 +195,8 @@ def measure(
     try:
         outcome = measure_missing(store, address, workers, verbose, follow)
     except StoreError as error:
-        raise UserError(str(error)) from None
+        print(f"stopped: {error}", file=sys.stderr)
+        return Exit.NOT_ANSWERED
     print(f"{outcome.measured} measures of {outcome.runs} runs are new in {store}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 

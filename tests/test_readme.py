@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import regularization, scaling
+from analysis.report.__main__ import app as report
+from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
 from orchestrator.cli import run
 from tests.conftest import ROOT
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
-STUDIES = {"scaling": scaling.app, "regularization": regularization.app}
+STUDIES = {
+    "scaling": scaling.app, "regularization": regularization.app, "encodings": encodings.app, "geometry": geometry.app,
+    "tuning": tuning.app, "rotation": rotation.app,
+}  # fmt: skip
 README = (ROOT / "README.md").read_text().replace("\\\n", "")
 COMMANDS = re.findall(r"^python -m orchestrator\.(\w+)(.*)$", README, re.MULTILINE)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, PowerNorm
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
@@ -28,6 +28,8 @@ from analysis.figures.panels import (
 from analysis.files import COLOURS
 
 CROSS = COLOURS[1]
+FAINT = 0.5
+"""Exponent of the grey scale of pictures: a hundredth of a bump is drawn as a tenth."""
 MARKERS = {"cnn": "o", "mlp": "s"}
 
 
@@ -57,7 +59,7 @@ def draw_errors(table: pd.DataFrame) -> Figure:
     bar = figure.colorbar(shown, ax=grid, shrink=0.9, pad=0.01)
     bar.ax.axhline(values_of(table, "blank_mse")[0], color="white", lw=1.2)
     bar.ax.tick_params(labelsize=SMALL)
-    bar.set_label("mean squared error (white line: blank image)", fontsize=SMALL)
+    bar.set_label("MSE (white line: blank image)", fontsize=SMALL)
     return figure
 
 
@@ -105,8 +107,9 @@ def draw_by_bumps(table: pd.DataFrame) -> Figure:
 
 
 def draw_superposition(table: pd.DataFrame) -> Figure:
-    """Three positions of the box: what x alone gives, y alone, their sum, the picture; and the correlation of the last two over
-    the whole box by encoding, decoder and seed, beside that with the sums of other positions (paper figure 1d)."""
+    """Three positions of the box: what x alone gives, y alone, their sum, of which the peak is 1, and the picture, on a scale of
+    its own; and the correlation of the last two over the whole box by encoding, decoder and seed, beside that with the sums of
+    other positions (paper figure 1d)."""
     decoder = _decoders(table)[0]
     shown = in_order(table, "encoding", ("bump", "ramp")) or _encodings(table)[:1]
     figure = Figure(figsize=(PAGE, 4.6), layout="constrained")
@@ -123,8 +126,10 @@ def _draw_parts(figure: SubFigure, table: pd.DataFrame) -> None:
     panels, points = array_of(table, "panels"), array_of(table, "panel_points")
     grid = figure.subplots(*panels.shape[:2], squeeze=False)
     for axes_row, images, (x, y) in zip(grid, panels, points, strict=True):
-        for axes, image in zip(axes_row, images, strict=True):
+        for axes, image in zip(axes_row, images[:3], strict=False):
             draw_map(axes, image, cmap="gray_r", vmin=0, vmax=1)
+        draw_map(axes_row[3], images[3], cmap="gray_r", vmin=0, vmax=max(images[3].max(), np.finfo(np.float32).tiny))
+        axes_row[3].set_xlabel(f"peak {images[3].max():.2g}", fontsize=SMALL, labelpad=1)
         for axes in axes_row[[0, 2, 3]]:
             axes.axvline(x, color=CROSS, ls="--", lw=0.7)
         for axes in axes_row[[1, 2, 3]]:
@@ -155,13 +160,14 @@ def _draw_correlations(axes: Axes, table: pd.DataFrame) -> None:
 def _draw_pictures(
     figure: Figure | SubFigure, table: pd.DataFrame, pictures: Sequence[np.ndarray], titles: Sequence[str]
 ) -> None:
-    """A column per title, a row per position, one grey scale; the box dashed, a cross where the bump belongs."""
+    """A column per title, a row per position, one grey scale, stretched so that faint pictures show beside full bumps; the box
+    dashed, a cross where the bump belongs."""
     points, (low, high) = array_of(table, "picture_points"), box_of(table)
     top = max(1.0, float(np.max(pictures)))
     grid = figure.subplots(len(points), len(titles), squeeze=False)
     for axes_column, images, title in zip(grid.T, pictures, titles, strict=True):
         for axes, image, (x, y) in zip(axes_column, images, points, strict=True):
-            shown = draw_map(axes, image, cmap="gray_r", vmin=0, vmax=top)
+            shown = draw_map(axes, image, cmap="gray_r", norm=PowerNorm(FAINT, 0, top, clip=True))
             draw_box(axes, low, high, COLOURS[0]).set_linewidth(0.7)
             axes.plot(x, y, "+", color=CROSS, ms=4, mew=0.8)
         axes_column[0].set_title(title, fontsize=SMALL)

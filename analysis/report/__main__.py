@@ -56,7 +56,8 @@ def report(
         unmeasured = measure_missing(store, address, workers, verbose).failed if measure else []
         results = Results.of(store)
     except StoreError as error:
-        raise UserError(str(error)) from None
+        print(f"stopped: {error}", file=sys.stderr)
+        return Exit.NOT_ANSWERED
     for notice in results.notices:
         print(f"warning: {notice}", file=sys.stderr)
     page = Report.of(CLAIMS, results)
