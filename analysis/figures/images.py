@@ -107,8 +107,8 @@ def draw_by_bumps(table: pd.DataFrame) -> Figure:
 
 
 def draw_superposition(table: pd.DataFrame) -> Figure:
-    """Three positions of the box: what x alone gives, y alone, their sum, of which the peak is 1, and the picture, on a scale of
-    its own; and the correlation of the last two over the whole box by encoding, decoder and seed, beside that with the sums of
+    """Three positions of the box: what x alone gives, y alone, their sum, of which the peak is 1, and the picture, on its own
+    scale; and the correlation of the last two over the whole box by encoding, decoder and seed, beside that with the sums of
     other positions (paper figure 1d)."""
     decoder = _decoders(table)[0]
     shown = in_order(table, "encoding", ("bump", "ramp")) or _encodings(table)[:1]
