@@ -113,29 +113,30 @@ class _Job:
         """Start tasks and keep what they give, until nothing is waiting."""
         import ray
 
-        streams: dict[Any, tuple[str, Any]] = {}
+        task = ray.remote(num_cpus=1)(_measure_run).options(num_returns="streaming")
+        streams: dict[Any, str] = {}
         while self.waiting or streams:
             while self.waiting and len(streams) < IN_FLIGHT * workers:
                 key = next(iter(self.waiting))
                 row, names = self.waiting.pop(key)
-                if not self.table.claim(key):
+                if not self.table.claim(key):  # another call has it
                     progress.advance(bar)
                     continue
+                names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 weights = self.table.weights_path(key).read_bytes()
-                stream = ray.remote(_measure_run).options(num_returns="streaming", num_cpus=1).remote(dict(row), weights, names)
-                streams[stream] = key, names
+                streams[task.remote(dict(row), weights, names)] = key
             if not streams:
                 return
             ready, _ = ray.wait(list(streams), num_returns=1)
             for stream in ready:
-                key, names = streams[stream]
-                if self._take(stream, key, names):
+                key = streams[stream]
+                if self._take(stream, key):
                     del streams[stream]
                     self.table.release(key)
                     self.outcome.runs += 1
                     progress.advance(bar)
 
-    def _take(self, stream: Any, key: str, names: list[str]) -> bool:
+    def _take(self, stream: Any, key: str) -> bool:
         """Keep the next result of a stream; True if it was the last."""
         import ray
 

@@ -90,13 +90,17 @@ class MeasureTable(Artifacts):
                 self.notices.append(f"set aside {path}, which is damaged or not ours: what it held is measured again")
         return known
 
+    def has(self, key: str, measure: str, version: int) -> bool:
+        """Whether it was saved, by any process, up to now."""
+        return self._path(key, measure, version).exists()
+
     def save(self, key: str, measure: str, version: int, data: bytes) -> None:
         """Keep what `encode` made, durably; files of other versions of the measure go.
 
         Raises:
             StoreError: it could not be written; everything else is intact.
         """
-        target = self._folder / f"{key}.{measure}-{version}.parquet"
+        target = self._path(key, measure, version)
         with self._in_words(f"save {measure} of run {key}"):
             self._write(target, data)
             for other in self._folder.glob(f"{key}.{measure}-*.parquet"):
@@ -125,6 +129,9 @@ class MeasureTable(Artifacts):
                 shape = row.pop("shape")
                 rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
         return rows
+
+    def _path(self, key: str, measure: str, version: int) -> Path:
+        return self._folder / f"{key}.{measure}-{version}.parquet"
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("[!.]*.parquet"))

@@ -34,6 +34,7 @@ def test_quantities_are_read_back(table: MeasureTable) -> None:
     assert map_["layer"] == -1
     assert map_["array"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert table.known() == {(KEY, "images", 1)}
+    assert [table.has(KEY, "images", version) for version in (1, 2)] == [True, False]
     assert table.rows(["kernel"]) == []
 
 
