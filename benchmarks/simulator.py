@@ -32,7 +32,8 @@ from benchmarks.threshold_search import Runs, World, brackets, counts, real_dura
 from orchestrator.execution import Execution, Limits
 from orchestrator.packing import PackSizes
 from orchestrator.searches import Rows
-from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore
 from orchestrator.tune_bridge import SLICE_SECONDS

@@ -33,8 +33,9 @@ import typer
 from orchestrator.parts import parquet_bytes
 from orchestrator.rows import SCHEMA, Row, encode, make_row
 from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.probing import ladder
-from orchestrator.searches.threshold import Bracket, ThresholdSearch
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from orchestrator.store import ROWS_PER_PART, ResultStore
 from trainables.task import Counts

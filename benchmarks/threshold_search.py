@@ -32,8 +32,9 @@ import pandas as pd
 
 from analysis.fits import fit_power_law, summarise
 from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import ladder
-from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from trainables.task import Counts
 

@@ -19,7 +19,7 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
-from orchestrator.searches.threshold import Bracket
+from orchestrator.searches.bracket import Bracket
 from orchestrator.spec import RunSpec, parse_grid
 from trainables.task import load_task
 

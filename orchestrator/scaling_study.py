@@ -15,7 +15,8 @@ from rich.text import Text
 
 from orchestrator.progress import Running, format_seconds
 from orchestrator.searches import Rows
-from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from trainables.task import Task
 

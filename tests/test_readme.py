@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.report.__main__ import app as report
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
 from orchestrator.cli import run
 from tests.conftest import ROOT

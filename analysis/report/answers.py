@@ -10,7 +10,8 @@ from typing import Any
 from analysis import regularization, scaling
 from analysis.regularization import ENDED_WELL
 from orchestrator.searches import Rows
-from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
 from trainables.regularization import REGIONS

@@ -9,30 +9,18 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.probing import (
-    Ladder,
-    Outcome,
-    Probe,
-    Start,
-    bounds,
-    ladder,
-    learn,
-    next_probe,
-    outcome,
-    probes_left,
-)
+from orchestrator.searches import Curve, Rows
+from orchestrator.searches.bracket import Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
+from orchestrator.searches.probing import Outcome, Start, bounds, ladder, learn
 from orchestrator.spec import RunSpec, family_key
 
 if TYPE_CHECKING:
-    from trainables.task import Counts
-
-PASSED, MISSED, FAILED = "passed", "missed", "failed"
+    pass
 
 BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
 """How far a threshold lies, in log(total images), from where it is expected: where nothing is known, and where a bracket
@@ -51,117 +39,6 @@ UNLIKELY = 0.05
 """Speculation leaves out probes less likely than this to be asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bracket:
-    """One threshold to find: runs like `template` with any of the data `counts`, under one version of the task.
-
-    Brackets with the same `curve` lie on one curve D*(N) and predict each other. Left empty, it is everything in the
-    template but N and the seed; give it where options follow from N.
-    """
-
-    template: RunSpec
-    task_version: str
-    counts: Counts
-    curve: str = ""
-
-    @property
-    def family(self) -> str:
-        return family_key(self.template, self.task_version)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThresholdResult:
-    """What is known of one threshold; final unless the verdict is `open`.
-
-    - `reached`: the threshold lies in (lower, upper], upper = threshold; a larger count has confirmed it where there is one.
-    - `minimum`: the lowest allowed count passes; lower = upper = threshold.
-    - `none reached`: even the highest allowed count fails; threshold and upper None, lower = highest count.
-    - `non-monotone`: some count fails above one that passes. The threshold is the smallest count above all failing ones
-      (None if the highest fails); lower is the largest failing count below the smallest passing one.
-    - `failed`: the run `failed_key` could not be carried out.
-    """
-
-    family: str
-    dataset: str
-    decoder: str
-    N: int
-    seed: int
-    fixed: int
-    """Images always present: total images = count + fixed."""
-    verdict: str
-    threshold: int | None
-    lower: int | None
-    """None: no failing probe below yet."""
-    upper: int | None
-    """None: no passing probe yet."""
-    runs: int
-    """Finished runs of the family, speculative ones included."""
-    steps: int
-    probes_left: int
-    """Estimate; 0 once answered."""
-    outliers: tuple[int, ...]
-    """Counts of runs the walk did not ask for (speculation, other studies) that speak against its answer: failing ones
-    from the threshold up, passing ones up to lower. Never part of the answer, which would else depend on chance; shown."""
-    failed_key: str | None
-
-    @property
-    def total_images(self) -> int | None:
-        return None if self.threshold is None else self.threshold + self.fixed
-
-    def to_row(self) -> dict[str, Any]:
-        """A row of the results table: `threshold` in drawn images; `total_images`, `lower`, `upper` in total images.
-        What is not known is NaN; a bound above that does not exist is inf."""
-
-        def total(count: int | None, missing: float) -> float:
-            return missing if count is None else float(count + self.fixed)
-
-        return {
-            "decoder": self.decoder,
-            "dataset": self.dataset,
-            "N": self.N,
-            "seed": self.seed,
-            "threshold": total(self.threshold, math.nan) - self.fixed,
-            "lower": total(self.lower, math.nan),
-            "upper": total(self.upper, math.inf if self.verdict in ("none reached", "non-monotone") else math.nan),
-            "total_images": total(self.threshold, math.nan),
-            "verdict": self.verdict,
-            "runs": self.runs,
-            "steps": self.steps,
-        }
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """A bracket's walk as far as the finished rows carry it. `probe` None: it is over."""
-
-    start: Start
-    seen: Mapping[int, Outcome]
-    """In the order of asking."""
-    probe: Probe | None
-    failed_key: str | None
-
-    @property
-    def over(self) -> bool:
-        return self.probe is None
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A bracket's place in the plan: its ladder, and the brackets whose answers predict it."""
-
-    bracket: Bracket
-    family: str
-    rungs: Ladder
-    leads: bool
-    """Whether this is the pilot: the lowest seed of its N."""
-    after: tuple[int, ...]
-    """The brackets it waits for: the pilots of its curve up to its own N (a pilot: of all smaller N), ascending."""
-    order: tuple[int, ...]
-    """Those it waits for come before it."""
-    rank: tuple[int, ...]
-    """Order of priority: pilots of small N (others wait for them), then followers of large N (the dear ones)."""
-
-
 _Guess = tuple[float, int, int, RunSpec]
 """Minus its likelihood, priority of the bracket, order in it, and the run."""
 
@@ -171,7 +48,7 @@ class _State:
     """How far a `Rows` carries the brackets, kept up to date by looking at what was added since."""
 
     additions: int
-    walks: list[_Walk | None]
+    walks: list[Walk | None]
     """None while a bracket waits for another."""
     starts: dict[int, Start]
     """Of the open and the answered brackets."""
@@ -237,7 +114,7 @@ class ThresholdSearch:
         state = self._state(rows)
         for i, place in enumerate(self._places):
             if i not in state.results:
-                state.results[i] = _result(place, state.walks[i], rows.family(place.family))
+                state.results[i] = result_of(place, state.walks[i], rows.family(place.family))
         return [state.results[i] for i in range(len(self._places))]
 
     def _spec(self, i: int, at: int) -> RunSpec:
@@ -280,7 +157,7 @@ class ThresholdSearch:
         if state.awaited[i] == 0:
             if i not in state.starts:
                 state.starts[i] = self._start(place, [walk for j in place.after if (walk := state.walks[j]) is not None])
-            new = _follow(place, state.starts[i], rows.family(place.family), old)
+            new = follow(place, state.starts[i], rows.family(place.family), old)
         if new == old:
             return ()
         state.walks[i] = new
@@ -306,13 +183,13 @@ class ThresholdSearch:
                     bisect.insort(state.guesses, guess)
         state.stale.clear()
 
-    def _likely_probes(self, i: int, walk: _Walk, rows: Rows) -> list[_Guess]:
+    def _likely_probes(self, i: int, walk: Walk, rows: Rows) -> list[_Guess]:
         """Unfinished rungs that a walk may ask for after its present probe, by falling probability. An imagined miss has
         no accuracy."""
         assert walk.probe is not None
         place, family = self._places[i], rows.family(self._places[i].family)
         found: dict[int, float] = {walk.probe.at: -1.0}
-        heap: list[tuple[float, int, _Walk]] = [(-1.0, 0, walk)]
+        heap: list[tuple[float, int, Walk]] = [(-1.0, 0, walk)]
         pushed = 0
         while heap:
             minus_likely, _, imagined = heapq.heappop(heap)
@@ -321,14 +198,14 @@ class ThresholdSearch:
             found.setdefault(at, minus_likely)
             for passes, share in ((True, likely), (False, 1 - likely)):
                 if -minus_likely * share >= UNLIKELY:
-                    further = _carry_on(place, walk.start, family, {**imagined.seen, at: Outcome(passes)})
+                    further = carry_on(place, walk.start, family, {**imagined.seen, at: Outcome(passes)})
                     if further.probe is not None:
                         pushed += 1
                         heapq.heappush(heap, (minus_likely * share, pushed, further))
         del found[walk.probe.at]
         return [(likely, self._priority[i], n, self._spec(i, at)) for n, (at, likely) in enumerate(found.items())]
 
-    def _start(self, place: _Place, answered: Sequence[_Walk]) -> Start:
+    def _start(self, place: Place, answered: Sequence[Walk]) -> Start:
         """Where the answers it waited for tell a bracket to begin. They are read off at the next main rung, so that a finer
         resolution begins at the same place. A failed pilot leaves its own prediction to the others."""
         rungs = place.rungs
@@ -361,7 +238,7 @@ class ThresholdSearch:
             above += STAGGER * spread * (1 if place.bracket.template.seed % 2 else -1)
         return Start(rungs.nearest(centre + above), centre, spread, taught)
 
-    def _predict(self, place: _Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    def _predict(self, place: Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
         """log(total images) from a power law through the pilots, and how far off it may be: Bayesian linear regression with
         the expected exponent as prior. How far single seeds lie from the law is learned as well."""
         x = [math.log(self._places[j].bracket.template.N) for j, _ in known]
@@ -379,7 +256,7 @@ class ThresholdSearch:
         away = math.log(place.bracket.template.N) - mean_x
         return mean_y + slope * away, math.sqrt(variance * (1 + 1 / n + away**2 / sxx))
 
-    def _scaled(self, place: _Place, j: int, log_total: float) -> tuple[float, float]:
+    def _scaled(self, place: Place, j: int, log_total: float) -> tuple[float, float]:
         """The prediction from one other grid size: drawn images grow with the expected exponent, those always present as
         the task has them."""
         other = self._places[j].bracket
@@ -389,7 +266,7 @@ class ThresholdSearch:
         return math.log(max(place.bracket.counts.fixed + drawn, 0.5)), spread
 
 
-def _plan(brackets: Sequence[Bracket], resolution: float) -> list[_Place]:
+def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
     families: dict[str, Bracket] = {}
     pilots: dict[str, dict[int, int]] = {}
     curves = [b.curve or family_key(replace(b.template, N=1, seed=0), b.task_version) for b in brackets]
@@ -410,89 +287,14 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[_Place]:
         order = (b.template.N, not leads)
         rank = (0, b.template.N, i) if leads else (1, -b.template.N, b.template.seed, i)
         rungs = ladder(b.counts.low, b.counts.high, b.counts.fixed, resolution)
-        places.append(_Place(b, b.family, rungs, leads, after, order, rank))
+        places.append(Place(b, b.family, rungs, leads, after, order, rank))
     return places
 
 
-def _blind(place: _Place) -> int:
+def _blind(place: Place) -> int:
     """Start of a first bracket: images always present are expected to be nearly enough; without any, two thirds of the
     way from the lowest to the highest count in log."""
     if place.bracket.counts.fixed > 0:
         return 0
     logs = place.rungs.logs
     return place.rungs.nearest(logs[0] + (logs[-1] - logs[0]) * 2 / 3)
-
-
-def _follow(place: _Place, start: Start, family: Mapping[int, Row], old: _Walk | None) -> _Walk:
-    """A walk through finished rows from its start, up to the first probe that has none. What the old walk has seen and is
-    still so need not be found again."""
-    seen: dict[int, Outcome] = {}
-    if old is not None and old.start == start:
-        for at in old.seen:
-            row = family[place.rungs.counts[at]]
-            if row["status"] == FAILED or _outcome(place, row) != old.seen[at]:
-                break
-            seen[at] = old.seen[at]
-    return _carry_on(place, start, family, seen)
-
-
-def _carry_on(place: _Place, start: Start, family: Mapping[int, Row], seen: dict[int, Outcome]) -> _Walk:
-    while (probe := next_probe(seen, place.rungs, start)) is not None:
-        row = family.get(place.rungs.counts[probe.at])
-        if row is None:
-            return _Walk(start, seen, probe, None)
-        if row["status"] == FAILED:
-            return _Walk(start, seen, None, row["key"])
-        seen[probe.at] = _outcome(place, row)
-    return _Walk(start, seen, None, None)
-
-
-def _outcome(place: _Place, row: Row) -> Outcome:
-    accuracy = row.get("accuracy") if row["status"] == MISSED else None
-    return outcome(row["status"] == PASSED, accuracy, place.bracket.template.target)
-
-
-def _result(place: _Place, walk: _Walk | None, family: Mapping[int, Row]) -> ThresholdResult:
-    template, counts = place.bracket.template, place.rungs.counts
-    known = bounds(walk.seen if walk else {})
-    lower = None if known.lower is None else counts[known.lower]
-    upper = None if known.threshold is None else counts[known.threshold]
-    verdict, threshold = "open", None
-    if walk is not None and walk.over:
-        threshold = upper
-        if walk.failed_key is not None:
-            verdict, threshold = "failed", None
-        elif known.contrary:
-            verdict = "non-monotone"
-            lower = counts[0] if lower is None else lower
-        elif threshold is None:
-            verdict = "none reached"
-        elif known.lower is None:
-            verdict, lower = "minimum", threshold
-        else:
-            verdict = "reached"
-    outliers: tuple[int, ...] = ()
-    if verdict not in ("open", "failed"):
-        outliers = tuple(
-            d
-            for d, status in sorted((d, row["status"]) for d, row in family.items())
-            if (status == PASSED and known.lower is not None and d <= counts[known.lower])
-            or (status not in (PASSED, FAILED) and threshold is not None and d >= threshold)
-        )
-    return ThresholdResult(
-        family=place.family,
-        dataset=template.dataset,
-        decoder=template.decoder,
-        N=template.N,
-        seed=template.seed,
-        fixed=place.bracket.counts.fixed,
-        verdict=verdict,
-        threshold=threshold,
-        lower=lower,
-        upper=upper,
-        runs=len(family),
-        steps=sum(int(row["steps"]) for row in family.values()),
-        probes_left=probes_left(walk.seen, place.rungs, walk.start) if walk and not walk.over else 0,
-        outliers=outliers,
-        failed_key=walk.failed_key if walk else None,
-    )

@@ -15,7 +15,8 @@ from analysis.report.findings import Claim, Condition, Finding, choose, choose_d
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator.rows import make_row
 from orchestrator.searches import Rows
-from orchestrator.searches.threshold import Bracket, ThresholdSearch
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
 from trainables.regularization import RegularizationTask

@@ -13,7 +13,8 @@ from orchestrator import execution as module
 from orchestrator.execution import Execution, Limits
 from orchestrator.packing import PackSizes
 from orchestrator.searches import Rows
-from orchestrator.searches.threshold import Bracket, ThresholdSearch
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
 from tests.toy import Toy, threshold

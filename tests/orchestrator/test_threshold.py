@@ -16,8 +16,9 @@ import pytest
 
 from analysis.fits import summarise
 from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import CHASE, Outcome, Start, ladder, next_probe
-from orchestrator.searches.threshold import Bracket, ThresholdResult, ThresholdSearch
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, family_key, run_key
 from trainables.task import Counts
 
