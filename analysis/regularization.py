@@ -126,8 +126,8 @@ class Answer:
         Returns:
             The files written.
         """
-        from analysis.regularization_figures import draw
-        from analysis.study_figures import draw_study
+        from analysis.figures.regularization import draw
+        from analysis.figures.search import draw_study
 
         tables = {"trials.csv": self.trials, "regularization.csv": self.finals}
         contents = {name: table.to_csv(index=False).encode() for name, table in tables.items() if len(table)}

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from analysis import scaling
+from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.fits import fit_power_law
-from analysis.regularization_figures import draw_curves, draw_errors
 from analysis.report.answers import ABLATION, regularization_answer, scaling_answer
 from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
 from analysis.results import Results

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from safetensors.torch import save_file
 from scipy import stats
 
-from analysis import regularization_figures as figures
+from analysis.figures import regularization as figures
 from analysis.geometry import volume
 from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer
 from orchestrator.rows import make_row

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 from analysis.files import COLOURS
 from analysis.geometry import volume
+from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import Answer
 from orchestrator.spec import RunSpec
 from trainables.lowrank import LowRank
@@ -30,8 +31,6 @@ from trainables.training import SUBSET
 NAMES = {"none": "no penalty", "entropy": "entropy", "variance": "variance", "both": "entropy + variance", "tuned": "tuned"}
 SETTING_COLOURS = dict(zip(NAMES, ("0.35", *COLOURS[:4]), strict=True))
 ID_COLOUR, OOD_COLOUR = COLOURS[5], COLOURS[1]
-LEAST_VOLUME = 1e-12
-"""Added to volumes before the logarithm (paper section 1.9)."""
 
 
 @dataclass(frozen=True, slots=True)

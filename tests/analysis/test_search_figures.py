@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 
-from analysis.study_figures import draw_study
+from analysis.figures.search import draw_study
 
 RANGES = {"lambda_entropy": FloatDistribution(1e-3, 1, log=True), "lambda_variance": FloatDistribution(1e-4, 1e-1, log=True)}
 
