@@ -96,7 +96,8 @@ def superposes(results: Results) -> Finding:
         Condition("correlation of the image with the sum", correlation, ">", 0.6),
         Condition("the same minus that with the sum of another position", paired(sub, correlation, shuffled), ">", 0.1),
     ]
-    return _finding("superposition", conditions, choice, choice.table, "superposition")
+    every: dict[str, Where] = {code: {**CNN, "encoding": code, "depth": DEPTH} for code in ENCODINGS}
+    return _finding("superposition", conditions, choice, also(results.table, choice, every).table, "superposition")
 
 
 def kernel_is_binary(results: Results) -> Finding:
