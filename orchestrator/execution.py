@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -84,6 +84,8 @@ class Execution:
     versions: str
     launch: str
     packs: PackSizes
+    concerns: Mapping[str, Collection[object]] = field(default_factory=dict)
+    """Which rows of other launches matter to the search: column to the values it may have."""
     outcome: Outcome = field(default_factory=Outcome)
     running: dict[str, dict[str, RunSpec]] = field(default_factory=dict)
     """Trial id to the runs of its pack that have not ended: run key to spec."""
@@ -160,8 +162,9 @@ class Execution:
     def _learn_from_others(self) -> None:
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
-            self.rows.add(row)
-            self.observer.finished(row)
+            if all(row[name] in values for name, values in self.concerns.items()):
+                self.rows.add(row)
+                self.observer.finished(row)
 
     def is_over(self) -> bool:
         """Whether no further run is to be started."""

@@ -169,6 +169,7 @@ def _train_and_answer(
         versions=versions(),
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0),
+        concerns=study.wanted,
     )
     resume = " ".join(shlex.quote(word) for word in command)
 

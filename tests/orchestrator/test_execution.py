@@ -1,5 +1,6 @@
 """What the engine does with each kind of failure, without Ray: the events are sent by hand."""
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from orchestrator import execution as module
 from orchestrator.execution import Execution, Limits
 from orchestrator.packing import PackSizes
+from orchestrator.rows import make_row
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
@@ -375,3 +377,14 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
     alone.advance()
     weights = safetensors.torch.load(report["weights"])
     assert all(torch.equal(weights[name], p) for name, p in alone.model.state_dict().items())
+
+
+def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultStore) -> None:
+    execution, watcher = make(store)
+    execution.concerns = {"N": {SPEC.N}}
+    specs = [SPEC.with_count(3), dataclasses.replace(SPEC.with_count(3), N=16)]
+    with ResultStore(store.path) as other:
+        other.append([make_row(s, task_version="1", fixed_count=0, status="missed", reason="budget") for s in specs])
+    execution._learn_from_others()
+    assert [row["N"] for row in watcher.rows] == [SPEC.N]
+    assert len(execution.rows) == 1
