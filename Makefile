@@ -25,7 +25,7 @@ encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why dec
 	@$(BIN)/python -m orchestrator.$@ $(ARGS)
 
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
-	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6,8 --store $(STORE)
+	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store $(STORE)
 	@$(BIN)/python -m orchestrator.rotation --N 20 --epochs 50 --store $(STORE)
