@@ -95,7 +95,7 @@ CLAIMS = (
     ),
     Claim(
         "stripes-compose",
-        "Trained on stripes alone, the decoder puts a plus at the right place in the box.",
+        "Trained on stripes alone, the decoder composes: in the box it draws at the right place, if not yet the right image.",
         "4b",
         TUNING_STUDY,
         "CNN, bump code, box in the corner, no bumps: OOD accuracy at least 0.95, yet OOD MSE at least that of a blank image.",
@@ -103,11 +103,12 @@ CLAIMS = (
     ),
     Claim(
         "plus-to-bump",
-        "A few bumps beside the stripes turn the plus into a bump.",
+        "Stripes alone make it draw a plus; bumps beside them turn the plus into a bump.",
         "4b, 7",
         TUNING_STUDY,
-        "CNN, bump code, box in the corner: OOD MSE with 100 bumps at most half that without, and below that of a blank "
-        "image; more proper bumps (nothing beyond 3 pixels reaches a quarter of the peak).",
+        "CNN, bump code, box in the corner: fewer than half of the images in the box are proper bumps (nothing beyond 3 pixels "
+        "reaches a quarter of the peak, as the arms of a plus do) without bumps in the data, more than half with 100; OOD MSE "
+        "with 100 at most half that without, and below that of a blank image.",
         decoders.plus_becomes_bump,
     ),
     Claim(
