@@ -59,7 +59,7 @@ def measure_missing(
         StoreError: a result could not be saved; those before it are kept.
     """
     if not store.is_dir():
-        raise UserError(f"--store {str(store)!r} does not exist: name the folder that a study wrote to")
+        raise UserError(f"--store {str(store)!r} is no folder: name the one that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
     try:
         opened = ResultStore(store, read_only=True)

@@ -153,5 +153,5 @@ def test_a_store_that_is_not_there_is_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' does not exist", tmp_path, capsys)
+    check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is no folder", tmp_path, capsys)
     assert run(measure.app, ["--frobnicate"]) == 2
