@@ -94,6 +94,8 @@ class Execution:
     attempts: dict[str, _Attempts] = field(default_factory=dict)
     fatal: BaseException | None = None
     _looked_at: float = 0.0
+    _warned: set[str] = field(default_factory=set)
+    """Machines that were said to train on the CPU."""
 
     def next_pack(self, trial_id: str) -> list[RunSpec]:
         """The next specs to train together, claimed for this launch; none when there are none at the moment.
@@ -194,6 +196,8 @@ class Execution:
         for key, of_run in report["runs"].items():
             if (spec := pack.get(key)) is None:
                 continue
+            if self.packs.gpu and of_run.get("device") == "cpu":
+                self._warn_of_cpu(of_run["host"])
             if of_run.get("error") is not None:
                 del pack[key]
                 self._on_exception(key, spec, of_run["error"])
@@ -216,6 +220,13 @@ class Execution:
         if not curves.get("curve_step"):
             return None
         return self.search.pruned_at(self.rows, spec, Curve(curves["curve_step"], curves["curve_error"]))
+
+    def _warn_of_cpu(self, host: str) -> None:
+        if host not in self._warned:
+            self._warned.add(host)
+            self.observer.notice(
+                f"{host} trains on its CPU, though every worker has a GPU: torch finds none there (is it a build with CUDA?)"
+            )
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
         """A pack could not be trained: memory ran out, or something raised an exception."""

@@ -58,7 +58,10 @@ Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32`, `
 Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
 Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]
 Address = Annotated[str, _where(help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.")]
-Workers = Annotated[int | None, _where(min=1, help="Packs at a time.", show_default="one a core")]
+Workers = Annotated[
+    int | None,
+    _where(min=1, help="Packs at a time; to be given on a cluster that grows.", show_default="what fits at the start"),
+]
 GpusPerRun = Annotated[float, _where(min=0, help="GPUs of a worker; fractions share a GPU.")]
 PackSize = Annotated[
     int | None,

@@ -388,3 +388,15 @@ def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultSt
     execution._learn_from_others()
     assert [row["N"] for row in watcher.rows] == [SPEC.N]
     assert len(execution.rows) == 1
+
+
+def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStore) -> None:
+    execution, watcher = make(store, workers=3)
+    execution.packs.gpu = True
+    for trial, host in (("a", "one"), ("b", "one"), ("c", "two")):
+        assert next_run(execution, trial) is not None
+        result_of(execution, trial, done=True, result=RESULT, device="cpu", host=host)
+    assert [notice.partition(" trains on its CPU")[0] for notice in watcher.notices] == ["one", "two"]
+    assert next_run(execution, "d") is not None
+    result_of(execution, "d", done=True, result=RESULT, device="cuda", host="three")
+    assert len(watcher.notices) == 2
