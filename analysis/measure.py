@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
 from orchestrator import options as opt
-from orchestrator.cli import Exit, main_of, new_app
+from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.cluster import Cluster
 from orchestrator.errors import UserError
 from orchestrator.measures import MeasureTable, encode
@@ -194,7 +194,8 @@ def measure(
     **Exit codes**: 0 all measured; 1 some measures failed; 2 a mistake in the command; 130 after Ctrl-C.
     """
     try:
-        outcome = measure_missing(store, address, workers, verbose, follow)
+        with ends_on_interrupt():
+            outcome = measure_missing(store, address, workers, verbose, follow)
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED

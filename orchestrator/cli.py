@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -61,6 +65,26 @@ def grouped(command: Callable[..., int]) -> Callable[..., int]:
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
     return with_groups
+
+
+@contextlib.contextmanager
+def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
+    """Ctrl-C ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
+
+    For work of which everything that is done is kept at once.
+    """
+
+    def leave(*_: object) -> None:
+        timer = threading.Timer(grace, os._exit, (Exit.SIGINT,))
+        timer.daemon = True
+        timer.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:

@@ -128,8 +128,9 @@ def _draw_parts(figure: SubFigure, table: pd.DataFrame) -> None:
     for axes_row, images, (x, y) in zip(grid, panels, points, strict=True):
         for axes, image in zip(axes_row, images[:3], strict=False):
             draw_map(axes, image, cmap="gray_r", vmin=0, vmax=1)
-        draw_map(axes_row[3], images[3], cmap="gray_r", vmin=0, vmax=max(images[3].max(), np.finfo(np.float32).tiny))
-        axes_row[3].set_xlabel(f"peak {images[3].max():.2g}", fontsize=SMALL, labelpad=1)
+        peak = float(images[3].max())
+        draw_map(axes_row[3], images[3], cmap="gray_r", vmin=0, vmax=peak if peak > 0 else 1.0)
+        axes_row[3].set_xlabel(f"peak {peak:.2g}", fontsize=SMALL, labelpad=1)
         for axes in axes_row[[0, 2, 3]]:
             axes.axvline(x, color=CROSS, ls="--", lw=0.7)
         for axes in axes_row[[1, 2, 3]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import options as opt
-from orchestrator.cli import Exit, main_of, new_app
+from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.errors import UserError
 from orchestrator.store import StoreError
 
@@ -53,7 +53,8 @@ def report(
     from analysis.results import Results
 
     try:
-        unmeasured = measure_missing(store, address, workers, verbose).failed if measure else []
+        with ends_on_interrupt():
+            unmeasured = measure_missing(store, address, workers, verbose).failed if measure else []
         results = Results.of(store)
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)

@@ -1,6 +1,9 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +15,7 @@ from orchestrator import __main__ as everything
 from orchestrator import scaling
 from orchestrator.cli import invocation, run
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
-from tests.conftest import check_refusal
+from tests.conftest import ROOT, check_refusal
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
 
@@ -151,3 +154,22 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
     assert family_key(SPEC, "1") == family_key(SPEC.with_count(4), "1")
     assert run_key(SPEC, "1") == "10377e03461b5fc6aefd2149"
     assert family_key(SPEC, "1") == "c241b0d4678856cde9fc9d20", "it changes with TRAINING_VERSION alone"
+
+
+def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:
+    program = """
+import time
+from orchestrator.cli import ends_on_interrupt
+with ends_on_interrupt(grace=0.5):
+    print("up", flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            pass
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
