@@ -93,7 +93,7 @@ def report_of(spec: RunSpec, passed: bool, accuracy: float, seconds: float) -> d
         "curve_accuracy": curve,
         "curve_error": curve,
     }
-    return {"done": True, "result": result, "seconds": seconds, "host": "virtual", "device": "cpu", "pack_size": 1}
+    return {"done": True, "result": result, "seconds": seconds, "host": "virtual", "device": "virtual", "pack_size": 1}
 
 
 @dataclass
