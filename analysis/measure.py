@@ -24,12 +24,15 @@ from orchestrator.cluster import Cluster
 from orchestrator.errors import UserError
 from orchestrator.measures import MeasureTable, encode
 from orchestrator.progress import say
+from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore, StoreError
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
 IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
+NEEDED = ("key", *RunSpec.__dataclass_fields__)
+"""Columns of a run from which its network is made."""
 
 Row = Mapping[str, Any]
 
@@ -90,7 +93,7 @@ class _Job:
 
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
-        for row in results.rows(where={"status": ("passed", "missed")}):
+        for row in results.rows(NEEDED, {"status": ("passed", "missed"), "task": registry.TASKS}):
             if row["key"] not in self._seen and self.table.weights_path(row["key"]).exists():
                 self._seen.add(row["key"])
                 missing = [name for name in registry.applicable(row) if self._is_missing(row["key"], name)]

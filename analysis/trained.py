@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -37,8 +37,8 @@ def load_model(row: Mapping[str, Any], weights: bytes) -> tuple[RunSpec, Task, n
 
 
 @dataclass
-class TrainedDecoder:
-    """A CNN or MLP of the bump task. All arrays over positions are in raster order: x fastest, then y."""
+class Trained:
+    """A network as a run left it."""
 
     key: str
     spec: RunSpec
@@ -46,9 +46,13 @@ class TrainedDecoder:
     model: nn.Module
 
     @classmethod
-    def load(cls, row: Mapping[str, Any], weights: bytes) -> TrainedDecoder:
+    def load(cls, row: Mapping[str, Any], weights: bytes) -> Self:
         """As `load_model`."""
         return cls(row["key"], *load_model(row, weights))
+
+
+class TrainedDecoder(Trained):
+    """A CNN or MLP of the bump task. All arrays over positions are in raster order: x fastest, then y."""
 
     @property
     def N(self) -> int:  # noqa: N802 - the field's own name

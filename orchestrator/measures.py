@@ -147,6 +147,8 @@ def _named(path: Path) -> tuple[str, str, str]:
 def _load(path: Path) -> pa.Table | None:
     """A file, every byte checked; None if it is not as `encode` and `save` made it."""
     key, measure, version = _named(path)
+    if not version.isdecimal():
+        return None
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
             if not parquet.schema_arrow.equals(SCHEMA):

@@ -28,6 +28,8 @@ VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in {**OF_DE
 
 BUMPS = "trainables.bumps:BumpTask"
 ROTATION = "trainables.rotation:RotationTask"
+TASKS = (BUMPS, ROTATION)
+"""The tasks whose networks are measured."""
 
 
 def applicable(row: Mapping[str, Any]) -> list[str]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from analysis.measures.quantity import Quantity
-from analysis.trained import load_model
-from orchestrator.spec import RunSpec
+from analysis.trained import Trained
 from trainables.rotation import RotationTask, angle_codes
-from trainables.task import Task
 
 VERSION = 1
 
@@ -27,19 +24,8 @@ NEIGHBOURS, MIN_DIST, UMAP_SEED = 15, 0.1, 42
 BATCH = 64
 
 
-@dataclass
-class TrainedRotation:
+class TrainedRotation(Trained):
     """A decoder of the rotation task. Images are (n, N, N)."""
-
-    key: str
-    spec: RunSpec
-    task: Task
-    model: nn.Module
-
-    @classmethod
-    def load(cls, row: Mapping[str, Any], weights: bytes) -> TrainedRotation:
-        """As `load_model`."""
-        return cls(row["key"], *load_model(row, weights))
 
     @property
     def gap(self) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis import regularization, scaling
+from analysis.measures.registry import BUMPS
 from analysis.regularization import ENDED_WELL
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -16,7 +17,6 @@ from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
 from trainables.regularization import REGIONS
 
-BUMP_TASK = "trainables.bumps:BumpTask"
 PENALTY_TASK = "trainables.regularization:RegularizationTask"
 RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)
 """Precisions a study may have asked for, the default first: the rows do not tell."""
@@ -66,7 +66,7 @@ def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, i
 
 def _is_probe(run: Run) -> bool:
     """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
-    if run["task"] != BUMP_TASK or run["stop"] != "early" or run["task_version"] != BumpTask.version:
+    if run["task"] != BUMPS or run["stop"] != "early" or run["task_version"] != BumpTask.version:
         return False
     return bool(run["holdout"] == BumpTask().preset(run["dataset"], run["decoder"])["holdout"])
 

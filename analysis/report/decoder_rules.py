@@ -10,6 +10,7 @@ from operator import sub
 
 import pandas as pd
 
+from analysis.measures import registry
 from analysis.report.findings import (
     LEAST_SEEDS,
     Beside,
@@ -33,7 +34,7 @@ ENCODINGS = ("bump", "one-hot", "positional", "ramp")
 LEAST_RATIO: Mapping[str, float] = {"bump": 10, "one-hot": 5, "positional": 5, "ramp": 5}
 """OOD over ID error from which on a decoder counts as failing in the box."""
 DEPTH = 4
-BUMPS: Where = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "holdout": "center"}
+BUMPS: Where = {"task": registry.BUMPS, "dataset": "bumps", "holdout": "center"}
 CNN: Where = {**BUMPS, "decoder": "cnn"}
 STRIPES: Where = {**BUMPS, "dataset": "stripes+bumps"}
 BESIDE_STRIPES: Mapping[str, Where] = {
@@ -254,7 +255,7 @@ def stripes_come_early(results: Results) -> Finding:
 
 def rotation_mixes(results: Results) -> Finding:
     """What a decoder of rotated digits draws in the gap of angles it has not seen."""
-    choice = choose(results.table, {"rotation": {"task": "trainables.rotation:RotationTask"}})
+    choice = choose(results.table, {"rotation": {"task": registry.ROTATION}})
     gap, id_, mix = (choice.values("rotation", "rotation", name) for name in ("gap_mse", "id_mse", "closer_to_mix"))
     conditions = [
         Condition("MSE in the gap / outside", paired(ratio, gap, id_), ">=", 10),

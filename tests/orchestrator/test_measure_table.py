@@ -52,7 +52,7 @@ def test_a_newer_version_replaces_the_older(table: MeasureTable) -> None:
     assert [row["version"] for row in table.rows()] == [2]
 
 
-@pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed"])
+@pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed", "named by hand"])
 def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, tmp_path: Path, damage: str) -> None:
     path = next((tmp_path / "measures").iterdir())
     data = path.read_bytes()
@@ -65,8 +65,10 @@ def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, tmp
     elif damage == "flipped":
         at = data.index(b"error")
         path.write_bytes(data[:at] + b"eRROR" + data[at + 5 :])
-    else:
+    elif damage == "renamed":
         path = path.rename(path.with_name(f"{OTHER}.images-1.parquet"))
+    else:
+        path = path.rename(path.with_name("copy.parquet"))
     reader = MeasureTable(tmp_path)
     assert reader.rows() == []
     assert len(reader.notices) == 1
