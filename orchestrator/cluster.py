@@ -31,6 +31,7 @@ class Cluster:
     workers: int | None = None
     cpus_per_run: float = 1.0
     gpus_per_run: float = 0.0
+    cpu_workers: int = 0
     verbose: bool = False
 
     def check(self) -> None:
@@ -63,6 +64,9 @@ class Cluster:
             return max(1, int(torch.cuda.device_count() / self.gpus_per_run))
         return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
+    def all_workers(self) -> int:
+        return self.worker_count() + self.cpu_workers
+
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Ray, up for the time of the block. An embedded one is reachable only with a token made for this launch."""
@@ -75,8 +79,11 @@ class Cluster:
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        if self.address != "local" and not self.verbose:
+            environment["RAY_BACKEND_LOG_LEVEL"] = "fatal"  # while it asks in vain, Ray would say so every second
         os.environ.update(environment)
         import ray
+        import ray.exceptions
 
         level = logging.INFO if self.verbose else logging.CRITICAL
         common: dict[str, Any] = {"log_to_driver": self.verbose, "logging_level": level}
@@ -84,7 +91,7 @@ class Cluster:
             if self.address == "local":
                 ray.init(
                     address="local",
-                    num_cpus=max(1, int(self.cpus_per_run * self.worker_count())),
+                    num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
                     **common,
@@ -92,9 +99,12 @@ class Cluster:
             else:
                 paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
                 ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
-        except ConnectionError as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local") from None
+        except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+            reason = str(error).splitlines()[0].partition(". ")[0]
+            raise UserError(
+                f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it has a token, "
+                "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
+            ) from None
         logging.getLogger("ray.tune").setLevel(level)
         try:
             resources = ray.cluster_resources()

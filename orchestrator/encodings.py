@@ -51,17 +51,16 @@ def encodings(
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
     143 after Ctrl-C and SIGTERM.
     """
-    gpu = where.gpus_per_run > 0
     specs = []
     for code in words("--encodings", encodings, ENCODINGS):
         for word in words("--decoders", decoders, DECODERS):
             for box in words("--holdouts", holdouts, BOXES):
                 specs += decoder.specs(
-                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, gpu=gpu
+                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, where=where
                 )
     for layers in () if by_depth == "none" else depths("--by-depth", by_depth):
         specs += decoder.specs(
-            dataset="bumps", decoder="cnn", depth=layers, encoding="bump", holdout="center", data_count=None, gpu=gpu
+            dataset="bumps", decoder="cnn", depth=layers, encoding="bump", holdout="center", data_count=None, where=where
         )
     asked = {"encodings": encodings, "decoders": decoders, "holdouts": holdouts, "depth": depth, "by_depth": by_depth}
     return train(NAME, specs, asked, decoder, where)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from orchestrator.cluster import Cluster
 from orchestrator.execution import Execution, Outcome
@@ -54,23 +55,26 @@ def execute(execution: Execution, cluster: Cluster, farewell: Callable[[], None]
 def _fit(execution: Execution, cluster: Cluster) -> None:
     from ray import tune
 
-    from orchestrator.tune_bridge import Ending, Failures, StudySearcher
+    from orchestrator.tune_bridge import Ending, StudySearcher, Workers
     from trainables.adapter import PackTrainable
+
+    def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return tune.PlacementGroupFactory([{"CPU": cluster.cpus_per_run, "GPU": config["gpus"]}])
 
     folder = Path(tempfile.mkdtemp(prefix="sweep-tune-"))
     try:
         tune.Tuner(
-            tune.with_resources(PackTrainable, {"cpu": cluster.cpus_per_run, "gpu": cluster.gpus_per_run}),
+            tune.with_resources(PackTrainable, resources),
             tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(execution),
+                search_alg=StudySearcher(execution, cluster.gpus_per_run),
                 num_samples=-1,
-                max_concurrent_trials=execution.workers,
+                max_concurrent_trials=execution.workers + execution.cpu_workers,
                 reuse_actors=True,
             ),
             run_config=tune.RunConfig(
                 name="launch",
                 storage_path=str(folder),
-                callbacks=[Failures(execution)],
+                callbacks=[Workers(execution)],
                 stop=Ending(execution),
                 verbose=0,
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),

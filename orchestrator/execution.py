@@ -25,6 +25,8 @@ TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
 """How Ray begins the text of an exception raised in a worker, as against the death of one."""
 OUT_OF_MEMORY = "running low on memory"
 """What Ray says of a worker that it killed to save its machine."""
+PATIENCE_SECONDS = 60.0
+"""A worker that no machine takes for so long is spoken of; again after twice the time, and so on."""
 
 
 class Observer(Protocol):
@@ -43,6 +45,10 @@ class Limits:
 
     deadline: float | None = None
     """`time.monotonic()` after which no run is started; what runs then is finished."""
+    worker_seconds: float | None = None
+    """Time of all workers together after which no run is started."""
+    stall_seconds: float = 600.0
+    """A worker that tells nothing of its runs for so long is ended."""
     stop_on_error: bool = False
     save_weights: Callable[[RunSpec], bool] = lambda spec: False
     """Whether the final weights of a run are kept."""
@@ -55,7 +61,9 @@ class Outcome:
     trained: int = 0
     failed: int = 0
     stopped: str | None = None
-    """`time`, `error`, `SIGINT` or `SIGTERM`."""
+    """`time`, `cost`, `error`, `SIGINT` or `SIGTERM`."""
+    worker_seconds: float = 0.0
+    """Time that workers spent on runs, all together."""
 
 
 @dataclass(slots=True)
@@ -84,6 +92,8 @@ class Execution:
     versions: str
     launch: str
     packs: PackSizes
+    cpu_workers: int = 0
+    """Workers without a GPU besides, for the decoders that train on CPUs even so."""
     concerns: Mapping[str, Collection[object]] = field(default_factory=dict)
     """Which rows of other launches matter to the search: column to the values it may have."""
     outcome: Outcome = field(default_factory=Outcome)
@@ -92,6 +102,11 @@ class Execution:
     _busy: dict[str, RunSpec] = field(default_factory=dict)
     """The runs of all these packs."""
     attempts: dict[str, _Attempts] = field(default_factory=dict)
+    _unplaced: dict[str, float] = field(default_factory=dict)
+    """Trials that no machine has taken yet, and when they were asked for."""
+    _heard: dict[str, float] = field(default_factory=dict)
+    """When something was heard last of the others."""
+    _patience: float = PATIENCE_SECONDS
     fatal: BaseException | None = None
     _looked_at: float = 0.0
     _warned: set[str] = field(default_factory=set)
@@ -102,12 +117,13 @@ class Execution:
 
         Runs that another launch is training are passed over, and as many more are asked for in their place.
         """
-        free = self.workers - len(self.running)
-        if free <= 0:
+        free = self._free()
+        total = sum(free.values())
+        if total <= 0:
             return []
         running = list(self._busy.values())
-        wanted = len(running) + free * self.packs.largest
-        needless = 0 if self.packs.gpu else wanted - len(running) - free
+        wanted = len(running) + total * self.packs.largest
+        needless = 0 if self.packs.gpu else wanted - len(running) - total
         elsewhere, room = 0, 0
         while room < wanted + elsewhere:
             room = wanted + elsewhere
@@ -115,6 +131,7 @@ class Execution:
             pack, elsewhere = self._claim(specs, free)
             if pack:
                 self.running[trial_id] = pack
+                self._unplaced[trial_id] = time.monotonic()
                 self._busy |= pack
                 for key, spec in pack.items():
                     self.observer.started(key, spec)
@@ -123,9 +140,17 @@ class Execution:
             self._learn_from_others()
         return []
 
-    def _claim(self, specs: Sequence[RunSpec], free: int) -> tuple[dict[str, RunSpec], int]:
+    def _on_cpu_worker(self, spec: RunSpec) -> bool:
+        return self.packs.gpu and not self.packs.on_gpu(spec)
+
+    def _free(self) -> dict[bool, int]:
+        """Workers that have no pack: the CPU workers (True) beside those with a GPU, and all others."""
+        packs = [self._on_cpu_worker(next(iter(pack.values()))) for pack in self.running.values()]
+        return {True: self.cpu_workers - packs.count(True), False: max(0, self.workers - packs.count(False))}
+
+    def _claim(self, specs: Sequence[RunSpec], free: Mapping[bool, int]) -> tuple[dict[str, RunSpec], int]:
         """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
-        for every other free worker; and how many before it other launches are training."""
+        for every other free worker; and how many before it other launches are training, or no free worker is for."""
         elsewhere, version, busy = 0, self.task.version, self._busy
         ready = {key: spec for spec in specs if (key := run_key(spec, version)) not in busy and self.rows.get(key) is None}
         if self.attempts:
@@ -137,14 +162,14 @@ class Execution:
             alone = self._alone(key)
             if pack and (alone or self.packs.shape(spec) != shape):
                 continue
-            if not self.store.claim(key):
+            if not free[self._on_cpu_worker(spec)] or not self.store.claim(key):
                 elsewhere += 1
                 continue
             if not pack and not alone:
                 shape, room = self.packs.shape(spec), self.packs.size(spec)
                 if room > 1:
                     alike = sum(self.packs.shape(s) == shape and not self._alone(k) for k, s in ready.items())
-                    room = min(room, -(-alike // free))
+                    room = min(room, -(-alike // free[self._on_cpu_worker(spec)]))
             pack[key] = spec
             if len(pack) >= room:
                 break
@@ -172,13 +197,48 @@ class Execution:
         """Whether no further run is to be started."""
         if self.outcome.stopped or self.fatal:
             return True
-        if self.limits.deadline is not None and time.monotonic() > self.limits.deadline and not self._answered():
-            self.outcome.stopped = "time"
+        if self._answered():
             return True
-        return self._answered()
+        if self.limits.deadline is not None and time.monotonic() > self.limits.deadline:
+            self.outcome.stopped = "time"
+        elif self.limits.worker_seconds is not None and self.outcome.worker_seconds >= self.limits.worker_seconds:
+            self.outcome.stopped = "cost"
+        return self.outcome.stopped is not None
 
     def _answered(self) -> bool:
         return self.search.finished(self.rows)
+
+    def on_placed(self, trial_id: str) -> None:
+        """A worker has begun with a pack."""
+        self._unplaced.pop(trial_id, None)
+        self._heard[trial_id] = time.monotonic()
+        self._patience = PATIENCE_SECONDS
+
+    def on_tick(self) -> None:
+        """Time passes: say so if workers wait for a machine in vain."""
+        if not self._unplaced:
+            return
+        longest = time.monotonic() - min(self._unplaced.values())
+        if longest > self._patience:
+            self._patience = 2 * longest
+            self.observer.notice(
+                f"{len(self._unplaced)} of {len(self.running)} workers have waited {longest:.0f} s for a machine to train on: "
+                "`ray status` where the cluster's head is shows what it has and what it lacks"
+            )
+
+    def _leave(self, trial_id: str) -> dict[str, RunSpec]:
+        """The trial is over; its runs that have not ended."""
+        self._unplaced.pop(trial_id, None)
+        self._heard.pop(trial_id, None)
+        return self.running.pop(trial_id, {})
+
+    def _hear(self, trial_id: str) -> float:
+        """Something is heard of a trial, which its worker spent this time on; the seconds since the last time."""
+        now = time.monotonic()
+        since = now - self._heard.get(trial_id, now)
+        self._heard[trial_id] = now
+        self.outcome.worker_seconds += since
+        return since
 
     def on_reports(self, trial_id: str, report: Mapping[str, Any]) -> bool:
         """Take what a worker tells of its pack: progress, results, exceptions; whether none of its runs is left.
@@ -187,6 +247,7 @@ class Execution:
         so that the row does not depend on the clock.
         """
         pack = self.running.get(trial_id, {})
+        self._hear(trial_id)
         if (measured := report.get("best_pack_size")) is not None and pack:
             self.packs.learn(next(iter(pack.values())), measured)
         if (error := report.get("error")) is not None:
@@ -196,7 +257,7 @@ class Execution:
         for key, of_run in report["runs"].items():
             if (spec := pack.get(key)) is None:
                 continue
-            if self.packs.gpu and of_run.get("device") == "cpu":
+            if of_run.get("device") == "cpu" and self.packs.on_gpu(spec):
                 self._warn_of_cpu(of_run["host"])
             if of_run.get("error") is not None:
                 del pack[key]
@@ -213,7 +274,7 @@ class Execution:
                 self.observer.progressed(key, spec, of_run)
         self._record(ended)
         if not pack:
-            self.running.pop(trial_id, None)
+            self._leave(trial_id)
         return not pack
 
     def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
@@ -229,8 +290,8 @@ class Execution:
             )
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
-        """A pack could not be trained: memory ran out, or something raised an exception."""
-        pack = self.running.pop(trial_id, {})
+        """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill."""
+        pack = self._leave(trial_id)
         if not pack:
             return
         first = next(iter(pack.values()))
@@ -240,7 +301,7 @@ class Execution:
                 self.packs.learn(first, len(pack) // 2)
                 told = f"ran out of memory: now {len(pack) // 2} in a pack"
             else:
-                told = f"raised an exception, now one by one:\n{error}"
+                told = f"could not be trained, now one by one:\n{error}"
             self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
             for key in pack:
                 self._attempts(key).alone = not out_of_memory
@@ -253,7 +314,7 @@ class Execution:
         attempts = self._attempts(key)
         attempts.raised += 1
         if attempts.raised == 1:
-            self.observer.notice(f"{describe(spec)} raised an exception, trying once more:\n{error}")
+            self.observer.notice(f"{describe(spec)} could not be trained, trying once more:\n{error}")
             self._again(key)
         else:
             self._fail(key, spec, error)
@@ -263,10 +324,14 @@ class Execution:
         traceback, and the pack is treated as any that raises."""
         pack = self.running[trial_id]
         self.packs.give_up(next(iter(pack.values())))
+        if trial_id in self._heard and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
+            stalled = f"it did not get on for {silent:.0f} s (--stall-minutes), so that its worker was ended"
+            self._on_error(trial_id, stalled, out_of_memory=False)
+            return
         if re.search(TASK_ERROR, reason, re.MULTILINE) or OUT_OF_MEMORY in reason:
             self._on_error(trial_id, reason, OUT_OF_MEMORY in reason)
             return
-        del self.running[trial_id]
+        self._leave(trial_id)
         for key, spec in pack.items():
             attempts = self._attempts(key)
             wait = BACKOFF_SECONDS[min(attempts.lost, len(BACKOFF_SECONDS) - 1)]
@@ -279,7 +344,7 @@ class Execution:
 
     def on_stopped(self, trial_id: str) -> None:
         """A pack was stopped because the launch ends."""
-        pack = self.running.pop(trial_id)
+        pack = self._leave(trial_id)
         self.packs.give_up(next(iter(pack.values())))
         for key in pack:
             self._again(key)
@@ -293,11 +358,12 @@ class Execution:
         """Memory ran out: fewer runs at a time; if it was alone already, the run has failed."""
         attempts = self._attempts(key)
         attempts.out_of_memory += 1
-        if self.workers == 1 and attempts.out_of_memory > 1:
+        kind = "cpu_workers" if self._on_cpu_worker(spec) else "workers"
+        if (before := getattr(self, kind)) == 1 and attempts.out_of_memory > 1:
             self._fail(key, spec, error)
             return
-        self.workers = max(1, self.workers // 2)
-        self.observer.notice(f"{describe(spec)} ran out of memory: now {self.workers} at a time")
+        setattr(self, kind, now := max(1, before // 2))
+        self.observer.notice(f"{describe(spec)} ran out of memory: now {now} at a time")
         self._again(key)
 
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:

@@ -50,18 +50,23 @@ def geometry(
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
     143 after Ctrl-C and SIGTERM.
     """
-    gpu = where.gpus_per_run > 0
     box = one_of("--holdout", holdout, BOXES)
     specs = []
     for word in words("--decoders", decoders, DECODERS):
         for depth in depths("--depths", depths_):
             for code in words("--encodings", encodings, ENCODINGS):
                 specs += decoder.specs(
-                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, gpu=gpu
+                    dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, where=where
                 )
             if stripes:
                 specs += decoder.specs(
-                    dataset="stripes+bumps", decoder=word, depth=depth, encoding="bump", holdout=box, data_count=bumps, gpu=gpu
+                    dataset="stripes+bumps",
+                    decoder=word,
+                    depth=depth,
+                    encoding="bump",
+                    holdout=box,
+                    data_count=bumps,
+                    where=where,
                 )
     asked = {
         **{"depths": depths_, "decoders": decoders, "encodings": encodings},

@@ -6,7 +6,6 @@ What its decoders do inside is measured and drawn from their weights afterwards,
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.estimate import step_seconds
 from orchestrator.progress import Running, format_seconds
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.grid import GridSearch
@@ -25,7 +25,6 @@ from trainables.task import Task
 ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
 """What tells the runs of one seed apart; columns of the tables are those that differ."""
 MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
-SAMPLED_STEPS = 2
 
 Setting = tuple[Any, ...]
 
@@ -81,7 +80,7 @@ class GridStudy:
             table.add_row(*map(str, setting), runs, *means)
         return Group(table, Text(f"measures and figures: python -m analysis.report --store {self.settings['store']}"))
 
-    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+    def seconds_left(self, rows: Rows) -> float | None:
         """Steps left, each at the mean time of its setting's so far, or of all."""
         done = [(spec, row) for spec in self.specs if (row := self.search.row(rows, spec)) is not None and row["steps"]]
         if not done:
@@ -95,10 +94,10 @@ class GridStudy:
             for spec in self.specs
             if self.search.row(rows, spec) is None
         )
-        return sum(seconds) / workers
+        return sum(seconds)
 
-    def plan(self, rows: Rows, workers: int) -> RenderableType:
-        """Runs done and to do in every setting, and how long they may take here, judged by a few timed steps."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """Runs done and to do in every setting, and how long they may take, judged by a few steps timed here."""
         table = Table(title="plan", title_justify="left")
         for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
             table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
@@ -107,28 +106,16 @@ class GridStudy:
         for setting, specs in self._by_setting().items():
             missing = [spec for spec in specs if self.search.row(rows, spec) is None]
             if missing and (shape := _shape(specs[0])) not in timed:
-                timed[shape] = self._step_seconds(specs[0])
+                timed[shape] = step_seconds(specs[0], self.task)
             seconds = sum(spec.max_steps * timed[_shape(spec)] for spec in missing)
             total += seconds
             done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
             table.add_row(*map(str, setting), done, str(len(missing)), steps, format_seconds(seconds))
         where = (
-            f"about {format_seconds(total / workers)} with {workers} at a time, evaluations not counted\n"
             f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
             f"the table to {self.settings['out']}"
         )
-        return Group(table, Text(where))
-
-    def _step_seconds(self, spec: RunSpec) -> float:
-        from trainables.training import Training, quiet_cpu
-
-        quiet_cpu()
-        training = Training(spec, self.task)
-        training.train_step()
-        began = time.perf_counter()
-        for _ in range(SAMPLED_STEPS):
-            training.train_step()
-        return (time.perf_counter() - began) / SAMPLED_STEPS
+        return Group(table, Text(where)), total
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""

@@ -11,7 +11,7 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from orchestrator.cli import Exit, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
 from orchestrator.errors import UserError
+from orchestrator.estimate import cost_text, estimate_text
 from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.packing import PackSizes
 from orchestrator.progress import Progress, Running, format_seconds, say
@@ -43,9 +44,13 @@ class LaunchOptions:
     address: opt.Address = "local"
     workers: opt.Workers = None
     gpus_per_run: opt.GpusPerRun = 0.0
+    cpu_workers: opt.CpuWorkers = 0
     pack_size: opt.PackSize = None
     dry_run: opt.DryRun = False
     max_hours: opt.MaxHours = None
+    price: opt.Price = None
+    max_cost: opt.MaxCost = None
+    stall_minutes: opt.StallMinutes = 10.0
     on_error: opt.OnError = "continue"
     save_weights: opt.SaveWeights = False
     json: opt.Json = False
@@ -63,9 +68,29 @@ class LaunchOptions:
         one_of("--on-error", self.on_error, ON_ERROR)
         if self.out is not None and self.out.exists() and not self.out.is_dir():
             raise UserError(f"--out {str(self.out)!r} is a file: give a folder")
+        if self.max_cost is not None and not self.price:
+            raise UserError("--max-cost needs a price: add --price with what an hour of a worker costs")
+        if self.cpu_workers and not self.gpus_per_run:
+            raise UserError("--cpu-workers come beside those with a GPU: add --gpus-per-run 1, or say --workers instead")
 
     def cluster(self) -> Cluster:
-        return Cluster(self.address, self.workers, 1.0, self.gpus_per_run, self.verbose)
+        return Cluster(self.address, self.workers, 1.0, self.gpus_per_run, self.cpu_workers, self.verbose)
+
+    def cpu_decoders(self, task: Task) -> tuple[str, ...]:
+        """Decoders that train on CPU workers, though others have a GPU."""
+        return tuple(getattr(task, "cheap", ())) if self.cpu_workers else ()
+
+    def on_gpu(self, task: Task, decoder: str) -> bool:
+        return self.gpus_per_run > 0 and decoder not in self.cpu_decoders(task)
+
+    def limits(self, keeps_weights: Callable[[RunSpec], bool]) -> Limits:
+        return Limits(
+            deadline=None if self.max_hours is None else time.monotonic() + 3600 * self.max_hours,
+            worker_seconds=None if self.max_cost is None or not self.price else 3600 * self.max_cost / self.price,
+            stall_seconds=60 * self.stall_minutes,
+            stop_on_error=self.on_error == "stop",
+            save_weights=lambda spec: self.save_weights or keeps_weights(spec),
+        )
 
 
 class Study(Protocol):
@@ -83,8 +108,8 @@ class Study(Protocol):
     def wanted(self) -> Mapping[str, Collection[object]]:
         """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
 
-    def plan(self, rows: Rows, workers: int) -> RenderableType:
-        """Runs done and to do, their estimated time, what will be written where."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take."""
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """The state of the question, for the live display and the end."""
@@ -92,8 +117,8 @@ class Study(Protocol):
     def line(self, row: Mapping[str, Any]) -> str:
         """A finished run in one plain line."""
 
-    def seconds_left(self, rows: Rows, workers: int) -> float | None:
-        """Estimated time to the answer; None while nothing is known."""
+    def seconds_left(self, rows: Rows) -> float | None:
+        """Estimated work of one worker up to the answer; None while nothing is known."""
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Write the result files if there is something new to say (`force`: in any case); the files there are."""
@@ -127,7 +152,9 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
             say(console, f"warning: {notice}")
         rows = Rows(store.rows(where=study.wanted))
         if options.dry_run:
-            console.print(study.plan(rows, cluster.worker_count()))
+            plan, seconds = study.plan(rows)
+            console.print(plan)
+            say(console, estimate_text(seconds, cluster.all_workers(), options.price))
             return Exit.ANSWERED
         return _train_and_answer(study, options, command, console, cluster, store, rows)
 
@@ -141,7 +168,7 @@ def _train_and_answer(
     store: ResultStore,
     rows: Rows,
 ) -> int:
-    workers, out = cluster.worker_count(), options.folder(study.name)
+    all_workers, out = cluster.all_workers(), options.folder(study.name)
 
     def refresh_files() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
@@ -150,7 +177,7 @@ def _train_and_answer(
     progress = Progress(
         console=console,
         table=lambda running: study.table(rows, running),
-        seconds_left=lambda: study.seconds_left(rows, workers),
+        seconds_left=lambda: None if (seconds := study.seconds_left(rows)) is None else seconds / all_workers,
         line=study.line,
         after_run=refresh_files,
     )
@@ -160,15 +187,12 @@ def _train_and_answer(
         store=store,
         rows=rows,
         observer=progress,
-        workers=workers,
-        limits=Limits(
-            deadline=None if options.max_hours is None else time.monotonic() + 3600 * options.max_hours,
-            stop_on_error=options.on_error == "stop",
-            save_weights=lambda spec: options.save_weights or study.keeps_weights(spec),
-        ),
+        workers=cluster.worker_count(),
+        cpu_workers=options.cpu_workers,
+        limits=options.limits(study.keeps_weights),
         versions=versions(),
         launch=secrets.token_hex(6),
-        packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0),
+        packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=study.wanted,
     )
     resume = " ".join(shlex.quote(word) for word in command)
@@ -179,7 +203,10 @@ def _train_and_answer(
 
     try:
         if not study.search.finished(rows):
-            console.print(f"{len(store)} runs in {options.store}, training the rest with {workers} at a time", highlight=False)
+            say(console, f"{len(store)} runs in {options.store}, training the rest with {all_workers} at a time")
+            if options.price:
+                seconds = study.seconds_left(rows) or study.plan(rows)[1]
+                say(console, estimate_text(seconds, all_workers, options.price))
             with progress, _quiet(options.verbose):
                 outcome = execute(execution, cluster, farewell)
         else:
@@ -190,21 +217,26 @@ def _train_and_answer(
         return Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
     spent = format_seconds(time.monotonic() - progress.began)
-    console.print(f"{outcome.trained} runs trained in {spent}", highlight=False)
+    cost = f", for {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
+    say(console, f"{outcome.trained} runs trained in {spent}{cost}")
     for path in files:
         say(console, f"wrote {path}")
     if options.json:
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
-    return _conclude(study, rows, outcome, console, resume)
+    return _conclude(study, rows, outcome, console, resume, options.price)
 
 
-def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str) -> int:
+def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:
     if outcome.stopped in ("SIGINT", "SIGTERM"):
         say(console, f"to continue: {resume}")
         return Exit[outcome.stopped]
     if not study.search.finished(rows):
-        why = {"time": "the time limit was reached", "error": "a run failed"}.get(outcome.stopped or "", "it was interrupted")
+        reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
+        why = reasons.get(outcome.stopped or "", "it was interrupted")
+        if (seconds := study.seconds_left(rows)) is not None:
+            why += f", about {format_seconds(seconds)} of one worker's work are missing"
+            why += f" ({cost_text(seconds, price)})" if price else ""
         say(console, f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):

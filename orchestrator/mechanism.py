@@ -40,7 +40,15 @@ class DecoderOptions:
     precision: opt.Precision = "auto"
 
     def specs(
-        self, *, dataset: str, decoder: str, depth: int, encoding: str, holdout: str, data_count: int | None, gpu: bool
+        self,
+        *,
+        dataset: str,
+        decoder: str,
+        depth: int,
+        encoding: str,
+        holdout: str,
+        data_count: int | None,
+        where: LaunchOptions,
     ) -> list[RunSpec]:
         """One setting, a spec per seed. `data_count` None: all bumps that there are outside the box.
 
@@ -67,7 +75,7 @@ class DecoderOptions:
             weight_decay=self.weight_decay,
             max_steps=self.max_steps,
             stop="budget",
-            precision=opt.resolve_precision(self.precision, decoder, gpu),
+            precision=opt.resolve_precision(self.precision, decoder, where.on_gpu(task, decoder)),
         )
         counts = checked(task.counts, spec)
         if spec.data_count > counts.high:

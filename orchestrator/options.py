@@ -67,6 +67,14 @@ PackSize = Annotated[
     int | None,
     _where(min=1, help="Runs of the same shapes that a worker trains in one program.", show_default="measured"),
 ]
+CpuWorkers = Annotated[
+    int, _where(min=0, help="Workers without a GPU besides, for decoders that need none (`mlp`), on a cluster with both.")
+]
+Price = Annotated[float | None, _where(min=0, help="What an hour of a worker costs, in any currency.", show_default="none")]
+MaxCost = Annotated[float | None, _where(min=0, help="Start no run after the workers cost this much; needs `--price`.")]
+StallMinutes = Annotated[
+    float, _where(min=0.05, help="A run that does not get on for so long is tried once more, then has failed.")
+]
 DryRun = Annotated[bool, _where("--dry-run", help="Print the plan, train nothing.")]
 MaxHours = Annotated[float | None, _where(min=0, help="Start no run after this time.")]
 OnError = Annotated[str, _where(help="When a run fails: `continue` or `stop`.")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -39,12 +40,14 @@ class PackSizes:
         fixed: the size of every pack; None: measured.
         gpu: whether the workers train on GPUs. There more runs cost next to nothing until the GPU is full, so that packs are
             filled up with runs the answer may need. On a CPU they hold what it needs.
+        cpu_decoders: decoders that train on CPUs even so.
     """
 
     task: Task
     files: Artifacts | None = None
     fixed: int | None = 1
     gpu: bool = False
+    cpu_decoders: Collection[str] = ()
     _sizes: dict[str, int] = field(default_factory=dict)
     _keys: dict[RunSpec, str] = field(default_factory=dict)
     _measuring: set[str] = field(default_factory=set)
@@ -53,9 +56,12 @@ class PackSizes:
         if self.files is not None and self.fixed is None:
             self._sizes = self.files.load_pack_sizes()
 
+    def on_gpu(self, spec: RunSpec) -> bool:
+        return self.gpu and spec.decoder not in self.cpu_decoders
+
     def shape(self, spec: RunSpec) -> str:
         if spec not in self._keys:
-            self._keys[spec] = shape_key(spec, self.task) + f"-{'gpu' if self.gpu else _processor()}"
+            self._keys[spec] = shape_key(spec, self.task) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"
         return self._keys[spec]
 
     def size(self, spec: RunSpec) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.artifacts import Artifacts
-from orchestrator.progress import Running, format_seconds
+from orchestrator.estimate import step_seconds
+from orchestrator.progress import Running
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.optuna import OptunaSearch, Trial
 from orchestrator.spec import RunSpec, run_key
@@ -165,14 +165,14 @@ class RegularizationStudy:
             table.add_row(setting, *_weight_cells(dict(specs[0].options)), seeds, *cells)
         return table
 
-    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+    def seconds_left(self, rows: Rows) -> float | None:
         done = [row for row in self._rows(rows) if row["steps"]]
         if not done:
             return None
-        return self._steps_left(rows) * statistics.fmean(row["seconds"] / row["steps"] for row in done) / workers
+        return self._steps_left(rows) * statistics.fmean(row["seconds"] / row["steps"] for row in done)
 
-    def plan(self, rows: Rows, workers: int) -> RenderableType:
-        """The runs of the search and of every setting: done, to do, and their estimated time on this machine."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """The runs of the search and of every setting: done, to do, and their estimated time."""
         done = len(self.search.tuning.finished_trials(rows))
         table = Table(title="the plan", title_justify="left")
         for name in ("part", "runs done", "runs to do", "steps of a run"):
@@ -183,26 +183,14 @@ class RegularizationStudy:
             ready = sum(self.search.row(rows, spec) is not None for spec in specs)
             table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
         timed = [row["seconds"] / row["steps"] for row in self._rows(rows) if row["steps"]]
-        seconds = self._steps_left(rows) * (statistics.fmean(timed) if timed else self._measured()) / workers
+        of_step = statistics.fmean(timed) if timed else step_seconds(self.search.tuning.template, self.task)
         s = self.settings
         where = (
             f"N = {s['N']}, {s['region']}, rank {s['rank']}, {s['channels']} channels, {s['epochs']} epochs; {s['sampler']} "
-            f"sampler, {s['pruner']} pruner\nabout {format_seconds(seconds)} with {workers} at a time\n"
+            f"sampler, {s['pruner']} pruner\n"
             f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}"
         )
-        return Group(table, Text(where))
-
-    def _measured(self) -> float:
-        """Seconds of a step, from a few of them done here and now."""
-        from trainables.training import Training, quiet_cpu
-
-        quiet_cpu()
-        training = Training(self.search.tuning.template, self.task)
-        training.advance(0)
-        began = time.perf_counter()
-        for _ in range(5):
-            training.advance(0)
-        return (time.perf_counter() - began) / 5
+        return Group(table, Text(where)), self._steps_left(rows) * of_step
 
     def _steps_left(self, rows: Rows) -> float:
         tuning = self.search.tuning

@@ -108,7 +108,7 @@ def scaling(
             lr=lr,
             weight_decay=weight_decay,
             max_steps=max_steps,
-            precision=opt.resolve_precision(precision, word, where.gpus_per_run > 0),
+            precision=opt.resolve_precision(precision, word, where.on_gpu(task_, word)),
         )
         for size in sizes:
             for seed in range(seeds):

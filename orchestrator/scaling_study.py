@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.estimate import step_seconds
 from orchestrator.progress import Running, format_seconds
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -123,7 +123,7 @@ class ScalingStudy:
             self._known = settled, Answer.of([r.to_row() for r in results], self.settings)
         return self._known[1]
 
-    def seconds_left(self, rows: Rows, workers: int) -> float | None:
+    def seconds_left(self, rows: Rows) -> float | None:
         """Probes left, each at the mean time of its grid size and data set so far (or scaled by pixels from another size)."""
         timed = self._timed(rows)
         if not timed:
@@ -133,7 +133,7 @@ class ScalingStudy:
             if result.verdict == "open":
                 probes = result.probes_left or GUESSED_PROBES
                 work += probes * _expected_seconds(timed, result.dataset, bracket.template.N)
-        return work / workers
+        return work
 
     def _timed(self, rows: Rows) -> dict[tuple[str, int], float]:
         seconds: dict[tuple[str, int], list[float]] = {}
@@ -142,8 +142,8 @@ class ScalingStudy:
             seconds.setdefault(at, []).extend(r["seconds"] for r in rows.family(bracket.family).values() if r["steps"])
         return {at: statistics.fmean(values) for at, values in seconds.items() if values}
 
-    def plan(self, rows: Rows, workers: int) -> RenderableType:
-        """Runs done and to do, and how long they may take here, judged by rows in the store or by a few timed steps."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
         results = self.results(rows)
         timed = self._timed(rows) or self._measured()
         table = Table(title="plan", title_justify="left")
@@ -160,30 +160,18 @@ class ScalingStudy:
         spec = self.brackets[0].template
         where = (
             f"{spec.decoder}, depth {spec.depth}, width {spec.width}, {spec.encoding} encoding, {spec.precision}\n"
-            f"about {format_seconds(total / workers)} with {workers} at a time\n"
             f"rows go to {self.settings['store']}/runs, the table and figure to {self.settings['out']}"
         )
-        return Group(table, Text(where))
+        return Group(table, Text(where)), total
 
     def _measured(self) -> dict[tuple[str, int], float]:
         """Seconds of a guessed run at each data set's smallest grid, from a few steps timed here and now."""
-        from trainables.training import Training, quiet_cpu
-
-        quiet_cpu()
         first: dict[str, RunSpec] = {}
         for bracket in self.brackets:
             spec = bracket.template.with_count(max(1, bracket.counts.low))
             if spec.dataset not in first or spec.N < first[spec.dataset].N:
                 first[spec.dataset] = spec
-        timed = {}
-        for dataset, spec in first.items():
-            training = Training(spec, self.task)
-            training.advance(0)
-            began = time.perf_counter()
-            training.advance(0)
-            training.advance(0)
-            timed[dataset, spec.N] = GUESSED_STEPS * (time.perf_counter() - began) / 2
-        return timed
+        return {(dataset, spec.N): GUESSED_STEPS * step_seconds(spec, self.task) for dataset, spec in first.items()}
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`scaling.csv`, `.json`, `.png` and `.svg`, from the first answered grid size on, renewed with every further one."""

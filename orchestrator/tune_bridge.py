@@ -34,9 +34,10 @@ class _Stateless:
 class StudySearcher(_Stateless, Searcher):
     """Hands the search's proposals to Tune as trials, and finished trials back as rows."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpus_per_run: float) -> None:
         Searcher.__init__(self)
         _Stateless.__init__(self, execution)
+        self._gpus_per_run = gpus_per_run
 
     def suggest(self, trial_id: str) -> Any:
         execution = self._execution
@@ -60,7 +61,8 @@ class StudySearcher(_Stateless, Searcher):
         return {
             "runs": runs,
             "measure_pack_size": execution.packs.asks(specs[0]),
-            "gpu": execution.packs.gpu,
+            "gpus": self._gpus_per_run if execution.packs.on_gpu(specs[0]) else 0.0,
+            "stall_seconds": execution.limits.stall_seconds,
             "slice_seconds": SLICE_SECONDS,
             "checkpoint_seconds": CHECKPOINT_SECONDS,
         }
@@ -88,8 +90,11 @@ class StudySearcher(_Stateless, Searcher):
         raise RuntimeError("a launch is never restored from Tune's files: run the same command again")
 
 
-class Failures(_Stateless, Callback):
-    """A trial that Tune sees fail has lost its worker: the trainable itself reports exceptions as results."""
+class Workers(_Stateless, Callback):
+    """Which trials have a worker. One that Tune sees fail has lost it: the trainable itself reports exceptions as results."""
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._execution.on_placed(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if trial.trial_id in self._execution.running:
@@ -109,4 +114,5 @@ class Ending(_Stateless, Stopper):
             return True
 
     def stop_all(self) -> bool:
+        self._execution.on_tick()
         return self._execution.outcome.stopped in INTERRUPTED or self._execution.fatal is not None

@@ -67,7 +67,7 @@ def tuning(
             encoding=code,
             holdout=box,
             data_count=count,
-            gpu=where.gpus_per_run > 0,
+            where=where,
         )
     asked = {"bumps": bumps, "decoder": decoder_, "depth": depth, "encoding": encoding, "holdout": holdout}
     return train(NAME, specs, asked, decoder, where)

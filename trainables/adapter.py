@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import io
 import socket
 import sys
@@ -29,11 +30,13 @@ class PackTrainable(tune.Trainable):
     progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either `result` (a `RunResult` as
     a dict) or `error`, a traceback. If the pack as a whole cannot go on, the report has an `error` itself, and `out_of_memory`
     says whether memory ran out. Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost
-    worker or node.
+    worker or node, or one that ended itself as a step took more than `config["stall_seconds"]`.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
         quiet_cpu()
+        if 0 < config["gpus"] < 1 and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(config["gpus"])  # it shares the GPU with others
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -50,7 +53,12 @@ class PackTrainable(tune.Trainable):
         self._best_pack_size: int | None = None
 
     def step(self) -> dict[str, Any]:
-        report = self._advance()
+        # Ends the process, also while it is deep in a library: the engine knows by its silence what happened.
+        faulthandler.dump_traceback_later(self._config["stall_seconds"], exit=True, file=2)
+        try:
+            report = self._advance()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         return {"done": report["done"], "report": [report]}  # in a list, since Tune takes nested dicts apart
 
     def _advance(self) -> dict[str, Any]:
@@ -72,7 +80,7 @@ class PackTrainable(tune.Trainable):
 
     def _make(self) -> None:
         """Make the trainings; a run that cannot be made does not keep the others from being trained."""
-        device = "cuda" if torch.cuda.is_available() and self._config["gpu"] else "cpu"
+        device = "cuda" if torch.cuda.is_available() and self._config["gpus"] else "cpu"
         for run in self._config["runs"]:
             key, spec = run["key"], RunSpec.from_dict(run["spec"])
             self._seconds[key] = 0.0

@@ -99,6 +99,7 @@ class BumpTask:
         "holdout": REGIONS,
     }
     packable = ()
+    cheap = ("mlp",)
     defaults: Mapping[str, Scalar] = {
         "sigma": 1.0,
         "centres": "integer",

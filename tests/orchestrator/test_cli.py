@@ -58,6 +58,10 @@ MISTAKES = [
     (["--precision", "tf32"], "needs a GPU"),
     (["--pack-size", "0"], "--pack-size"),
     (["--workers", "0"], "greater than or equal to 1"),
+    (["--max-cost", "5"], "add --price"),
+    (["--max-cost", "5", "--price", "0"], "add --price"),
+    (["--cpu-workers", "2"], "add --gpus-per-run 1"),
+    (["--stall-minutes", "0"], "--stall-minutes"),
     (["--max-hours", "-1"], "greater than or equal to 0"),
     (["--frobnicate"], "No such option"),
     (["stray"], "stray"),
@@ -111,6 +115,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
         *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
+        *("--cpu-workers", "--price", "--max-cost", "--stall-minutes"),
         *("--on-error", "--save-weights", "--json", "--verbose", "--help"),
     }
 

@@ -16,6 +16,7 @@ from orchestrator.packing import PackSizes
 from orchestrator.rows import make_row
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
@@ -177,6 +178,113 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     assert store.weights_path(key).read_bytes() == b"weights"
 
 
+def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
+    for attempt in ("a", "b"):
+        assert next_run(execution, attempt) is not None
+        now += 100  # until a machine takes it
+        execution.on_placed(attempt)
+        now += 29
+        assert not result_of(execution, attempt, done=False, step=1, accuracy=0.1)
+        now += 30
+        execution.on_lost(attempt, "The actor died unexpectedly.")
+    (row,) = store.rows()
+    assert row["status"] == "failed"
+    assert row["error"] == "it did not get on for 30 s (--stall-minutes), so that its worker was ended"
+    assert ["trying once more" in notice for notice in watcher.notices] == [True, False]
+
+
+def test_a_worker_lost_before_that_is_replaced(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
+    next_run(execution, "waits")
+    now += 31
+    execution.on_lost("waits", "The node died.")
+    now += 2
+    next_run(execution, "works")
+    execution.on_placed("works")
+    now += 29
+    execution.on_lost("works", "The node died.")
+    assert [("lost its worker" in notice) for notice in watcher.notices] == [True, True]
+    assert len(store) == 0
+
+
+def test_the_workers_time_is_counted_and_can_be_limited(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=2, workers=2, worker_seconds=15.0)
+    for trial in ("a", "b"):
+        next_run(execution, trial)
+        now += 50  # no machine yet: that costs nothing
+        execution.on_placed(trial)
+        now += 3
+    assert not result_of(execution, "a", done=False, step=1, accuracy=0.1)
+    assert execution.outcome.worker_seconds == 56  # two workers side by side
+    assert execution.is_over()
+    assert execution.outcome.stopped == "cost"
+    now += 4
+    assert result_of(execution, "a", done=True, result=RESULT)
+    execution.on_lost("b", "The node died.")
+    assert execution.outcome.worker_seconds == 56 + 4 + 7
+    assert len(store) == 1, "what runs at the limit is finished"
+
+
+def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=2, workers=2)
+    next_run(execution, "a")
+    next_run(execution, "b")
+    execution.on_placed("a")
+    told = []
+    for _ in range(500):
+        now += 1
+        before = len(watcher.notices)
+        execution.on_tick()
+        told += [now - 1000] * (len(watcher.notices) - before)
+    assert told == [61, 123, 247, 495]
+    assert watcher.notices[0].startswith("1 of 2 workers have waited 61 s for a machine")
+    execution.on_placed("b")
+    now += 1000
+    execution.on_tick()
+    assert len(watcher.notices) == 4
+
+
+class TwoDecoders(Toy):
+    """A task with a decoder that needs no GPU."""
+
+    cheap = ("mlp",)
+
+
+def test_cpu_workers_train_the_cheap_decoders_beside_those_with_a_gpu(store: ResultStore) -> None:
+    execution, _ = make(store)
+    specs = [RunSpec.from_dict({**SPEC.to_dict(), "seed": s, "decoder": d}) for d in ("linear", "mlp") for s in range(3)]
+    execution.search = GridSearch(specs, Toy.version)
+    execution.workers, execution.cpu_workers = 1, 2
+    execution.packs = PackSizes(TwoDecoders(), fixed=1, gpu=True, cpu_decoders=("mlp",))
+    asked = [(spec.decoder, spec.seed) for trial in "abcd" if (spec := next_run(execution, trial)) is not None]
+    assert asked == [("linear", 0), ("mlp", 0), ("mlp", 1)]
+    report = {"done": True, "error": "MemoryError", "out_of_memory": True}
+    execution.on_reports("b", report)
+    assert (execution.workers, execution.cpu_workers) == (1, 1), "a CPU worker the fewer"
+    result_of(execution, "c", done=True, result=RESULT, device="cpu", host="here")
+    again = next_run(execution, "e")
+    assert again is not None
+    assert (again.decoder, again.seed) == ("mlp", 0)
+    assert next_run(execution, "f") is None
+    while not execution.is_over():
+        result_of(execution, next(iter(execution.running)), done=True, result=RESULT)
+        next_run(execution, f"trial {len(store)}")
+    assert len(store) == 6
+
+
 def test_after_the_deadline_nothing_is_started(store: ResultStore) -> None:
     execution, _ = make(store, deadline=time.monotonic() - 1)
     assert execution.is_over()
@@ -193,7 +301,8 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
         return {
             "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": checkpoint, "save_weights": True}],
-            "gpu": False, "measure_pack_size": False, "slice_seconds": seconds, "checkpoint_seconds": 0.0,
+            "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": False,
+            "slice_seconds": seconds, "checkpoint_seconds": 0.0,
         }  # fmt: skip
 
     def report_of(trainable: PackTrainable) -> dict[str, Any]:
@@ -348,7 +457,7 @@ def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
             {"key": str(spec.data_count), "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}
             for spec in (good[0], bad, good[1])
         ],
-        "gpu": False, "measure_pack_size": True, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
+        "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": True, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
     }  # fmt: skip
     report = PackTrainable(config).train()["report"][0]
     assert report["done"]
@@ -370,7 +479,7 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
                    options=options, stop="budget", precision="bfloat16")  # fmt: skip
     config = {
         "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}],
-        "gpu": False, "measure_pack_size": False, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
+        "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": False, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
     }  # fmt: skip
     report = PackTrainable(config).train()["report"][0]["runs"]["the run"]
     alone = Training(spec, BumpTask())

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from orchestrator import encodings, geometry, tuning
 from orchestrator.cli import grouped, new_app, run
 from orchestrator.grid_study import GridStudy
+from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import DecoderOptions
 from orchestrator.rows import make_row
 from orchestrator.searches import Rows
@@ -92,6 +93,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 
 WHERE = {
     *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
+    *("--cpu-workers", "--price", "--max-cost", "--stall-minutes"),
     *("--save-weights", "--json", "--verbose", "--help"),
 }
 DECODER = {
@@ -137,7 +139,7 @@ def test_options_of_a_dataclass_become_options_of_the_command() -> None:
 
 def test_the_encodings_study_shares_its_runs_with_the_geometry_study() -> None:
     common = {"dataset": "bumps", "decoder": "cnn", "depth": 4, "encoding": "bump", "holdout": "center", "data_count": None}
-    specs = DecoderOptions(N=16, seeds=2, max_steps=10, precision="float32").specs(**common, gpu=False)
+    specs = DecoderOptions(N=16, seeds=2, max_steps=10, precision="float32").specs(**common, where=LaunchOptions())
     assert [(s.seed, s.data_count, s.stop, s.width) for s in specs] == [(0, 156, "budget", 64), (1, 156, "budget", 64)]
 
 
