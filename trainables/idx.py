@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 SIDE = 28
+MOST_BYTES = 100 << 20
+"""MNIST's largest file has 47 million bytes, unpacked. One whose header promises more than this is not read."""
 IMAGES, LABELS = ("train-images", "idx3-ubyte", 2051), ("train-labels", "idx1-ubyte", 2049)
 """Of each file: the two parts of its name, which stand apart by - or by a dot, and the magic number it begins with."""
 GZIP = b"\x1f\x8b"
@@ -41,17 +43,23 @@ def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[l
     path = next((path for path in candidates if path.is_file()), None)
     if path is None:
         raise ValueError(f"{folder} has no file {stem}-{kind}, nor one with .gz: give a folder with MNIST's training files")
+    header = 4 * (1 + dimensions)
     try:
-        content = path.read_bytes()
-        if content.startswith(GZIP):
-            content = gzip.decompress(content)
+        with path.open("rb") as file:
+            packed = file.read(len(GZIP)) == GZIP
+        with gzip.open(path) if packed else path.open("rb") as stream:
+            content = stream.read(header)
+            found, *sizes = np.frombuffer(content.ljust(header, b"\0"), ">u4").tolist()
+            expected = header + math.prod(sizes)
+            if found == magic and expected <= MOST_BYTES:
+                content += stream.read(expected - len(content) + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error}): get it again") from None
-    header = 4 * (1 + dimensions)
-    found, *sizes = np.frombuffer(content[:header].ljust(header, b"\0"), ">u4").tolist()
     if found != magic:
         raise ValueError(f"{path} begins with {found}, and a file of MNIST's {stem.partition('-')[2]} begins with {magic}")
-    expected = header + math.prod(sizes)
+    if expected > MOST_BYTES:
+        raise ValueError(f"{path} is no file of MNIST's: its header promises {expected} bytes")
     if len(content) != expected:
-        raise ValueError(f"{path} has {len(content)} bytes, and not the {expected} that its header promises: get it again")
+        more = " or more" if len(content) > expected else ""
+        raise ValueError(f"{path} has {len(content)} bytes{more}, and not the {expected} that its header promises: get it again")
     return sizes, np.frombuffer(content, np.uint8, offset=header)
