@@ -98,7 +98,8 @@ def draw(answer: Answer) -> Figure:
     s = answer.settings
     title = f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates"
     axes.set_title(title, fontsize=10)
-    axes.legend(fontsize=8, frameon=False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, frameon=False)
     return figure
 
 

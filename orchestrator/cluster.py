@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -79,8 +80,6 @@ class Cluster:
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        if self.address != "local" and not self.verbose:
-            environment["RAY_BACKEND_LOG_LEVEL"] = "fatal"  # while it asks in vain, Ray would say so every second
         os.environ.update(environment)
         import ray
         import ray.exceptions
@@ -98,7 +97,8 @@ class Cluster:
                 )
             else:
                 paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
-                ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
+                with contextlib.nullcontext() if self.verbose else _silence():
+                    ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
             reason = str(error).splitlines()[0].partition(". ")[0]
             raise UserError(
@@ -126,3 +126,16 @@ class Cluster:
         for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
             if self.address == "local" and wanted > resources.get(name, 0.0):
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing goes to stderr: what is not Python in Ray says every second there that it asks in vain."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -26,7 +26,7 @@ TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
 OUT_OF_MEMORY = "running low on memory"
 """What Ray says of a worker that it killed to save its machine."""
 PATIENCE_SECONDS = 60.0
-"""A worker that no machine takes for so long is spoken of; again after twice the time, and so on."""
+"""Workers that no machine takes are spoken of after so long; again after twice the time, and so on."""
 
 
 class Observer(Protocol):
@@ -102,8 +102,10 @@ class Execution:
     _busy: dict[str, RunSpec] = field(default_factory=dict)
     """The runs of all these packs."""
     attempts: dict[str, _Attempts] = field(default_factory=dict)
-    _unplaced: dict[str, float] = field(default_factory=dict)
-    """Trials that no machine has taken yet, and when they were asked for."""
+    _unplaced: set[str] = field(default_factory=set)
+    """Trials that no machine has taken yet."""
+    _unplaced_since: float = 0.0
+    """Since when there have always been some."""
     _heard: dict[str, float] = field(default_factory=dict)
     """When something was heard last of the others."""
     _patience: float = PATIENCE_SECONDS
@@ -131,7 +133,9 @@ class Execution:
             pack, elsewhere = self._claim(specs, free)
             if pack:
                 self.running[trial_id] = pack
-                self._unplaced[trial_id] = time.monotonic()
+                if not self._unplaced:
+                    self._unplaced_since, self._patience = time.monotonic(), PATIENCE_SECONDS
+                self._unplaced.add(trial_id)
                 self._busy |= pack
                 for key, spec in pack.items():
                     self.observer.started(key, spec)
@@ -210,25 +214,21 @@ class Execution:
 
     def on_placed(self, trial_id: str) -> None:
         """A worker has begun with a pack."""
-        self._unplaced.pop(trial_id, None)
+        self._unplaced.discard(trial_id)
         self._heard[trial_id] = time.monotonic()
-        self._patience = PATIENCE_SECONDS
 
     def on_tick(self) -> None:
         """Time passes: say so if workers wait for a machine in vain."""
-        if not self._unplaced:
-            return
-        longest = time.monotonic() - min(self._unplaced.values())
-        if longest > self._patience:
-            self._patience = 2 * longest
+        if self._unplaced and (waited := time.monotonic() - self._unplaced_since) > self._patience:
+            self._patience = 2 * waited
             self.observer.notice(
-                f"{len(self._unplaced)} of {len(self.running)} workers have waited {longest:.0f} s for a machine to train on: "
-                "`ray status` where the cluster's head is shows what it has and what it lacks"
+                f"for {waited:.0f} s machines have been wanting, now for {len(self._unplaced)} of {len(self.running)} workers: "
+                "`ray status` on the cluster's head tells what it has, waits for and cannot get"
             )
 
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
-        self._unplaced.pop(trial_id, None)
+        self._unplaced.discard(trial_id)
         self._heard.pop(trial_id, None)
         return self.running.pop(trial_id, {})
 

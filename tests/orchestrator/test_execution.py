@@ -250,7 +250,7 @@ def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
         execution.on_tick()
         told += [now - 1000] * (len(watcher.notices) - before)
     assert told == [61, 123, 247, 495]
-    assert watcher.notices[0].startswith("1 of 2 workers have waited 61 s for a machine")
+    assert watcher.notices[0].startswith("for 61 s machines have been wanting, now for 1 of 2 workers")
     execution.on_placed("b")
     now += 1000
     execution.on_tick()
