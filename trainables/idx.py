@@ -61,5 +61,5 @@ def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[l
         raise ValueError(f"{path} is no file of MNIST's: its header promises {expected} bytes")
     if len(content) != expected:
         more = " or more" if len(content) > expected else ""
-        raise ValueError(f"{path} has {len(content)} bytes{more}, and not the {expected} that its header promises: get it again")
+        raise ValueError(f"{path} has {len(content)} bytes{more}, and not the {expected} of its header: get it again")
     return sizes, np.frombuffer(content, np.uint8, offset=header)

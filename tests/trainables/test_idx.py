@@ -53,7 +53,7 @@ def test_a_digit_is_read_whatever_the_files_are_called_and_whether_packed(packed
 
 PACKED = gzip.compress(images())
 BAD = {
-    "truncated images": (images()[:-1], labels(), "has 3151 bytes, and not the 3152 that its header promises"),
+    "truncated images": (images()[:-1], labels(), "has 3151 bytes, and not the 3152 of its header"),
     "too long": (images() + b"1", labels(), "has 3153 bytes or more, and not the 3152"),
     "much too long, packed": (gzip.compress(images()) + gzip.compress(bytes(1 << 20)) * 4000, labels(), "3153 bytes or more"),
     "a header that promises terabytes": (struct.pack(">4I", 2051, *3 * [2**32 - 1]), labels(), "no file of MNIST's"),
