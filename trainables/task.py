@@ -85,8 +85,11 @@ def load_task(path: str) -> Task:
     if not (module_name and colon and class_name):
         raise ValueError(f"--task {path!r} names no class: write module:Class, for example trainables.bumps:BumpTask")
     try:
-        task = getattr(importlib.import_module(module_name), class_name)()
-    except Exception as error:
+        found = getattr(importlib.import_module(module_name), class_name)
+        if not isinstance(found, type):
+            raise TypeError(f"{class_name} is not a class")
+        task = found()
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"--task {path!r} cannot be imported ({reason}): write module:Class, importable from here") from error
     if not isinstance(task, Task):
