@@ -16,6 +16,21 @@ PRECISIONS = ("float32", "bfloat16", "tf32")
 STOPS = ("early", "budget")
 SCHEDULES = ("constant", "cosine")
 
+LARGEST = 2**31 - 1
+_LIMITS = {
+    "N": (1, LARGEST),
+    "data_count": (0, LARGEST),
+    "seed": (0, 2**63 - 1),
+    "depth": (0, 1000),
+    "width": (1, 2**14),
+    "batch_size": (1, 2**16),
+    "max_steps": (1, LARGEST),
+}
+"""Of whole numbers, both included: what the columns of a row hold, and networks that a machine can."""
+
+MOST_PLANNED = 100_000
+"""Runs or thresholds that a study may ask for: planning so many takes a minute."""
+
 ADDED_LATER = {"schedule": "constant"}
 """Fields that keys do not cover at these values, so that rows from before there were such fields keep their keys."""
 
@@ -74,17 +89,22 @@ class RunSpec(_Keyed):
     """Learning rate over the steps of the run: `constant`, or `cosine`, falling to 0 along half a cosine."""
 
     def __post_init__(self) -> None:
+        for name in ("task", "dataset", "decoder", "encoding", "holdout"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a word, not {getattr(self, name)!r}")
         object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
-        at_least = {"N": 1, "data_count": 0, "seed": 0, "depth": 0, "width": 1, "batch_size": 1, "max_steps": 1}
-        for name, low in at_least.items():
+        for name, value in self.options:
+            if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_finite(value)):
+                raise ValueError(f"the option {name} must be a word or a finite number, not {value!r}")
+        for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise ValueError(f"{name} must be a whole number of at least {low}, not {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
         for name in ("target", "lr", "weight_decay"):
-            value = float(getattr(self, name))
-            if not math.isfinite(value) or value < 0:
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not _is_finite(value) or value < 0:
                 raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, float(value))
         if not 0 < self.target <= 1:
             raise ValueError(f"target must lie in (0, 1], not {self.target:g}")
         if self.lr == 0:
@@ -111,9 +131,17 @@ class RunSpec(_Keyed):
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> RunSpec:
-        """The spec with these values; a row has them too, and its other columns are passed over."""
-        values = {f.name: fields[f.name] for f in dataclasses.fields(cls)}
-        return cls(**{**values, "options": tuple(fields["options"].items())})
+        """The spec with these values; a row has them too, and its other columns are passed over.
+
+        Raises:
+            ValueError: one is missing, or is none that a spec may have.
+        """
+        names = [f.name for f in dataclasses.fields(cls)]
+        if missing := [name for name in names if name not in fields]:
+            raise ValueError(f"a run is described by {', '.join(names)}, of which {', '.join(missing)} are missing")
+        if not isinstance(fields["options"], Mapping):
+            raise ValueError(f"options must be names with values, not {fields['options']!r}")
+        return cls(**{**{name: fields[name] for name in names}, "options": tuple(fields["options"].items())})
 
 
 def run_key(spec: RunSpec, task_version: str) -> str:
@@ -135,6 +163,13 @@ def _digest(spec: dict[str, Any], task_version: str) -> str:
     value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def parse_range(text: str) -> tuple[float, float]:
