@@ -40,7 +40,7 @@ def rotation(
     ] = None,
     angles: Annotated[int, opt.asked(min=2, help="Angles, equally spaced from 0 to 360 degrees.")] = 1000,
     gap: Annotated[str, opt.asked(help="Angles held out, LOW..HIGH in degrees.")] = "160..200",
-    seeds: Annotated[int, opt.asked(min=1, help="Seeds: decoders trained.")] = 3,
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds: decoders trained.")] = 3,
     N: Annotated[int, opt.subject("--N", min=8, max=256, help="Side of the image, pixels, a multiple of 4.")] = SIDE,
     width: Annotated[int, opt.subject(min=2, help="Channels of the first two layers; the third has half of them.")] = 128,
     epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 200,
@@ -112,9 +112,12 @@ def _gap(text: str) -> tuple[float, float]:
     """
     low, _, high = text.partition("..")
     try:
-        return float(low), float(high)
+        gap = float(low), float(high)
     except ValueError:
-        raise UserError(f"--gap {text!r} is not a range of degrees: write LOW..HIGH, for example 160..200") from None
+        gap = math.nan, math.nan
+    if not all(map(math.isfinite, gap)):
+        raise UserError(f"--gap {text!r} is not a range of degrees: write LOW..HIGH, for example 160..200")
+    return gap
 
 
 main = main_of(app, "python -m orchestrator.rotation")

@@ -23,6 +23,8 @@ from trainables.task import Counts, Data, Split
 
 DIGIT, PIXELS = "digit-", "pixels:"
 SMALLEST_N = 8
+MOST_PIXELS = 2**27
+"""Of all images of a run together, which are held in memory."""
 CORRECT_SHARE = 0.1
 """A correct image has less than this share of the squared error of a blank one."""
 
@@ -191,8 +193,8 @@ class RotationTask:
         low, high, count = float(spec.option("gap_low")), float(spec.option("gap_high")), int(spec.option("angles"))
         if not 0 <= low < high <= 360:
             raise ValueError(f"the gap must lie in 0..360 degrees and not be empty, which {low:g}..{high:g} is not")
-        if count < 2:
-            raise ValueError(f"angles must be at least 2, not {count}")
+        if not 2 <= count <= (most := MOST_PIXELS // spec.N**2):
+            raise ValueError(f"angles must lie in 2..{most}, whose images of {spec.N} x {spec.N} fit into memory, not {count}")
         outside, inside = split_angles(count, low, high)
         if not (len(outside) and len(inside)):
             where = "outside" if len(inside) else "in"

@@ -27,7 +27,7 @@ MISTAKES = [
     (["--gap", "a..b"], "is not a range of degrees"),
     (["--gap", "200..160"], "the gap must lie in 0..360 degrees and not be empty, which 200..160 is not"),
     (["--gap", "300..400"], "which 300..400 is not"),
-    (["--gap", "nan..200"], "which nan..200 is not"),
+    (["--gap", "nan..200"], "'nan..200' is not a range of degrees"),
     (["--gap", "160.1..160.2"], "none of 1000 angles lies in the gap"),
     (["--digit", "10"], "less than or equal to 9"),
     (["--angles", "1"], "greater than or equal to 2"),

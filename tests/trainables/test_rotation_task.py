@@ -101,8 +101,8 @@ BAD = [
     ({"width": 5}, "width must be an even number of at least 2, not 5"),
     ({"options": {"gap_low": 200.0, "gap_high": 160.0}}, "must lie in 0..360 degrees and not be empty, which 200..160 is not"),
     ({"options": {"gap_high": 400.0}}, "160..400 is not"),
-    ({"options": {"gap_low": math.nan}}, "nan..200 is not"),
-    ({"options": {"angles": 1}}, "angles must be at least 2, not 1"),
+    ({"options": {"gap_low": math.nan}}, "gap_low must be a word or a finite number, not nan"),
+    ({"options": {"angles": 1}}, "angles must lie in 2.."),
     ({"options": {"angles": 2}}, "none of 2 angles lies in the gap 160..200"),
     ({"options": {"gap_low": 0.0, "gap_high": 360.0}}, "none of 60 angles lies outside the gap 0..360"),
 ]
