@@ -27,7 +27,7 @@ class DecoderOptions:
     """What is trained, and how."""
 
     N: Annotated[int, opt.subject("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 28
-    seeds: Annotated[int, opt.asked(min=1, help="Seeds of every setting.")] = 3
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds of every setting.")] = 3
     width: opt.Width = None
     sigma: opt.Sigma = None
     absent: opt.Absent = None

@@ -20,7 +20,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.regularization_study import NAME, RegularizationStudy, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
-from orchestrator.spec import SCHEDULES, RunSpec, Scalar, parse_range
+from orchestrator.spec import MOST_PLANNED, SCHEDULES, RunSpec, Scalar, parse_range
 from trainables.task import load_task
 
 TASK = "trainables.regularization:RegularizationTask"
@@ -41,8 +41,8 @@ app = new_app()
 def regularization(
     N: Annotated[int, opt.asked("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 32,
     region: Annotated[str, opt.asked(help="The held-out box: `corner` or `center`.")] = "corner",
-    trials: Annotated[int, opt.asked(min=1, help="Trials of the search.")] = 60,
-    seeds: Annotated[int, opt.asked(min=1, help="Seeds of every final setting.")] = 5,
+    trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Trials of the search.")] = 60,
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds of every final setting.")] = 5,
     lambda_entropy: Annotated[str, opt.asked(help="Weight of the entropy penalty, LOW..HIGH, or one number.")] = "0.001..1",
     lambda_variance: Annotated[
         str, opt.asked(help="Weight of the variance penalty, LOW..HIGH, or one number.")

@@ -20,7 +20,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.bracket import Bracket
-from orchestrator.spec import RunSpec, parse_grid
+from orchestrator.spec import MOST_PLANNED, RunSpec, parse_grid
 from trainables.task import load_task
 
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
@@ -85,6 +85,8 @@ def scaling(
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
     options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
+    if (asked := len(set(chosen)) * len(sizes) * seeds) > MOST_PLANNED:
+        raise UserError(f"{asked} thresholds are more than a study plans, {MOST_PLANNED}: ask for fewer sizes or --seeds")
     brackets = []
     for dataset in dict.fromkeys(chosen):
         one_of("--datasets", dataset, task_.choices["dataset"])

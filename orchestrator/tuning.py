@@ -12,7 +12,7 @@ from orchestrator.cli import grouped, main_of, new_app, one_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, train
-from orchestrator.spec import parse_grid
+from orchestrator.spec import MOST_PLANNED, parse_grid
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
 
@@ -56,6 +56,8 @@ def tuning(
         counts = parse_grid(bumps, 0, MOST_BUMPS, 10, "numbers of bumps", ("0..50", "0..100:50", "0,10,50,100"))
     except ValueError as error:
         raise UserError(f"--bumps {error}") from None
+    if (asked := len(counts) * decoder.seeds) > MOST_PLANNED:
+        raise UserError(f"{asked} runs are more than a study plans, {MOST_PLANNED}: ask for fewer --bumps or --seeds")
     word, code = one_of("--decoder", decoder_, DECODERS), one_of("--encoding", encoding, ENCODINGS)
     box = one_of("--holdout", holdout, BOXES)
     specs = []
@@ -69,8 +71,8 @@ def tuning(
             data_count=count,
             where=where,
         )
-    asked = {"bumps": bumps, "decoder": decoder_, "depth": depth, "encoding": encoding, "holdout": holdout}
-    return train(NAME, specs, asked, decoder, where)
+    given = {"bumps": bumps, "decoder": decoder_, "depth": depth, "encoding": encoding, "holdout": holdout}
+    return train(NAME, specs, given, decoder, where)
 
 
 main = main_of(app, "python -m orchestrator.tuning")
