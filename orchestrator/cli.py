@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import inspect
 import os
@@ -89,15 +90,30 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
 
 def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
+    for word in sys.argv[1:] if arguments is None else arguments:
+        if not _is_text(word):
+            return _refuse(f"{os.fsencode(word)!r} is not UTF-8, and neither a row nor a table can hold it: use another name")
     try:
         code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
     except _ParseError as error:
         return _refuse(error.format_message())
     except UserError as error:
         return _refuse(str(error))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return _refuse(f"{error.filename!s:.60}... is too long for the name of a file: use a shorter one")
     except (typer.Abort, KeyboardInterrupt):
         return Exit.SIGINT
     return int(code or 0)
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(message: str) -> int:
