@@ -32,7 +32,7 @@ class Results:
     notices: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, store: Path) -> Results:
+    def of(cls, store: str | Path) -> Results:
         """
         Raises:
             StoreError: the store cannot be read.

@@ -39,7 +39,7 @@ ON_ERROR = ("continue", "stop")
 class LaunchOptions:
     """The options that every study has of where and how to run; a command takes them with `cli.grouped`."""
 
-    store: opt.Store = Path("results")
+    store: opt.Store = "results"
     out: opt.Out = None
     address: opt.Address = "local"
     workers: opt.Workers = None
@@ -57,8 +57,8 @@ class LaunchOptions:
     verbose: opt.Verbose = False
 
     def folder(self, study: str) -> Path:
-        """Where the study's table and figures go."""
-        return self.out or self.store / study
+        """Where the study's tables and figures go; with a store in a bucket they are copied there, too."""
+        return self.out or (Path("results") if "://" in self.store else Path(self.store)) / study
 
     def check(self) -> None:
         """

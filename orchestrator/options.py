@@ -55,8 +55,8 @@ LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW.")]
 WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
 Precision = Annotated[str, trained(help="`auto` (the fastest here), `float32`, `bfloat16`, or `tf32` (GPUs).")]
 
-Store = Annotated[Path, _where(help="Folder of the results, shared by all studies.")]
-Out = Annotated[Path | None, _where(help="Folder of the table and figure.", show_default="STORE/STUDY")]
+Store = Annotated[str, _where(help="Folder of the results, shared by all studies; or `s3://bucket/folder`, `gs://...`.")]
+Out = Annotated[Path | None, _where(help="Folder of the tables and figures.", show_default="STORE/STUDY")]
 Address = Annotated[str, _where(help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.")]
 Workers = Annotated[
     int | None,

@@ -21,7 +21,7 @@ app = new_app()
 
 @app.command()
 def report(
-    store: opt.Store = Path("results"),
+    store: opt.Store = "results",
     out: Annotated[Path, typer.Option(help="Folder of the page and its figures.")] = Path("report"),
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Measure first what has not been measured of the trained decoders.")
@@ -45,8 +45,8 @@ def report(
     **Exit codes**: 0 written, whatever the verdicts; 1 a measure failed, or a figure, named on the page; 2 a mistake
     in the command; 130 after Ctrl-C.
     """
-    if not (store / "runs").is_dir():
-        raise UserError(f"--store {str(store)!r} holds no runs: name the folder that a study wrote to")
+    if "://" not in store and not (Path(store) / "runs").is_dir():
+        raise UserError(f"--store {store!r} holds no runs: name the folder that a study wrote to")
     from analysis.measure import measure_missing
     from analysis.report.claims import CLAIMS
     from analysis.report.page import Report
