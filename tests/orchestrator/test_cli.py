@@ -166,9 +166,9 @@ def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:
 import time
 from orchestrator.cli import ends_on_interrupt
 with ends_on_interrupt(grace=0.5):
-    print("up", flush=True)
     while True:
         try:
+            print("up", flush=True)
             time.sleep(60)
         except KeyboardInterrupt:
             pass
