@@ -136,7 +136,7 @@ def regularization(
             schedule=one_of("--schedule", schedule, SCHEDULES),
         )
         count = checked(task.counts, spec).low
-        return dataclasses.replace(spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
+        return checked(dataclasses.replace, spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
 
     finals = [template(region, seed) for seed in range(seeds)]
     space = {name: bounds for name, bounds in ranges.items() if name not in fixed}

@@ -94,7 +94,7 @@ def rotation(
         schedule="cosine",
     )
     count = checked(task.counts, spec).low
-    spec = dataclasses.replace(spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
+    spec = checked(dataclasses.replace, spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
     specs = [dataclasses.replace(spec, seed=seed) for seed in range(seeds)]
     settings = {
         **{"digit": digit, "mnist": mnist and str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds, "N": N},
