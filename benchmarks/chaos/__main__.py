@@ -1,0 +1,105 @@
+"""Disturbs small real studies in every way that machines do, and counts what that cost: nothing but time, it must be.
+
+    python -m benchmarks.chaos --faults driver,worker --cycles 20 --seed 1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.chaos.kills import KILLS, Bench, campaign
+from benchmarks.chaos.lab import Lab, Verdict
+
+FAULTS = {name: about for name, (about, _) in KILLS.items()}
+COLUMNS = ("fault", "kills", "rows", "lost", "doubled", "torn reads", "trained again", "answer", "time", "")
+
+
+def undergo(fault: str, bench: Bench) -> Verdict:
+    """All cycles of one fault."""
+    return campaign(bench, fault, KILLS[fault][1])
+
+
+def cells(verdict: Verdict) -> list[str]:
+    if verdict.skipped:
+        return [verdict.fault, *[""] * (len(COLUMNS) - 2), f"skipped: {verdict.skipped}"]
+    numbers = (verdict.kills, verdict.rows, verdict.lost, verdict.doubled, verdict.torn, verdict.again)
+    equal = {None: "", True: "equal", False: "DIFFERS"}[verdict.equal]
+    ratio = f"x {verdict.seconds / verdict.undisturbed:.1f}" if verdict.undisturbed else ""
+    remarks = verdict.broken() or ([f"{verdict.deleted} rows removed by the fault"] if verdict.deleted else [])
+    return [verdict.fault, *(f"{n:,}" for n in numbers), equal, ratio, "; ".join(remarks)]
+
+
+def table(verdicts: list[Verdict]) -> Table:
+    made = Table(*COLUMNS)
+    for verdict in verdicts:
+        made.add_row(*cells(verdict), style="bold red" if verdict.broken() else None)
+    return made
+
+
+def gathered(files: list[Path]) -> list[Verdict]:
+    """The verdicts in files that `--log` wrote, one for each fault."""
+    whole: dict[str, Verdict] = {}
+    for file in files:
+        for line in file.read_text().splitlines():
+            verdict = Verdict(**json.loads(line))
+            whole.setdefault(verdict.fault, Verdict(verdict.fault, skipped=verdict.skipped)).add(verdict)
+    return list(whole.values())
+
+
+def listed() -> str:
+    return "\n\n".join(f"`{name}`: {about}" for name, about in FAULTS.items())
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+
+@app.command(help=f"{__doc__}\n\n**Faults**\n\n{listed()}\n\nExit code 1 if a guarantee was broken.")
+def main(
+    faults: Annotated[str, typer.Option(help="Which, with commas; all if none is named.", show_default=False)] = "",
+    cycles: Annotated[int, typer.Option(help="Disturbances under each fault that is repeated.")] = 20,
+    seed: Annotated[str, typer.Option(help="Of the dice that choose studies and moments.")] = "0",
+    seeds: Annotated[int, typer.Option(help="Of every study: how long it is.")] = 5,
+    join: Annotated[bool, typer.Option("--join", help="Launches join a Ray that is up, as on a cluster.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Three disturbances a fault, small studies, short stops.")] = False,
+    log: Annotated[Path | None, typer.Option(help="Gets the verdict on every study as a line of JSON.")] = None,
+    read: Annotated[list[Path] | None, typer.Option(help="Only print the table of such files.", show_default=False)] = None,
+) -> None:
+    console = Console()
+    if read:
+        verdicts = gathered(read)
+        console.print(table(verdicts))
+        raise typer.Exit(any(verdict.broken() for verdict in verdicts))
+    chosen = [name.strip() for name in faults.split(",")] if faults else list(FAULTS)
+    if unknown := sorted(set(chosen) - FAULTS.keys()):
+        raise typer.BadParameter(f"no fault is called {', '.join(unknown)}: there are {', '.join(FAULTS)}")
+    began = time.monotonic()
+
+    def told(verdict: Verdict) -> None:
+        line = f"{verdict.fault}: {verdict.kills} kills, {verdict.rows} rows, {', '.join(verdict.broken()) or 'all well'}"
+        console.print(f"{time.monotonic() - began:.0f} s: {line}", highlight=False)
+        if log is not None:
+            with log.open("a") as file:
+                file.write(json.dumps(dataclasses.asdict(verdict)) + "\n")
+
+    verdicts = []
+    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder, Lab(Path(folder), join) as lab:
+        for name in chosen:
+            size = (3, 2, 2.0) if quick else (cycles, seeds, 30.0)
+            bench = Bench(lab, random.Random(f"{seed} {name}"), *size, told)
+            verdicts.append(undergo(name, bench))
+    console.print(table(verdicts))
+    raise typer.Exit(any(verdict.broken() for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    app()

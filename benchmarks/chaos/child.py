@@ -1,0 +1,202 @@
+"""A process that has everything imported and forks a launch for every line of JSON on stdin, so that none waits for imports.
+
+A line is a `Job` with an id; `ID started PID` and `ID ended CODE` are the answers. A launch is the study's own `main`; around
+it are the steps of the store (see `steps`), a log of acknowledged rows, and, where asked for, smaller constants, another clock,
+or a broken guarantee, to see that it is found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import select
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orchestrator.scaling
+import orchestrator.tune_bridge
+from benchmarks.chaos import steps
+from benchmarks.chaos.tasks import LEDGER
+from orchestrator import execution, locks
+from orchestrator import store as store_module
+from orchestrator.rows import Row, encode
+from orchestrator.spec import RunSpec
+from orchestrator.store import ResultStore, make_row
+
+SMALL = {"ROWS_PER_PART": 6, "ROWS_BEYOND_INDEX": 12}
+"""So that parts fill up and the index is written every few rows."""
+
+
+@dataclass(kw_only=True)
+class Job:
+    """What a forked process does. Paths are absolute."""
+
+    argv: tuple[str, ...] = ()
+    """Of the study; without it, `rows` rows are put into the store, as a launch puts them."""
+    rows: int = 0
+    cwd: str
+    store: str
+    output: str
+    acks: str
+    kill: tuple[str, int] | None = None
+    """Name and number of the step at which the process is killed."""
+    power: bool = False
+    """Whether the kill is a loss of power."""
+    trace: str | None = None
+    small: bool = False
+    """Whether to use SMALL, and to save a checkpoint at every report."""
+    clock: float = 0.0
+    """Seconds by which the wall clock is wrong."""
+    broken: str = ""
+    """A guarantee to break: `keys`, `rename`, `fsync`, `claims` or `resume`."""
+
+
+def row(i: int) -> Row:
+    spec = RunSpec(task="benchmarks.chaos.tasks:Unruly", dataset="toys", N=16, data_count=i, seed=3)
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    return make_row(
+        spec, task_version="1", fixed_count=0, status="passed", reason="target", steps=i, accuracy=i / 8, curve_step=[0, i],
+        curve_loss=[1.0, 0.5], curve_accuracy=[0.0, 0.25], curve_error=[1.0, 0.5], host="here", finished_at=moment,
+    )  # fmt: skip
+
+
+def write(store: Path, count: int) -> None:
+    """What a launch does to a store, without the training."""
+    with ResultStore(store) as results, Path(os.environ[LEDGER]).open("a", buffering=1) as ledger:
+        for i in range(count):
+            key = (new := row(i))["key"]
+            if key not in results and results.claim(key):
+                ledger.write(f"{key} {os.getpid()} {time.monotonic():.6f}\n")
+                results.save_checkpoint(key, bytes(100))
+                results.append([new])
+                results.drop_checkpoint(key)
+                results.release(key)
+
+
+def change(target: Any, name: str, value: Any) -> None:
+    assert hasattr(target, name), f"{target} has no {name}"
+    setattr(target, name, value)
+
+
+def log_acknowledged(path: str) -> None:
+    log, append = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), ResultStore.append
+
+    def logged(self: ResultStore, rows: Any) -> list[Row]:
+        written = append(self, rows)
+        os.write(log, "".join(f"{row['key']} {os.getpid()} {time.monotonic():.6f}\n" for row in written).encode())
+        return written
+
+    change(ResultStore, "append", logged)
+
+
+def set_clock(seconds: float) -> None:
+    """Let this program's `datetime.now` and `time.time` be wrong."""
+    true = time.time
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(seconds=seconds)
+
+    change(time, "time", lambda: true() + seconds)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("orchestrator.") and getattr(module, "datetime", None) is datetime:
+            change(module, "datetime", Wrong)
+
+
+def break_guarantee(which: str, disk: steps.Disk | None) -> None:
+    if which == "keys":
+        change(ResultStore, "_known", lambda self, keys: set())
+    elif which == "claims":
+        change(locks.StoreLocks, "take", lambda self, kind, name: True)
+    elif which == "resume":
+        change(ResultStore, "rows", lambda self, *args, **kwargs: [])
+        change(ResultStore, "__contains__", lambda self, key: False)
+        change(execution.Execution, "_learn_from_others", lambda self: None)
+    elif which == "fsync":
+        assert disk is not None
+        disk.synced = lambda descriptor: None  # type: ignore[method-assign]
+    elif which == "rename":
+
+        def in_place(source: Any, target: Any) -> None:
+            data = Path(source).read_bytes()
+            with open(target, "wb", buffering=0) as file:  # noqa: PTH123
+                file.write(data[: len(data) // 2])
+                time.sleep(0.05)
+                file.write(data[len(data) // 2 :])
+            os.unlink(source)  # noqa: PTH108
+
+        change(os, "replace", in_place)
+    else:
+        raise ValueError(which)
+
+
+def begin(job: Job) -> None:
+    """Make the forked process the one that the job wants."""
+    os.setsid()
+    os.chdir(job.cwd)
+    if job.cwd not in sys.path:
+        sys.path.insert(0, job.cwd)
+    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(job.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, target)
+    if job.small:
+        for name, value in SMALL.items():
+            change(store_module, name, value)
+        change(orchestrator.tune_bridge, "SLICE_SECONDS", 0.05)
+        change(orchestrator.tune_bridge, "CHECKPOINT_SECONDS", 0.0)
+    if job.clock:
+        set_clock(job.clock)
+    disk = steps.Disk(Path(job.store)) if job.power else None
+    if job.broken:
+        break_guarantee(job.broken, disk)
+    if job.kill or job.trace or job.power:
+        killer = steps.Killer(*(job.kill or ()), trace=Path(job.trace) if job.trace else None)
+        if disk is not None:
+            killer.before = disk.lose_power
+        steps.watch(Path(job.store), killer, disk)
+    log_acknowledged(job.acks)
+
+
+def run(job: Job) -> None:
+    begin(job)
+    if job.argv:
+        sys.argv = [str(orchestrator.scaling.__file__), *job.argv]
+        orchestrator.scaling.main()
+    write(Path(job.store), job.rows)
+    sys.exit(0)
+
+
+def main() -> None:
+    for name in ("ray", "trainables.adapter", "analysis.scaling", "matplotlib.pyplot"):
+        importlib.import_module(name)
+    encode([row(0)])  # imports what Arrow imports late, once for all
+    print("ready", flush=True)
+    living: dict[int, int] = {}
+    text = b""
+    while True:
+        if select.select([0], [], [], 0.02)[0]:
+            if not (more := os.read(0, 1 << 16)):
+                return
+            *lines, text = (text + more).split(b"\n")
+            for line in lines:
+                given = json.loads(line)
+                number = given.pop("id")
+                if (pid := os.fork()) == 0:
+                    run(Job(**given))
+                living[pid] = number
+                print(f"{number} started {pid}", flush=True)
+        while living:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            print(f"{living.pop(pid)} ended {os.waitstatus_to_exitcode(status)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

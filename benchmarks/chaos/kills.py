@@ -1,0 +1,205 @@
+"""Faults that end or stop processes in the middle of a study; the same command is run again until the study is answered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.chaos.lab import BrokenError, Lab, Launch, Trial, Verdict
+
+REAL = ("--task", "benchmarks.chaos.tasks:Bumps", "--decoder", "mlp", "--no-speculate", "--pack-size", "1")
+SIZES = ("8,12", "8,11", "8,10", "9,12", "9,11", "8,13", "9,13", "10,12")
+STEPS = (
+    "append lock taken", "append lock freed", "claim taken", "claim freed", "part lock taken", "part lock freed",
+    *(f"{kind} {step}" for kind in ("part", "index", "checkpoint")
+      for step in ("opened", "half written", "written", "synced", "in place")),
+    "checkpoint removed", "folder runs synced", "folder . synced", "folder checkpoints synced",
+)  # fmt: skip
+"""The steps of the write path that come again and again; `python -m benchmarks.chaos --faults store` finds and takes all."""
+
+
+@dataclass
+class Bench:
+    """What a fault works with. `cycles`: disturbances to do; `seeds`: of a study; `pause`: seconds of a stopped process."""
+
+    lab: Lab
+    dice: random.Random
+    cycles: int
+    seeds: int
+    pause: float
+    told: Callable[[Verdict], None] = lambda verdict: None
+    """Gets the verdict on every study."""
+    _references: dict[tuple[str, ...], tuple[Path, float]] = field(default_factory=dict)
+    startup: float = 5.0
+    """Seconds until the first row, as last seen."""
+    turn: int = 0
+    """Of the steps of the write path."""
+
+    def study(self) -> tuple[str, ...]:
+        """A small real study."""
+        sizes, workers = self.dice.choice(SIZES), self.dice.choice("12")
+        return (*REAL, "--N", sizes, "--workers", workers, "--max-steps", "200", "--seeds", str(self.seeds))
+
+    def reference(self, argv: tuple[str, ...]) -> tuple[Path, float]:
+        """The store of this study undisturbed, and the seconds it took."""
+        if argv not in self._references:
+            with Trial(self.lab, "none") as trial:
+                launch = trial.launch(*argv)
+                trial.until(lambda: trial.rows() > 0, launch)
+                self.startup = time.monotonic() - launch.began
+                if launch.wait() != 0:
+                    raise RuntimeError(f"the undisturbed study failed:\n{launch.text}")
+                verdict = trial.judge()
+                verdict.kills = 1
+                assert not verdict.broken(), verdict.broken()
+            self._references[argv] = trial.store, verdict.seconds
+        return self._references[argv]
+
+
+Disturb = Callable[[Bench, Trial, tuple[str, ...], int], Launch]
+"""Starts a launch, disturbs it at most so many times, counts that in the verdict, and returns it when it has ended."""
+
+
+def campaign(bench: Bench, fault: str, disturb: Disturb) -> Verdict:
+    """Disturb one study after another until all cycles are done; each is run to its end and judged."""
+    whole = Verdict(fault)
+    while whole.kills < bench.cycles:
+        argv = bench.study()
+        reference, undisturbed = bench.reference(argv)
+        with Trial(bench.lab, fault) as trial:
+            try:
+                while (left := bench.cycles - whole.kills - trial.verdict.kills) > 0 and not trial.verdict.wrong:
+                    if disturb(bench, trial, argv, left).code == 0:
+                        break
+                else:
+                    launch = trial.launch(*argv)
+                    trial.check(launch.wait() == 0, f"the last launch ended with {launch.code}: {launch.text[-500:]}")
+            except BrokenError as error:
+                trial.check(False, str(error))
+            verdict = trial.judge(reference, undisturbed)
+        bench.told(verdict)
+        whole.add(verdict)
+        if verdict.kills == 0:
+            break
+    return whole
+
+
+def _moment(bench: Bench, trial: Trial, launch: Launch, least: int) -> bool:
+    """Wait for a random moment of the launch; False if it ended before."""
+    rows, before = bench.dice.randint(least, 2), trial.rows()
+    if rows == 0:
+        end = time.monotonic() + bench.dice.uniform(0, bench.startup)
+        return not trial.until(lambda: not launch.alive() or time.monotonic() > end, launch) or launch.alive()
+    if not trial.until(lambda: trial.rows() >= before + rows, launch):
+        return False
+    time.sleep(bench.dice.uniform(0, 0.3))
+    return launch.alive()
+
+
+def _ended_by(trial: Trial, launch: Launch, code: int, *more: int) -> None:
+    """Count the kill, unless the launch was at its end already."""
+    if launch.wait() in (code, *more):
+        trial.verdict.kills += 1
+    else:
+        trial.check(launch.code == 0, f"exit code {launch.code} where {code} is due: {launch.text[-500:]}")
+
+
+def driver(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    launch = trial.launch(*argv, small=bench.dice.random() < 0.5)
+    if _moment(bench, trial, launch, 0):
+        launch.send(signal.SIGKILL)
+    _ended_by(trial, launch, -signal.SIGKILL)
+    return launch
+
+
+def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    step = STEPS[bench.turn % len(STEPS)] if bench.cycles >= len(STEPS) else bench.dice.choice(STEPS)
+    nth = 1 if step.startswith(("index", "part lock")) else bench.dice.randint(1, 2)
+    launch = trial.launch(*argv, small=True, kill=(step, nth))
+    _ended_by(trial, launch, -signal.SIGKILL)
+    if launch.code != 0:
+        trial.verdict.at.append(step)
+        bench.turn += 1
+    return launch
+
+
+def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    launch = trial.launch(*argv, small=bench.dice.random() < 0.5)
+    done = begun = 0
+
+    def has_begun_another() -> bool:
+        return len(trial.trainings()) > begun
+
+    while done < left and trial.until(has_begun_another, launch):
+        time.sleep(bench.dice.uniform(0, 0.3))
+        if workers := bench.lab.workers():
+            begun = len(trial.trainings())
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(bench.dice.choice(workers), signal.SIGKILL)
+                done += 1
+    trial.verdict.kills += done
+    trial.check(launch.wait() == 0, f"exit code {launch.code}: {launch.text[-500:]}")
+    trial.check(done == 0 or "lost its worker" in launch.text, "no notice of a lost worker")
+    return launch
+
+
+def _signal(number: int, code: int, times: int = 1) -> Disturb:
+    def disturb(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+        launch = trial.launch(*argv)
+        if _moment(bench, trial, launch, 1):
+            for _ in range(times):
+                launch.send(number)
+                time.sleep(0.1)
+        _ended_by(trial, launch, code)
+        if launch.code == code:
+            trial.check(launch.last_line.startswith("to continue: python -m orchestrator.scaling"), f"ends: {launch.last_line}")
+            trial.check("Traceback" not in launch.text, f"a traceback: {launch.text[-500:]}")
+        return launch
+
+    return disturb
+
+
+def _stop(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int, whom: str) -> Launch:
+    launch = trial.launch(*argv)
+    done = 0
+
+    def is_further() -> bool:
+        return trial.rows() > 2 * done
+
+    while done < left and trial.until(is_further, launch):
+        workers = bench.lab.workers()
+        pid = launch.pid if whom == "driver" else bench.dice.choice(workers) if workers else 0
+        if pid:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(bench.pause)
+            os.kill(pid, signal.SIGCONT)
+            done += 1
+    trial.verdict.kills += done
+    trial.check(launch.wait() == 0, f"exit code {launch.code}: {launch.text[-500:]}")
+    return launch
+
+
+def stopped_worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    return _stop(bench, trial, argv, left, "worker")
+
+
+def stopped_driver(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    return _stop(bench, trial, argv, left, "driver")
+
+
+KILLS: dict[str, tuple[str, Disturb]] = {
+    "driver": ("kill -9 of the driver at random moments, while Ray starts included", driver),
+    "steps": ("kill -9 of the driver at a named step of the store's write path", steps),
+    "worker": ("kill -9 of a process of Ray that trains", worker),
+    "sigint": ("Ctrl-C", _signal(signal.SIGINT, 130)),
+    "sigterm": ("SIGTERM", _signal(signal.SIGTERM, 143)),
+    "triple": ("three times Ctrl-C", _signal(signal.SIGINT, 130, 3)),
+    "stopped-worker": ("SIGSTOP of a worker for 30 seconds, then SIGCONT", stopped_worker),
+    "stopped-driver": ("SIGSTOP of the driver for 30 seconds, then SIGCONT", stopped_driver),
+}
