@@ -3,12 +3,18 @@ PYTHON ?= python3
 ARGS ?=
 STORE ?= results
 REPORT ?= report
+CLUSTER ?= cluster/gpu.yaml
+STUDY ?= scaling
+JOB ?= $(STUDY)
 SMALL := --N 24 --max-steps 1200
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report test bench bench-quick lint clean
+ON_HEAD := cd ~/sweep && .venv/bin
+
+.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down test bench \
+	bench-quick lint clean
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -37,6 +43,24 @@ paper: $(VENV)/.installed ## every study at a small size, then the report; about
 report: $(VENV)/.installed ## measure what is in the store, then draw and judge it; STORE=results REPORT=report
 	@$(BIN)/python -m analysis.report --store $(STORE) --out $(REPORT) $(ARGS)
 
+up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
+	@test -f ~/.ray/auth_token || { $(BIN)/ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token; }
+	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup
+	@$(BIN)/ray up --yes $(CLUSTER)
+
+submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"
+	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- \
+		sh -c "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto $(ARGS)"'
+
+logs: $(VENV)/.installed-cluster ## follow it; JOB=scaling
+	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/ray job logs --follow $(JOB)'
+
+fetch: $(VENV)/.installed-cluster ## fetch the results, at any time
+	@$(BIN)/ray rsync-down $(CLUSTER) '~/sweep/results/' results/
+
+down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
+	@$(BIN)/ray down --yes $(CLUSTER)
+
 test: $(VENV)/.installed-test ## lint, types and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -64,6 +88,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "setting up $(VENV) (once, a few minutes)"
 	$(PIP) torch
 	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-cluster: $(VENV)/.installed
+	$(PIP) --editable '.[cluster]'
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
