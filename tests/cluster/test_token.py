@@ -1,0 +1,118 @@
+"""Clusters that ask for a token: a study with it joins; one without it, or with another, is told what to set."""
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from tests.conftest import ROOT
+from tests.toy import threshold
+
+pytestmark = pytest.mark.slow
+
+HOST = "127.0.0.2"
+TOKEN, ANOTHER = secrets.token_hex(32), secrets.token_hex(32)
+RIGHT = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+STUDY = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "1", "--max-steps", "3", "--resolution", "0.01")
+
+
+def environment(home: Path, given: dict[str, str]) -> dict[str, str]:
+    """That of a user whose home is `home`, who has set what is given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
+    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"} | given
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The address of a head that lets in whoever has TOKEN."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="head-") as folder:  # a short path: sockets lie below it
+        words = [
+            *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
+            *("--node-ip-address", HOST, "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"),
+            *("--temp-dir", folder),
+        ]
+        output, known = Path(folder) / "output", environment(Path(folder), RIGHT)
+        with output.open("w") as file:
+            head = psutil.Popen(words, env=known, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        while "Ray runtime started" not in output.read_text():
+            assert head.poll() is None, output.read_text()
+        yield f"{HOST}:{port}"
+        family = head.children(recursive=True)
+        head.send_signal(signal.SIGTERM)
+        for process in psutil.wait_procs([head, *family], timeout=20)[1]:
+            process.kill()
+
+
+def begin(folder: Path, address: str, given: dict[str, str], *more: str) -> subprocess.Popen[str]:
+    """A study by a user whose home is `folder / "home"`."""
+    words = [sys.executable, "-m", "orchestrator.scaling", *STUDY, "--address", address, *more]
+    (folder / "home").mkdir(parents=True, exist_ok=True)
+    known, pipe = environment(folder / "home", given), subprocess.PIPE
+    return subprocess.Popen(words, cwd=folder, env=known, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.fixture(scope="module")
+def refused(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, subprocess.Popen[str]]]:
+    """Studies begun without the right token, by folder. Ray asks for twenty seconds, so they begin before all other tests."""
+    mistakes = {
+        "nothing": {},
+        "no-mode": {"RAY_AUTH_TOKEN": TOKEN},
+        "no-token": {"RAY_AUTH_MODE": "token"},
+        "another": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ANOTHER},
+    }
+    with contextlib.ExitStack() as at_once:
+        begun = {}
+        for name, given in mistakes.items():
+            folder = tmp_path_factory.mktemp(name)
+            begun[folder] = at_once.enter_context(begin(folder, address, given))
+        yield begun
+
+
+@pytest.mark.usefixtures("refused")
+def test_with_the_token_a_study_runs(tmp_path: Path, address: str) -> None:
+    with begin(tmp_path, address, RIGHT) as command:
+        out, err = command.communicate(timeout=240)
+    assert command.returncode == 0, out + err
+    assert "with 2 at a time" in out
+    assert [*pd.read_csv(tmp_path / "results" / "scaling" / "scaling.csv")["threshold"]] == [threshold(8, 0)]
+
+
+@pytest.mark.usefixtures("refused")
+def test_the_token_may_lie_in_a_file(tmp_path: Path, address: str) -> None:
+    (tmp_path / "home" / ".ray").mkdir(parents=True)
+    (tmp_path / "home" / ".ray" / "auth_token").write_text(TOKEN)
+    with begin(tmp_path, address, {"RAY_AUTH_MODE": "token"}, "--dry-run") as command:
+        out, err = command.communicate(timeout=240)
+    assert command.returncode == 0, out + err
+    assert "with 2 at a time" in out
+
+
+def test_without_the_right_token_one_line_says_what_to_set(refused: dict[Path, subprocess.Popen[str]]) -> None:
+    for folder, command in refused.items():
+        out, err = command.communicate(timeout=240)
+        told = f"{folder.name}: exit code {command.returncode}\n{out}\n{err}"
+        assert command.returncode == 2, told
+        assert out == "", told
+        assert err.startswith("error: "), told
+        assert err.count("\n") == 1, told
+        for hint in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            assert hint in err, told
+        assert [path.name for path in folder.iterdir()] == ["home"], told
