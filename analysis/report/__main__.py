@@ -47,6 +47,8 @@ def report(
     """
     if "://" not in store and not (Path(store) / "runs").is_dir():
         raise UserError(f"--store {store!r} holds no runs: name the folder that a study wrote to")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {str(out)!r} is a file: give a folder")
     from analysis.measure import measure_missing
     from analysis.report.claims import CLAIMS
     from analysis.report.page import Report
