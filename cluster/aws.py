@@ -32,7 +32,7 @@ TRUST = {
 
 
 def policy(bucket: str | None) -> dict[str, Any]:
-    """What a head node may do: start machines, end those of its own clusters and, with a bucket, copy results there."""
+    """What a head node may do: start machines, end those of its own clusters and, with a bucket, keep results there."""
     statements: list[dict[str, Any]] = [
         {"Effect": "Allow", "Action": ["ec2:Describe*", "ec2:RunInstances", "ec2:CreateTags"], "Resource": "*"},
         {
@@ -50,8 +50,8 @@ def policy(bucket: str | None) -> dict[str, Any]:
     ]
     if bucket is not None:
         arn = f"arn:aws:s3:::{bucket}"
-        statements.append({"Effect": "Allow", "Action": "s3:ListBucket", "Resource": arn})
-        statements.append({"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": f"{arn}/*"})
+        statements.append({"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": arn})
+        statements.append({"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "Resource": f"{arn}/*"})
     return {"Version": "2012-10-17", "Statement": statements}
 
 
@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=("setup", "remove"))
     parser.add_argument("--region", default="us-east-1", help="the region in the yaml file (default: %(default)s)")
     parser.add_argument("--ssh-from", type=_network, help="the network to let in (default: this machine's public address)")
-    parser.add_argument("--bucket", help="an S3 bucket that head nodes may copy results to (default: none)")
+    parser.add_argument("--bucket", help="an S3 bucket that head nodes may keep results in (default: none)")
     given = parser.parse_args(arguments)
     try:
         if given.what == "setup":

@@ -71,11 +71,11 @@ class Lab:
         self.run("ip", "link", "delete", name)
         _end(self._hosts.pop(name))
 
-    def start(self, *words: str, folder: Path = ROOT, output: IO[str] | int = subprocess.PIPE, **more: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, output: IO[str] | int = subprocess.PIPE, **more: str) -> subprocess.Popen[str]:
         """Start a command on the user's machine, with `more` in its environment."""
         environment = [f"{name}={value}" for name, value in {"HOME": HOME, "PATH": PATH, "TERM": "dumb", **more}.items()]
         return subprocess.Popen(
-            [*self._enter, "env", "--ignore-environment", f"--chdir={folder}", *environment, *words],
+            [*self._enter, "env", "--ignore-environment", f"--chdir={ROOT}", *environment, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -100,8 +100,8 @@ class Lab:
 
 def _machine(*words: str) -> subprocess.Popen[str]:
     """A machine that is up; it ends when its standard input does."""
-    environment = {"PATH": PATH, "LC_ALL": "C"}
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    environment, pipe = {"PATH": PATH, "LC_ALL": "C"}, subprocess.PIPE
+    process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment)
     assert process.stdout is not None
     for line in process.stdout:
         if line == "ready\n":

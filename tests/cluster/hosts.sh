@@ -58,6 +58,7 @@ host() { # host NAME ROOT HOME: a machine with an empty home and /tmp and withou
     for folder in "$home" /tmp "$root"; do
         hide "$folder" "${@:4}"
     done
+    cp -r /etc/skel/. "$home"
     mount -t tmpfs tmpfs /dev/shm
     hostname "$name"
     "$(command -v sshd)" -f /dev/null -E "/run/sshd-$name.log" -o HostKey=/run/host_key -o PidFile=none -o UsePAM=no \

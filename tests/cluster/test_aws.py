@@ -1,16 +1,16 @@
-"""What `ray up` would make on AWS, against a simulated AWS: machines, firewall, image. Needs boto3 and moto, which the pinned
-environment has not (boto3 wants an older python-dateutil): `pip install 'moto[ec2,iam,ssm]'` in another."""
+"""What `ray up` would make on AWS, against a simulated AWS in this process: machines, firewall, image."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
+import moto
 import pytest
 import yaml
+from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT
-
-moto = pytest.importorskip("moto", reason="needs moto and boto3")
 
 FILES = ("gpu", "cpu")
 HOME = "198.51.100.7/32"
@@ -30,8 +30,6 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def rules(region: str = "us-east-1") -> list[dict[str, Any]]:
-    import boto3
-
     groups = boto3.client("ec2", region_name=region).describe_security_groups()["SecurityGroups"]
     return [rule for group in groups if group["GroupName"] != "default" for rule in group["IpPermissions"]]
 
@@ -80,20 +78,22 @@ def test_the_machines_can_be_had(aws: Any, name: str) -> None:
 
 
 def test_without_the_template_nothing_is_started_and_nothing_opened(aws: Any) -> None:
-    from botocore.exceptions import ClientError
-
     with pytest.raises(ClientError, match="LaunchTemplate"):
         bootstrap("gpu")
     assert rules() == []
 
 
 def test_setup_again_moves_the_firewall_and_remove_leaves_nothing(aws: Any) -> None:
-    import boto3
-
     aws.main(["setup", "--ssh-from", HOME, "--bucket", "mine"])
+    iam = boto3.client("iam")
+    statements = iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"]["Statement"]
+    of_bucket = {what: s["Resource"] for s in statements for what in s["Action"] if what.startswith("s3:")}
+    assert of_bucket == {
+        **dict.fromkeys(("s3:GetObject", "s3:PutObject", "s3:DeleteObject"), "arn:aws:s3:::mine/*"),
+        "s3:ListBucket": "arn:aws:s3:::mine",
+    }
     aws.main(["setup", "--ssh-from", "203.0.113.0/24"])
     assert [r["CidrIp"] for rule in rules() for r in rule["IpRanges"]] == ["203.0.113.0/24"]
-    iam = boto3.client("iam")
     document = iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"]
     assert "s3:" not in str(document), "the bucket is no longer named"
     aws.main(["remove"])
