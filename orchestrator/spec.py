@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +95,7 @@ class RunSpec(_Keyed):
                 raise ValueError(f"{name} must be a word, not {getattr(self, name)!r}")
         object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
         for name, value in self.options:
-            if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_finite(value)):
+            if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_usable(value)):
                 raise ValueError(f"the option {name} must be a word or a finite number, not {value!r}")
         for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
@@ -102,7 +103,7 @@ class RunSpec(_Keyed):
                 raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
         for name in ("target", "lr", "weight_decay"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not _is_finite(value) or value < 0:
+            if not isinstance(value, int | float) or not _is_usable(value) or value < 0:
                 raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
             object.__setattr__(self, name, float(value))
         if not 0 < self.target <= 1:
@@ -165,9 +166,10 @@ def _digest(spec: dict[str, Any], task_version: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _is_finite(value: float) -> bool:
+def _is_usable(value: float) -> bool:
+    """Whether it is a finite number, and not subnormal: workers take such ones for 0."""
     try:
-        return math.isfinite(value)
+        return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
     except OverflowError:  # a whole number that no float holds
         return False
 
