@@ -180,7 +180,7 @@ def main() -> None:
     living: dict[int, int] = {}
     text = b""
     while True:
-        if select.select([0], [], [], 0.02)[0]:
+        if select.select([0], [], [], 0.02 if living else None)[0]:
             if not (more := os.read(0, 1 << 16)):
                 return
             *lines, text = (text + more).split(b"\n")

@@ -118,6 +118,15 @@ def driver(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Laun
     return launch
 
 
+def clock(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    """Each launch has another clock: up to two days slow or fast."""
+    launch = trial.launch(*argv, clock=bench.dice.uniform(-2, 2) * 86400)
+    if _moment(bench, trial, launch, 1):
+        launch.send(signal.SIGKILL)
+    _ended_by(trial, launch, -signal.SIGKILL)
+    return launch
+
+
 def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
     step = STEPS[bench.turn % len(STEPS)] if bench.cycles >= len(STEPS) else bench.dice.choice(STEPS)
     nth = 1 if step.startswith(("index", "part lock")) else bench.dice.randint(1, 2)
@@ -131,15 +140,15 @@ def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launc
 
 def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
     launch = trial.launch(*argv, small=bench.dice.random() < 0.5)
-    done = begun = 0
+    done, begun = 0, bench.lab.ledger.stat().st_size
 
     def has_begun_another() -> bool:
-        return len(trial.trainings()) > begun
+        return bench.lab.ledger.stat().st_size > begun
 
     while done < left and trial.until(has_begun_another, launch):
         time.sleep(bench.dice.uniform(0, 0.3))
         if workers := bench.lab.workers():
-            begun = len(trial.trainings())
+            begun = bench.lab.ledger.stat().st_size
             with contextlib.suppress(ProcessLookupError):
                 os.kill(bench.dice.choice(workers), signal.SIGKILL)
                 done += 1
@@ -197,6 +206,7 @@ KILLS: dict[str, tuple[str, Disturb]] = {
     "driver": ("kill -9 of the driver at random moments, while Ray starts included", driver),
     "steps": ("kill -9 of the driver at a named step of the store's write path", steps),
     "worker": ("kill -9 of a process of Ray that trains", worker),
+    "clock": ("kill -9 of the driver, and every launch has its clock set back or forth by up to two days", clock),
     "sigint": ("Ctrl-C", _signal(signal.SIGINT, 130)),
     "sigterm": ("SIGTERM", _signal(signal.SIGTERM, 143)),
     "triple": ("three times Ctrl-C", _signal(signal.SIGINT, 130, 3)),

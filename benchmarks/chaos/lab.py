@@ -28,7 +28,7 @@ from orchestrator.store import PROVENANCE
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900.0
 """Seconds after which a launch is said to hang."""
-POLL = 0.05
+POLL = 0.25
 
 
 class BrokenError(Exception):
@@ -43,6 +43,7 @@ class Launch:
     pid: int = 0
     code: int | None = None
     began: float = field(default_factory=time.monotonic)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def text(self) -> str:
@@ -60,12 +61,10 @@ class Launch:
             os.kill(self.pid, number)
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        end = time.monotonic() + timeout
-        while self.code is None:
-            if time.monotonic() > end:
-                self.send(signal.SIGKILL)
-                raise BrokenError(f"it did not end within {timeout:g} s: {self.text[-2000:]}")
-            time.sleep(0.01)
+        if not self.ended.wait(timeout):
+            self.send(signal.SIGKILL)
+            raise BrokenError(f"it did not end within {timeout:g} s: {self.text[-2000:]}")
+        assert self.code is not None
         return self.code
 
 
@@ -76,9 +75,9 @@ class Reader(threading.Thread):
     not (`lost`), a key twice (`doubled`). Files that are no parts make reading fail until they are set aside: `strict=False`.
     """
 
-    def __init__(self, store: Path, strict: bool = True) -> None:
+    def __init__(self, store: Path, strict: bool = True, poll: float = POLL) -> None:
         super().__init__(daemon=True)
-        self._runs, self.strict = store / "runs", strict
+        self.store, self.strict, self._poll = store, strict, poll
         self.seen: dict[str, float] = {}
         self.lost: set[str] = set()
         self.doubled: set[str] = set()
@@ -93,7 +92,7 @@ class Reader(threading.Thread):
 
     def _look(self) -> pd.DataFrame:
         try:
-            rows = read(self._runs.parent)
+            rows = read(self.store)
         except Exception as error:
             if self.strict:
                 self.torn.append(f"{type(error).__name__}: {error}"[:300])
@@ -107,7 +106,7 @@ class Reader(threading.Thread):
         return rows
 
     def run(self) -> None:
-        while not self._over.wait(POLL):
+        while not self._over.wait(self._poll):
             self.look()
 
     def stop(self) -> None:
@@ -181,6 +180,7 @@ class Lab:
                 launch.pid = int(value)
             else:
                 launch.code = int(value)
+                launch.ended.set()
 
     def start(self, store: Path, *argv: str, **job: Any) -> Launch:
         """Fork a launch of the scaling study with these options (see `child.Job` for `job`)."""
@@ -189,7 +189,7 @@ class Lab:
         self._launches[self._count] = launch
         if argv:
             argv = (*argv, "--store", str(store), *(("--address", self.address) if self.address else ()))
-        about = {"cwd": str(self.folder), "store": str(store), "output": str(launch.output), "acks": f"{store}.acks"}
+        about = {"cwd": str(self.folder), "store": str(store), "output": str(launch.output)}
         assert self._nursery.stdin is not None
         self._nursery.stdin.write(json.dumps({"id": self._count, "argv": argv, **about, **job}) + "\n")
         self._nursery.stdin.flush()
@@ -287,11 +287,13 @@ class Verdict:
 class Trial:
     """One store under one fault: read all the time, and judged at the end."""
 
-    def __init__(self, lab: Lab, fault: str, strict: bool = True) -> None:
-        self.lab, self.fault = lab, fault
-        self.store = lab.folder / f"store-{secrets.token_hex(4)}"
+    def __init__(self, lab: Lab, fault: str, strict: bool = True, power: bool = False, poll: float = POLL) -> None:
+        self.lab, self._power = lab, power
+        self.folder = lab.folder / f"trial-{secrets.token_hex(4)}"
+        self.folder.mkdir()
+        self.store = self.folder / "store"
         self.verdict = Verdict(fault)
-        self.reader = Reader(self.store, strict)
+        self.reader = Reader(self.store, strict, poll)
         self.excused: set[str] = set()
         """Rows that the fault itself removed."""
         self._since = lab.ledger.stat().st_size
@@ -305,8 +307,12 @@ class Trial:
         self.reader.stop()
         self.lab.clear()
 
+    def use(self, store: Path) -> None:
+        """Another place for the store, before the first launch."""
+        self.store = self.reader.store = store
+
     def launch(self, *argv: str, **job: Any) -> Launch:
-        return self.lab.start(self.store, *argv, **job)
+        return self.lab.start(self.store, *argv, acks=str(self.folder / "acks"), **job)
 
     def rows(self) -> int:
         return len(self.reader.seen)
@@ -317,16 +323,28 @@ class Trial:
         while time.monotonic() < end and launch.alive():
             if reached():
                 return True
-            time.sleep(0.005)
+            time.sleep(0.02)
         return False
 
     def check(self, true: bool, what: str) -> None:
         if not true:
             self.verdict.wrong.append(what)
 
+    def ends(self, launch: Launch, code: int, *words: str) -> None:
+        """The launch must end with this exit code, all of these words said, and no traceback of its own."""
+        given, text = launch.wait(), " ".join(launch.text.split())
+        self.check(given == code, f"exit code {given} where {code} is due: {text[-500:]}")
+        for word in words:
+            self.check(word in text, f"{word!r} was not said: {text[-500:]}")
+
+    def refuses(self, launch: Launch, words: str) -> None:
+        """The launch must end with exit code 2 and one line."""
+        self.ends(launch, 2, words)
+        self.check(len(launch.text.strip().splitlines()) == 1, f"more than one line: {launch.text[-500:]}")
+
     def acknowledged(self) -> dict[str, float]:
         """The keys whose `append` returned, and when."""
-        log = Path(f"{self.store}.acks")
+        log = self.folder / "acks"
         lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
         return {key: float(at) for key, _, at in reversed(lines)}
 
@@ -334,7 +352,7 @@ class Trial:
         return self.lab.started(self._since)
 
     def judge(self, expected: Path | None = None, undisturbed: float = 0.0) -> Verdict:
-        """The verdict, to be asked for when all launches have ended; `expected` is the store of the undisturbed study."""
+        """The verdict, to be asked for when all launches have ended; `expected`: the store of the undisturbed study."""
         verdict, reader = self.verdict, self.reader
         verdict.seconds, verdict.undisturbed = time.monotonic() - self._began, undisturbed
         acknowledged = self.acknowledged()
@@ -343,15 +361,16 @@ class Trial:
         counts, known = Counter(rows["key"]), dict(reader.seen)
         for key, at in acknowledged.items():
             known[key] = min(at, known.get(key, at))
-        missing = (acknowledged.keys() - counts.keys()) | (reader.lost - self.excused)
-        verdict.lost = len(missing)
+        # What was read before it was acknowledged may go with the power.
+        gone = reader.lost & acknowledged.keys() if self._power else reader.lost
+        verdict.lost = len(((acknowledged.keys() - counts.keys()) | gone) - self.excused)
         verdict.doubled, verdict.torn, verdict.reads = len(reader.doubled), len(reader.torn), reader.reads
         verdict.wrong += [f"a read failed: {text}" for text in reader.torn[:3]]
         starts = defaultdict(list)
         for key, _, at in self.trainings():
             starts[key].append(at)
         verdict.again = sum(key not in self.excused and at > known[key] for key in starts if key in known for at in starts[key])
-        verdict.interrupted = sum(map(len, starts.values())) - len(counts) - len(self.excused)
+        verdict.interrupted = sum(map(len, starts.values())) - len(counts)
         verdict.rows, verdict.deleted = len(counts), len(self.excused)
         if expected is not None:
             verdict.equal = comparable(rows) == comparable(read(expected)) and answer(self.store) == answer(expected)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import shutil
+import secrets
 import signal
 import stat
 from collections import Counter
@@ -37,6 +37,7 @@ class Killer:
         if self._trace is not None:
             os.write(self._trace, f"{name}\n".encode())
         if name == self._name and self._counts[name] == self._nth:
+            self._name = ""
             self.before()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -66,16 +67,16 @@ class Disk:
         kept = None
         if target.exists():
             self._kept.mkdir(exist_ok=True)
-            kept = self._kept / str(len(list(self._kept.iterdir())))
+            kept = self._kept / secrets.token_hex(4)
             os.link(target, kept)
         self._renamed.append((target, kept))
 
     def lose_power(self) -> None:
-        for target, kept in reversed(self._renamed):
+        for target, kept in self._renamed[::-1]:
             if kept is None:
                 target.unlink(missing_ok=True)
             else:
-                shutil.copyfile(kept, target)
+                kept.replace(target)
         for path in self._store.rglob("*"):
             if path.is_file() and path.stat().st_ino in self._unsynced:
                 path.write_bytes(b"")
