@@ -49,7 +49,7 @@ class Outcome:
 
 
 def measure_missing(
-    store: Path, address: str = "local", workers: int | None = None, verbose: bool = False, follow: bool = False
+    store: str | Path, address: str = "local", workers: int | None = None, verbose: bool = False, follow: bool = False
 ) -> Outcome:
     """Measure what has not been measured yet of every run whose weights are in the store; with `follow`, go on as runs finish,
     until interrupted.
@@ -61,7 +61,7 @@ def measure_missing(
         UserError: no such store, one that cannot be read, or an address that does not answer.
         StoreError: a result could not be saved; those before it are kept.
     """
-    if not store.is_dir():
+    if "://" not in str(store) and not Path(store).is_dir():
         raise UserError(f"--store {str(store)!r} is no folder: name the one that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
     try:
@@ -93,8 +93,9 @@ class _Job:
 
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
+        kept = self.table.with_weights()
         for row in results.rows(NEEDED, {"status": ("passed", "missed"), "task": registry.TASKS}):
-            if row["key"] not in self._seen and self.table.weights_path(row["key"]).exists():
+            if row["key"] not in self._seen and row["key"] in kept:
                 self._seen.add(row["key"])
                 missing = [name for name in registry.applicable(row) if self._is_missing(row["key"], name)]
                 if missing:
@@ -126,7 +127,7 @@ class _Job:
                     progress.advance(bar)
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
-                weights = self.table.weights_path(key).read_bytes()
+                weights = self.table.load_weights(key)
                 streams[task.remote(dict(row), weights, names)] = key
             if not streams:
                 return
@@ -183,7 +184,7 @@ def _measure_run(row: Row, weights: bytes, names: list[str]) -> Iterator[tuple[s
 
 @app.command()
 def measure(
-    store: opt.Store = Path("results"),
+    store: opt.Store = "results",
     follow: Annotated[bool, typer.Option("--follow", help="Go on as runs finish, until Ctrl-C.")] = False,
     address: opt.Address = "local",
     workers: opt.Workers = None,

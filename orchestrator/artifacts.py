@@ -7,12 +7,13 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from orchestrator.locks import StoreLocks
+from orchestrator.remote import URI, Lease, Remote, RemoteError
 
 PACK_SIZES = "pack-sizes.json"
 
@@ -27,48 +28,93 @@ class StoreError(Exception):
 class Artifacts:
     """The files of a store, one per run, beside its rows. Cheap to make: nothing is read, and nothing created before a save.
 
+    The store is a folder, or a place in a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`. `location` is either, as a user
+    knows it; `path` is the folder, or one of this machine that mirrors the bucket, and may go while no launch is at work.
+
     Every save is atomic and durable: a reader sees the old file or the new one, whole, and what `save_*` returned
-    from survives a crash. Two processes may save the same key; the later one wins.
+    from survives a crash, with a bucket also the loss of this machine. Two processes may save the same key; the later one wins.
 
     Raises:
         StoreError: the place cannot be written, or the disk is full; the former file is intact.
     """
 
     def __init__(self, path: str | Path) -> None:
-        if "://" in str(path):
-            raise StoreError(f"the store must be a folder on a file system, not {path}: mount it, or copy it here")
-        self.path = Path(path)
+        self.location: str | Path = Path(path)
+        self._remote: Remote | None = None
+        self._lease_or_none: Lease | None = None
         self._locks_or_none: StoreLocks | None = None
+        self._no_checkpoint: set[str] = set()
+        """Runs that were looked up in the bucket, and had none."""
+        if URI.match(str(path)):
+            self.location = str(path)
+            with self._in_words("open the store"):
+                self._remote = Remote(str(path))
+            self.location = self._remote.uri
+        elif "://" in str(path):
+            raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {path}")
+        self.path = Path(path) if self._remote is None else self._remote.mirror
 
     def weights_path(self, key: str) -> Path:
-        return self.path / "weights" / f"{key}.safetensors"
+        """Where the weights of a run are, if it kept any; those in a bucket are fetched."""
+        place = self.path / "weights" / f"{key}.safetensors"
+        if self._remote is not None:
+            with self._in_words(f"read the weights of run {key}"):
+                self._remote.fetch(self._name(place), self._locks.token)
+        return place
+
+    def load_weights(self, key: str) -> bytes:
+        """
+        Raises:
+            FileNotFoundError: it kept none.
+        """
+        place = self.path / "weights" / f"{key}.safetensors"
+        with self._in_words(f"read the weights of run {key}"):
+            data = self._load(place)
+        if data is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.location}/weights/{place.name}")
+        return data
+
+    def with_weights(self) -> set[str]:
+        """The keys of the runs whose weights are kept."""
+        folder = self.path / "weights"
+        with self._in_words("read the list of weights"):
+            names = self._remote.list(folder.name) if self._remote is not None else (p.name for p in folder.glob("*"))
+        return {name.removesuffix(".safetensors") for name in names}
 
     def checkpoint_path(self, key: str) -> Path:
         return self.path / "checkpoints" / f"{key}.pt"
 
     def save_weights(self, key: str, data: bytes) -> Path:
+        place = self.path / "weights" / f"{key}.safetensors"
         with self._in_words(f"save the weights of run {key}"):
-            self._write(self.weights_path(key), data)
-        return self.weights_path(key)
+            self._save(place, data)
+        return place
 
     def save_checkpoint(self, key: str, data: bytes) -> None:
         with self._in_words(f"save the checkpoint of run {key}"):
-            self._write(self.checkpoint_path(key), data)
+            self._no_checkpoint.discard(key)
+            self._save(self.checkpoint_path(key), data)
 
     def load_checkpoint(self, key: str) -> bytes | None:
         """The bytes saved last, or None if there is no checkpoint."""
-        with self._in_words(f"read the checkpoint of run {key}"), contextlib.suppress(FileNotFoundError):
-            return self.checkpoint_path(key).read_bytes()
-        return None
+        with self._in_words(f"read the checkpoint of run {key}"):
+            data = self._load(self.checkpoint_path(key))
+        if data is None:
+            self._no_checkpoint.add(key)
+        return data
 
     def drop_checkpoint(self, key: str) -> None:
         with self._in_words(f"remove the checkpoint of run {key}"):
-            self.checkpoint_path(key).unlink(missing_ok=True)
+            if self._remote is None:
+                self.checkpoint_path(key).unlink(missing_ok=True)
+            elif key not in self._no_checkpoint:
+                self._remote.delete([self._name(self.checkpoint_path(key))])
+                self._no_checkpoint.add(key)
 
     def load_pack_sizes(self) -> dict[str, int]:
         """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
         try:
-            saved = json.loads((self.path / PACK_SIZES).read_text())
+            saved = json.loads(self._load(self.path / PACK_SIZES) or b"{}")
         except (OSError, ValueError):
             return {}
         known = saved.items() if isinstance(saved, dict) else ()
@@ -76,10 +122,31 @@ class Artifacts:
 
     def save_pack_sizes(self, sizes: Mapping[str, int]) -> None:
         with self._in_words("save the pack sizes"):
-            self._write(self.path / PACK_SIZES, json.dumps(dict(sizes), indent=1, sort_keys=True).encode())
+            self._save(self.path / PACK_SIZES, json.dumps(dict(sizes), indent=1, sort_keys=True).encode())
+
+    def publish(self, files: Iterable[Path]) -> list[str]:
+        """Put files that were written below `path`, and all that is in the folders among them, into the bucket, if there is
+        one. Files elsewhere are left alone.
+
+        Returns:
+            Each file as a user finds it.
+        """
+        names = []
+        with self._in_words("put figures and tables"):
+            for place in files:
+                for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+                    inside = self._remote is not None and file.is_relative_to(self.path)
+                    if file.is_file():
+                        names.append(f"{self.location}/{self._name(file)}" if inside else str(file))
+                    if file.is_file() and self._remote is not None and inside:
+                        self._remote.put(self._name(file), file.read_bytes())
+        return names
 
     def close(self) -> None:
-        """Free every lock held through this object. Harmless when repeated."""
+        """Free every lock and claim held through this object. Harmless when repeated."""
+        if self._lease_or_none is not None:
+            self._lease_or_none.close()
+            self._lease_or_none = None
         if self._locks_or_none is not None:
             self._locks_or_none.close()
             self._locks_or_none = None
@@ -97,21 +164,80 @@ class Artifacts:
             self._locks_or_none = StoreLocks.open(self.path / ".lock")
         return self._locks_or_none
 
+    @property
+    def _lease(self) -> Lease:
+        assert self._remote is not None
+        if self._lease_or_none is None:
+            self._lease_or_none = Lease(self._remote, self._locks.machine, self._locks.token)
+        return self._lease_or_none
+
+    def _take(self, name: str) -> bool:
+        """Claim `name` among all processes, here and on other machines with the same bucket; False if another one has it."""
+        if not self._locks.take("run", name):
+            return False
+        taken = False
+        try:
+            taken = self._remote is None or self._lease.take(name)
+        finally:
+            if not taken:
+                self._locks.free("run", name)
+        return taken
+
+    def _free(self, name: str) -> None:
+        if self._lease_or_none is not None:
+            self._lease_or_none.free(name)
+        self._locks.free("run", name)
+
+    def _name(self, place: Path) -> str:
+        """Of the object that a file of the mirror stands for."""
+        return place.relative_to(self.path).as_posix()
+
+    def _load(self, place: Path) -> bytes | None:
+        """The contents of a file; from a bucket, as they are there now."""
+        if self._remote is not None:
+            return self._remote.get(self._name(place))
+        try:
+            return place.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _save(self, place: Path, data: bytes) -> None:
+        """As `_write`, but of what is in a bucket nothing is kept here."""
+        if self._remote is None:
+            self._write(place, data)
+        else:
+            self._remote.put(self._name(place), data)
+
     def _write(self, target: Path, data: bytes) -> Stamp:
-        """Make `target` hold `data`, atomically and durably. The temporary carries the token of its writer (see `_sweep`)."""
+        """Make `target` hold `data`, atomically and durably. The temporary carries the token of its writer (see `_sweep`).
+
+        The object in the bucket, if there is one, comes first, and the file gets its time, so that a pull finds them alike. The
+        temporary stays if nobody can know what became of the object: nothing but `data` may be put there for a while. Files
+        whose names begin with a dot are this machine's own.
+        """
         temporary = self.path / ".tmp" / f"{target.name}.{secrets.token_hex(4)}.{self._locks.token}"
         make_folder(temporary.parent)
         make_folder(target.parent)
+        known = True
         try:
             with temporary.open("xb", buffering=0) as file:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
+                if self._remote is not None and target.name[0] != ".":
+                    known = False
+                    at_once = self._remote.put(self._name(target), data)
+                    found = self._remote.find(self._name(target))
+                    if found is not None:
+                        os.utime(file.fileno(), ns=(found[1], found[1]))
+                    if not at_once:
+                        temporary.with_name(f"again-{temporary.name}").touch()
                 stamp = stamp_of(os.fstat(file.fileno()))
             temporary.replace(target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            if known:
+                temporary.unlink(missing_ok=True)
             raise
         sync_folder(target.parent)
         return stamp
@@ -120,6 +246,12 @@ class Artifacts:
     def _in_words(self, action: str) -> Iterator[None]:
         try:
             yield
+        except StoreError as error:
+            if self._remote is None:
+                raise
+            raise StoreError(str(error).replace(str(self.path), str(self.location))) from error
+        except RemoteError as error:
+            raise StoreError(f"cannot {action} in {self.location}: {error}") from error
         except OSError as error:
             hint = {
                 errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
@@ -130,7 +262,8 @@ class Artifacts:
                 errno.EEXIST: "choose a folder with --store",
                 errno.ENOENT: "the store was moved or removed while in use",
             }.get(error.errno or 0, "everything saved before is intact")
-            raise StoreError(f"cannot {action} in {self.path}: {error.strerror or error}; {hint}") from error
+            place = self.location if self._remote is None else f"the copy of {self.location}, {self.path}"
+            raise StoreError(f"cannot {action} in {place}: {error.strerror or error}; {hint}") from error
 
 
 def stamp_of(stat: os.stat_result) -> Stamp:

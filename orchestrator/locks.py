@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ class StoreLocks:
     process is refused by `_held`, as the kernel would not refuse it. They are advisory, and a forked child inherits
     none: it opens the store anew.
 
-    `token` names this process to the others: its byte is locked for as long as the process uses the store.
+    `token` names this process to the others: its byte is locked for as long as the process uses the store. `machine` names
+    all processes that these locks exclude: it is another one on another machine, after a restart, and in a copy of the folder.
     """
 
     _shared: ClassVar[dict[str, StoreLocks]] = {}
@@ -49,6 +51,7 @@ class StoreLocks:
         self._guard = threading.Lock()
         self._threads = threading.Lock()
         self._fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+        self.machine = _machine(os.fstat(self._fd))
         try:
             self.take("launch", self.token)
         except BaseException:
@@ -104,6 +107,12 @@ class StoreLocks:
 def _offset(kind: Kind, name: str) -> int:
     """A byte in the range of `kind`: two names meet with probability 2**-56."""
     return _RANGE[kind] + int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
+
+
+def _machine(file: os.stat_result) -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    about = socket.gethostname(), boot.read_text() if boot.exists() else "", file.st_dev, file.st_ino, file.st_ctime_ns
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:12]
 
 
 def _forget_in_child() -> None:

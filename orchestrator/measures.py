@@ -69,10 +69,10 @@ class MeasureTable(Artifacts):
     def claim(self, key: str) -> bool:
         """Reserve the measuring of a run for this process; False if another living one has it."""
         with self._in_words("claim a run"):
-            return self._locks.take("run", f"measures of {key}")
+            return self._take(f"measures of {key}")
 
     def release(self, key: str) -> None:
-        self._locks.free("run", f"measures of {key}")
+        self._free(f"measures of {key}")
 
     def known(self) -> set[tuple[str, str, int]]:
         """Run key, measure and version of everything that was measured and can be read.
@@ -86,13 +86,20 @@ class MeasureTable(Artifacts):
                 known.add((key, measure, int(version)))
             else:
                 make_folder(self.path / "set-aside")
+                if self._remote is not None:
+                    self._remote.move(self._name(path), f"set-aside/{path.name}")
                 path.replace(self.path / "set-aside" / path.name)
-                self.notices.append(f"set aside {path}, which is damaged or not ours: what it held is measured again")
+                place = f"{self.location}/{self._name(path)}"
+                self.notices.append(f"set aside {place}, which is damaged or not ours: what it held is measured again")
         return known
 
     def has(self, key: str, measure: str, version: int) -> bool:
         """Whether it was saved, by any process, up to now."""
-        return self._path(key, measure, version).exists()
+        place = self._path(key, measure, version)
+        if self._remote is None:
+            return place.exists()
+        with self._in_words(f"look for {measure} of run {key}"):
+            return self._remote.find(self._name(place)) is not None
 
     def save(self, key: str, measure: str, version: int, data: bytes) -> None:
         """Keep what `encode` made, durably; files of other versions of the measure go.
@@ -103,9 +110,11 @@ class MeasureTable(Artifacts):
         target = self._path(key, measure, version)
         with self._in_words(f"save {measure} of run {key}"):
             self._write(target, data)
-            for other in self._folder.glob(f"{key}.{measure}-*.parquet"):
-                if other != target:
-                    other.unlink(missing_ok=True)
+            others = [other for other in self._folder.glob(f"{key}.{measure}-*.parquet") if other != target]
+            if self._remote is not None:
+                self._remote.delete(map(self._name, others))
+            for other in others:
+                other.unlink(missing_ok=True)
 
     def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none.
@@ -121,7 +130,7 @@ class MeasureTable(Artifacts):
                 continue
             table = _load(path)
             if table is None:
-                self.notices.append(f"left out {path}, which is damaged or not ours")
+                self.notices.append(f"left out {self.location}/{self._name(path)}, which is damaged or not ours")
                 continue
             arrays = table["array"].combine_chunks()
             pieces = np.split(arrays.values.to_numpy(), arrays.offsets.to_numpy()[1:-1])
@@ -134,6 +143,9 @@ class MeasureTable(Artifacts):
         return self._folder / f"{key}.{measure}-{version}.parquet"
 
     def _files(self) -> list[Path]:
+        if self._remote is not None:
+            with self._in_words("read what was measured"), self._locks.appending():
+                self._remote.pull("measures", self._locks.token)
         return sorted(self._folder.glob("[!.]*.parquet"))
 
 

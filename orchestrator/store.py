@@ -1,4 +1,5 @@
-"""The result store: finished runs as rows in a folder of Parquet files, and the weights and checkpoints beside them.
+"""The result store: finished runs as rows in a folder of Parquet files, and the weights and checkpoints beside them. The folder
+may be in a bucket.
 
     DIR/runs/*.parquet            the rows; `pandas.read_parquet("DIR/runs")` reads all of them at any moment
     DIR/weights/KEY.safetensors   trained weights of a run
@@ -6,6 +7,7 @@
     DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
     DIR/.index                    which part holds which run; may be deleted (see `index`)
     DIR/.tmp, DIR/.lock           files being written; locks of the launches at work
+    DIR/launches/                 in a bucket only: the claims of the launches at work (see `remote.Lease`)
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import errno
 import os
 import secrets
 import threading
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,7 @@ import pyarrow as pa
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
 from orchestrator.index import INDEXED, Index, matching
 from orchestrator.parts import DamagedError, load, parquet_bytes, take
+from orchestrator.remote import APPEND, grown
 from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
 __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row", "StoreError", "make_row"]
@@ -36,6 +41,12 @@ BYTES_PER_PART = 2 << 20
 ROWS_PER_BULK_PART = 50_000
 ROWS_BEYOND_INDEX = 20_000
 """The index is written anew when so many rows of full parts are not in it."""
+BYTES_PER_GROWN_PART = 1 << 20
+"""In a bucket, where every version of a part begins with the former one."""
+PULL_EVERY = 2.0
+"""Seconds between two looks at a bucket, unless one is needed."""
+SETTLING_SECONDS = 120.0
+"""When an upload that was cut short is sure to have taken effect, or never to."""
 
 
 class _LostPartError(Exception):
@@ -69,12 +80,20 @@ class ResultStore(Artifacts):
     A part is checked whole when it is first seen. Full parts that were are listed in the index, and read again only for rows
     that are asked for; damage that came later is found then. In memory are the index and the parts that are not in it.
 
+    A store in a bucket is worked on in a folder of this machine that mirrors it: everything said above holds within a machine.
+    Among machines: a part carries the name of the machine that wrote it, and is extended by that one only, in uploads that
+    replace it whole and that nobody who is reading it notices; what the others wrote is fetched at a look, every PULL_EVERY
+    seconds at most. A claim is an object (see `remote.Lease`, also for what it cannot exclude), and rows of runs that a living
+    launch of another machine has claimed are left to that one: `append` does not write them. An upload that failed leaves the
+    former part, and is repeated to the byte before anything else is written.
+
     The object may be shared by threads, not by forked processes. `read_only` changes nothing on disk, and a path
     that does not exist is then an empty store; otherwise the folders are created, remains of dead launches swept up,
     and damaged or foreign files in `runs/` moved to `set-aside/`. Each such file is a line in `notices`.
 
     Raises:
-        StoreError: the path is not a folder or not writable, or a part is of a newer schema; nothing has changed then.
+        StoreError: the path is not a folder or not writable, the bucket does not answer, or a part is of a newer schema;
+            nothing has changed then.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
@@ -94,8 +113,16 @@ class ResultStore(Artifacts):
         self._own_part: str | None = None
         self._claims: set[str] = set()
         self._closed = False
+        self._bytes_per_part = BYTES_PER_PART if self._remote is None else BYTES_PER_GROWN_PART
+        self._pulled = -PULL_EVERY
+        self._lease_number = 0
+        self._unsure: dict[Path, bytes] = {}
+        """Parts whose upload failed, as they would have been."""
         try:
             with self._in_words("open the store"):
+                if self._remote is not None:
+                    self._remote.check()
+                    self._pull()
                 self._open_index()
                 problems = self._load_changed()  # a newer schema is refused here, before anything is written
                 if not read_only:
@@ -163,7 +190,8 @@ class ResultStore(Artifacts):
         One call with up to ROWS_PER_BULK_PART rows is all or nothing; a larger one is written in several such steps.
 
         Returns:
-            The rows written, as any reader will now see them (so NaN in `measures` is None, curves are float32).
+            The rows written, as any reader will now see them (so NaN in `measures` is None, curves are float32). With a bucket,
+            rows of runs that another machine has claimed are not among them.
 
         Raises:
             ValueError: a row does not fit SCHEMA; nothing is written.
@@ -172,10 +200,10 @@ class ResultStore(Artifacts):
         table = encode(rows)
         self._needs_writing("append to")
         written: list[pa.Table] = []
-        with self._guard, self._in_words("append results"), self._locks.appending():
+        keys = table["key"].to_pylist()
+        with self._guard, self._in_words("append results"), self._locks.appending(), self._undisputed(keys) as disputed:
             self._look(locked=True)
-            keys = table["key"].to_pylist()
-            known = self._known(keys)
+            known = self._known(keys) | disputed
             index = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
             fresh = take(table, list(index.values()))
             try:
@@ -190,8 +218,9 @@ class ResultStore(Artifacts):
         """Reserve the training of a run for this launch. False, at once, if another living launch has it."""
         self._needs_writing("claim a run of")
         with self._guard, self._in_words("claim a run"):
-            if key not in self._claims and self._locks.take("run", key):
+            if key not in self._claims and self._take(key):
                 self._claims.add(key)
+                self._pulled = -PULL_EVERY  # who had it before may have finished it
             return key in self._claims
 
     def release(self, key: str) -> None:
@@ -199,7 +228,7 @@ class ResultStore(Artifacts):
         with self._guard:
             if key in self._claims:
                 self._claims.discard(key)
-                self._locks.free("run", key)
+                self._free(key)
 
     def close(self) -> None:
         with self._guard:
@@ -211,12 +240,22 @@ class ResultStore(Artifacts):
 
     def _write(self, target: Path, data: bytes) -> Stamp:
         self._needs_writing(f"save {target.name} in")
-        return super()._write(target, data)
+        if self._remote is not None and target.parent == self._runs:
+            self._unsure[target] = data
+        stamp = super()._write(target, data)
+        self._unsure.pop(target, None)
+        return stamp
+
+    def _save(self, place: Path, data: bytes) -> None:
+        self._needs_writing(f"save {place.name} in")
+        super()._save(place, data)
 
     # The parts
 
     def _look(self, *, locked: bool = False) -> None:
         """Take in what changed in `runs/` since the last look, and put aside what does not belong there."""
+        if self._remote is not None and time.monotonic() >= self._pulled + PULL_EVERY:
+            self._pull(locked=locked)
         self._settle(self._load_changed(), locked=locked)
 
     def _load_changed(self, again: Collection[str] = ()) -> dict[str, str]:
@@ -281,11 +320,24 @@ class ResultStore(Artifacts):
 
     def _settle(self, problems: Mapping[str, str], *, locked: bool = False) -> None:
         if self.read_only:
-            self.notices += [f"left out {self._runs / name}: {why}" for name, why in problems.items()]
+            self.notices += [f"left out {self._place(name)}: {why}" for name, why in problems.items()]
+        elif problems and self._remote is not None:
+            with contextlib.nullcontext() if locked else self._locks.appending():
+                self._settle_for_all(problems)
         elif problems:
             with contextlib.nullcontext() if locked else self._locks.appending():
                 # Another launch may have settled them while this one waited for the lock.
                 for name, why in (problems if locked else self._load_changed(problems)).items():
+                    self._set_aside(name, why)
+
+    def _settle_for_all(self, problems: Collection[str]) -> None:
+        """The same in a bucket: once one machine has the right to, and if the objects, too, are as bad as the copies here."""
+        with self._lease.alone():
+            self._pull(problems, locked=True)
+            for name, why in self._load_changed(problems).items():
+                if self._parts.get(name) is not None and self._maker(name) in self._lease.machines:
+                    self.notices.append(f"left out rows of {self._place(name)}, which another machine is writing: {why}")
+                else:
                     self._set_aside(name, why)
 
     def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> int:
@@ -304,7 +356,7 @@ class ResultStore(Artifacts):
         return len(keys) - len(kept)
 
     def _part(self, stamp: Stamp, table: pa.Table, whole: bool = True) -> _Part:
-        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= BYTES_PER_PART
+        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= self._bytes_per_part
         return _Part(stamp, table.num_rows, full, table.select(INDEXED), None if full and whole else table)
 
     def _keys_of(self, name: str) -> set[str]:
@@ -327,19 +379,25 @@ class ResultStore(Artifacts):
     def _set_aside(self, name: str, why: str) -> None:
         """Keep the file under `set-aside/`; in `runs/` remain those of its rows that nothing else holds, if any."""
         make_folder(self.path / "set-aside")
-        place, count = self.path / "set-aside" / name, 1
-        while place.exists() or place.is_symlink():
-            place, count = self.path / "set-aside" / f"{name}.{count}", count + 1
-        part = self._parts.get(name)
+        taken = set(os.listdir(self.path / "set-aside"))  # noqa: PTH208 - with broken links
+        if self._remote is not None:
+            taken.update(self._remote.list("set-aside"))
+        aside = next(n for n in chain([name], (f"{name}.{i}" for i in count(1))) if n not in taken)
+        place, part = self.path / "set-aside" / aside, self._parts.get(name)
         if part is not None and part.rows:
+            if self._remote is not None:
+                self._remote.put(f"set-aside/{aside}", (self._runs / name).read_bytes())
             os.link(self._runs / name, place)
             assert part.table is not None
-            self._parts[name] = self._part(self._write(self._runs / name, parquet_bytes(part.table)), part.table)
-            self.notices.append(f"removed doubled rows from {self._runs / name}: {why}; the former file is {place}")
+            self._parts[name] = self._part(self._write(self._runs / name, self._part_bytes(name, part.table)), part.table)
+            former = self._place(place)
+            self.notices.append(f"removed doubled rows from {self._place(name)}: {why}; the former file is {former}")
         else:
+            if self._remote is not None:
+                self._remote.move(f"runs/{name}", f"set-aside/{aside}")
             (self._runs / name).rename(place)
             self._parts.pop(name, None)
-            self.notices.append(f"set aside {self._runs / name}: {why}; it is now {place}")
+            self.notices.append(f"set aside {self._place(name)}: {why}; it is now {self._place(place)}")
         self._bad.pop(name, None)
 
     def _places(self, where: Mapping[str, Collection[object]] | None) -> list[tuple[str, np.ndarray | None]]:
@@ -366,12 +424,12 @@ class ResultStore(Artifacts):
     def _extend(self, rows: pa.Table) -> pa.Table:
         """Write `rows` in one step: into the part of this launch, or a part of their own if they are many."""
         many = rows.num_rows >= ROWS_PER_PART
-        name = _new_name() if many else self._choose_part()
+        name = self._new_name() if many else self._choose_part()
         part = self._parts.get(name)
         table = rows if part is None else pa.concat_tables([part.table, rows]).combine_chunks()
-        self._parts[name] = self._part(self._write(self._runs / name, parquet_bytes(table)), table)
+        self._parts[name] = self._part(self._write(self._runs / name, self._part_bytes(name, table)), table)
         self._recent.update(rows["key"].to_pylist())
-        if self._parts[name].full:
+        if self._parts[name].full or not self._may_extend(name):
             if not many:
                 self._let_go()
             if self._beyond_index():
@@ -381,10 +439,21 @@ class ResultStore(Artifacts):
     def _choose_part(self) -> str:
         """The part this launch extends: its own, else the longest one that is not full nor owned, else a new one."""
         if self._own_part is None:
-            open_parts = [name for name, part in self._parts.items() if not part.full]
+            open_parts = self._parts_to_take_over()
             open_parts.sort(key=lambda name: self._parts[name].rows, reverse=True)
-            self._own_part = next(name for name in [*open_parts, _new_name()] if self._locks.take("part", name))
+            self._own_part = next(name for name in [*open_parts, self._new_name()] if self._locks.take("part", name))
         return self._own_part
+
+    def _parts_to_take_over(self) -> list[str]:
+        open_parts = [name for name, part in self._parts.items() if not part.full]
+        if self._remote is None:
+            return open_parts
+        ours = [name for name in open_parts if self._maker(name) == self._locks.machine and self._may_extend(name)]
+        if not ours or APPEND in self._lease.look():  # whom this launch's lease came too late for may be setting one aside
+            return []
+        self._pull(locked=True)  # a launch that was killed may have put more than it kept here
+        self._load_changed()
+        return [name for name in ours if name in self._parts and not self._parts[name].full]
 
     def _let_go(self) -> None:
         if self._own_part is not None:
@@ -396,14 +465,75 @@ class ResultStore(Artifacts):
         with contextlib.suppress(FileNotFoundError):
             for temporary in (self.path / ".tmp").iterdir():
                 token = temporary.name.rpartition(".")[2]
+                if self._remote is not None and time.time() - temporary.lstat().st_ctime < SETTLING_SECONDS:
+                    continue
                 if self._locks.take("launch", token):
                     temporary.unlink(missing_ok=True)
                     self._locks.free("launch", token)
+        if self._remote is not None:
+            self._lease.sweep(self._has_ended)
+
+    def _has_ended(self, token: str) -> bool:
+        ended = self._locks.take("launch", token)
+        if ended:
+            self._locks.free("launch", token)
+        return ended
+
+    # What only a bucket needs
+
+    def _pull(self, again: Collection[str] = (), *, locked: bool = False) -> None:
+        """Fetch what changed in the bucket, and what is named `again`."""
+        assert self._remote is not None
+        with contextlib.nullcontext() if locked else self._locks.appending():
+            began = time.monotonic()
+            self._remote.pull("runs", self._locks.token, again)
+            self._pulled = began
+
+    @contextlib.contextmanager
+    def _undisputed(self, keys: Sequence[str]) -> Iterator[set[str]]:
+        """Keep other machines from writing rows of these runs meanwhile; yields those that are theirs."""
+        if self._remote is None:
+            yield set()
+            return
+        self._lease.hold()
+        if self._lease.number != self._lease_number:  # a new one: nothing that was known is certain any more
+            self._lease_number = self._lease.number
+            self._pulled = -PULL_EVERY
+            self._let_go()
+        for target, data in list(self._unsure.items()):
+            self._write(target, data)
+        if self._lease.held.issuperset(keys):
+            yield set()
+            return
+        with self._lease.alone() as elsewhere:
+            self._pulled = -PULL_EVERY
+            yield elsewhere.intersection(keys)
+
+    def _maker(self, name: str) -> str:
+        """The machine whose launches extend the part."""
+        return name.removesuffix(".parquet").rpartition("-")[2]
+
+    def _may_extend(self, name: str) -> bool:
+        """Not a part of which an upload was cut short lately: it may take effect late, over what came after it."""
+        return self._remote is None or not any(name in file.name for file in (self.path / ".tmp").iterdir())
+
+    def _part_bytes(self, name: str, table: pa.Table) -> bytes:
+        if self._remote is None or name not in self._parts:
+            return parquet_bytes(table)
+        return grown((self._runs / name).read_bytes(), table)
+
+    def _place(self, file: str | Path) -> str:
+        """A file as a user knows it; by its name if it is in `runs/`."""
+        return f"{self.location}/{self._name(self._runs / file)}"
+
+    def _new_name(self) -> str:
+        whose = secrets.token_hex(4)
+        if self._remote is not None:
+            whose += f"-{self._locks.machine}"
+        return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{whose}.parquet"
 
     def _needs_writing(self, action: str) -> None:
         if self.read_only or self._closed:
-            raise StoreError(f"cannot {action} {self.path}: it was {'closed' if self._closed else 'opened for reading only'}")
+            why = "closed" if self._closed else "opened for reading only"
+            raise StoreError(f"cannot {action} {self.location}: it was {why}")
 
-
-def _new_name() -> str:
-    return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(4)}.parquet"

@@ -1,10 +1,14 @@
-"""Processes for test_store.py to watch, race and kill. Run as `python store_child.py COMMAND FOLDER ...`."""
+"""Processes for the tests of stores to watch, race and kill. Run as `python store_child.py COMMAND STORE ...`."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import sys
+import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +38,7 @@ def row(i: int, **values: Any) -> Row:
     return make_row(spec, **{**given, **values})
 
 
-def nursery(folder: Path, acknowledged: Path) -> None:
+def nursery(folder: str, acknowledged: Path) -> None:
     """For each line START on stdin, fork a child that appends for ever; say its pid, and how it ended.
 
     Forking spares an interpreter start per child. A child notes a key in `acknowledged` after `append` returned.
@@ -54,7 +58,7 @@ def nursery(folder: Path, acknowledged: Path) -> None:
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
-def write(folder: Path, seed: int, low: int, high: int) -> None:
+def write(folder: str, seed: int, low: int, high: int) -> None:
     """Append the rows low..high-1, one or a few at a time, in an order of its own; say how many were written."""
     order = list(range(low, high))
     random.Random(seed).shuffle(order)
@@ -68,18 +72,90 @@ def write(folder: Path, seed: int, low: int, high: int) -> None:
     print(count, flush=True)
 
 
-def claim(folder: Path) -> None:
+def claim(folder: str) -> None:
     """For each line KEY on stdin, say whether it could be claimed."""
     with ResultStore(folder) as store:
         for line in sys.stdin:
             print(store.claim(line.strip()), flush=True)
 
 
+def work(folder: str, seed: int, count: int) -> None:
+    """Do the runs 0..count-1 that nobody else has or does, in an order of its own, as a launch does; say which."""
+    order = list(range(count))
+    random.Random(seed).shuffle(order)
+    done = []
+    print("ready", flush=True)
+    sys.stdin.readline()
+    with ResultStore(folder) as store:
+        while order:
+            key = row(order[0])["key"]
+            if store.claim(key):
+                store.refresh()
+                if key not in store:
+                    time.sleep(0.02)
+                    done += [written["data_count"] for written in store.append([row(order[0])])]
+                store.release(key)
+                order.pop(0)
+            else:
+                order.append(order.pop(0))
+                store.refresh()
+                order = [i for i in order if row(i)["key"] not in store]
+                time.sleep(0.05)
+    print(json.dumps(done), flush=True)
+
+
+def s3() -> None:
+    """A server of S3; say its port.
+
+    POST /-/faults takes lines `WHAT REGEX`: requests (`METHOD PATH?QUERY`) that match are answered with the status WHAT, or, if
+    it is `late`, done after a second. GET /-/log gives the requests since it was last asked.
+    """
+    import logging
+
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").disabled = True
+    moto, faults, log = DomainDispatcherApplication(create_backend_app), list[list[str]](), list[str]()
+
+    def answer(environment: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        request = f"{environment['REQUEST_METHOD']} {environment['PATH_INFO']}?{environment['QUERY_STRING']}"
+        length = int(environment.get("CONTENT_LENGTH") or 0)
+        if environment["PATH_INFO"] == "/-/faults":
+            faults[:] = [line.split(" ", 1) for line in environment["wsgi.input"].read(length).decode().splitlines()]
+            start("200 OK", [("Content-Length", "0")])
+            return []
+        if environment["PATH_INFO"] == "/-/log":
+            said = "\n".join(log).encode()
+            log.clear()
+            start("200 OK", [("Content-Length", str(len(said)))])
+            return [said]
+        log.append(request)
+        for what, pattern in faults:
+            if re.search(pattern, request) and what == "late":
+                time.sleep(1)
+            elif re.search(pattern, request):
+                environment["wsgi.input"].read(length)
+                code = {"403": "AccessDenied"}.get(what, "InternalError")
+                said = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+                start(f"{what} as told", [("Content-Type", "application/xml"), ("Content-Length", str(len(said)))])
+                return [said]
+        return moto(environment, start)
+
+    server = make_server("127.0.0.1", 0, answer, threaded=True)
+    print(server.port, flush=True)
+    server.serve_forever()
+
+
 if __name__ == "__main__":
-    command, folder = sys.argv[1], Path(sys.argv[2])
+    command, folder = sys.argv[1], sys.argv[2]
     if command == "nursery":
         nursery(folder, Path(sys.argv[3]))
     elif command == "write":
         write(folder, *map(int, sys.argv[3:6]))
     elif command == "claim":
         claim(folder)
+    elif command == "work":
+        work(folder, *map(int, sys.argv[3:5]))
+    elif command == "s3":
+        s3()

@@ -397,8 +397,8 @@ def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
                 ResultStore(place, read_only=read_only)
             assert str(place) in str(caught.value)
             assert "\n" not in str(caught.value)
-    with pytest.raises(StoreError, match="must be a folder on a file system, not s3://bucket/x"):
-        ResultStore("s3://bucket/x")
+    with pytest.raises(StoreError, match="must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not ftp://bucket/x"):
+        ResultStore("ftp://bucket/x")
     if os.geteuid() != 0:  # permissions do not bind root
         closed = tmp_path / "closed"
         closed.mkdir(mode=0o500)

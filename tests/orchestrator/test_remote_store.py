@@ -1,0 +1,646 @@
+"""A store in a bucket keeps what one in a folder keeps, for several machines, against a real S3 server that is made to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import boto3
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+from store_child import row
+from test_store import child, counts, hear, say
+
+import orchestrator.remote as remote_module
+import orchestrator.store as store_module
+from orchestrator.measures import MeasureTable, encode
+from orchestrator.remote import Remote, RemoteError, grown
+from orchestrator.rows import SCHEMAS
+from orchestrator.rows import encode as encode_rows
+from orchestrator.store import Artifacts, ResultStore, StoreError
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
+
+
+class Server:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.url = f"http://127.0.0.1:{hear(process)}"
+        self.client = boto3.client(
+            "s3", endpoint_url=self.url, region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+        )
+        self.buckets = 0
+
+    def new_bucket(self) -> str:
+        self.buckets += 1
+        self.client.create_bucket(Bucket=f"bucket-{self.buckets}")
+        return f"bucket-{self.buckets}"
+
+    @contextlib.contextmanager
+    def failing(self, *faults: str) -> Iterator[None]:
+        """See store_child.s3."""
+        self._post("\n".join(faults))
+        try:
+            yield
+        finally:
+            self._post("")
+
+    def _post(self, text: str) -> None:
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/-/faults", text.encode(), method="POST")).close()
+
+    def requests(self) -> list[str]:
+        """Those since the last call: `METHOD FOLDER`."""
+        with urllib.request.urlopen(f"{self.url}/-/log") as answer:
+            lines = unquote(answer.read().decode()).splitlines()
+        return [re.sub(r"^(\w+) .*?/s/(\w+).*|^(\w+) .*prefix=s/(\w+).*", r"\1\3 \2\4", line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with child("s3", "-") as process:
+        yield Server(process)
+
+
+@pytest.fixture
+def uri(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a store may be made. This process and its children are machine `a`, every look is one, nothing is waited for."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "XDG_CACHE_HOME": str(tmp_path / "a")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(store_module, "PULL_EVERY", 0.0)
+    monkeypatch.setattr(remote_module, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(remote_module, "PATIENCE", (0.05,))
+    return f"s3://{server.new_bucket()}/s"
+
+
+@pytest.fixture
+def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes what is opened or started from now on be of machine `a`, `b`, ..."""
+    return lambda name: monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+
+
+def plain_keys(uri: str) -> list[str]:
+    """The keys that somebody sees who knows pandas and not this program."""
+    return list(pd.read_parquet(f"{uri}/runs")["key"])
+
+
+def names(server: Server, uri: str, folder: str = "runs") -> list[str]:
+    """The objects in a folder, leaving out the empty ones by which S3 clients mark folders."""
+    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
+    found = server.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/{folder}/").get("Contents", [])
+    return [name for o in found if (name := o["Key"].removeprefix(f"{prefix}/{folder}/"))]
+
+
+def put(server: Server, uri: str, name: str, data: bytes) -> None:
+    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
+    server.client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=data)
+
+
+def get(server: Server, uri: str, name: str) -> bytes:
+    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
+    data: bytes = server.client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read()
+    return data
+
+
+def keys(numbers: range | list[int]) -> list[str]:
+    return sorted(row(i)["key"] for i in numbers)
+
+
+def test_rows_are_in_the_bucket_once_and_the_copy_here_may_be_deleted(server: Server, uri: str, tmp_path: Path) -> None:
+    with ResultStore(uri) as store:
+        assert str(store.location) == uri
+        assert store.path.is_relative_to(tmp_path / "a" / "sweep-orchestrator")
+        assert counts(store.append([row(1), row(2), row(1, accuracy=0.0)])) == [1, 2]
+        assert counts(store.append([row(2), row(3)])) == [3]
+        assert row(3)["key"] in store
+        assert row(4)["key"] not in store
+        mirror = store.path
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+    assert names(server, uri, "launches") == []
+    shutil.rmtree(mirror)
+    with ResultStore(uri) as store:
+        assert store.rows() == [row(1), row(2), row(3)]
+        assert counts(store.append([row(i) for i in (2, 4)])) == [4]
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3, 4])
+    assert len(names(server, uri)) == 2
+    with ResultStore(Path(uri), read_only=True) as store:  # as some command line may give it
+        assert counts(store.rows(where={"data_count": [2, 4]})) == [2, 4]
+
+
+def test_a_machine_extends_its_own_part_and_leaves_those_of_others(server: Server, uri: str, on: Callable[[str], None]) -> None:
+    for launch in range(6):
+        on("ab"[launch % 2])
+        with ResultStore(uri) as store:
+            store.append([row(3 * launch + i) for i in range(3)])
+            assert len(store) == 3 * launch + 3
+    assert len(names(server, uri)) == 2
+    assert sorted(plain_keys(uri)) == keys(range(18))
+
+
+def test_a_copy_of_a_mirror_is_another_machine(server: Server, uri: str, tmp_path: Path, on: Callable[[str], None]) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        shutil.copytree(tmp_path / "a", tmp_path / "image", symlinks=True)
+        on("image")
+        with ResultStore(uri) as copy:
+            copy.append([row(2)])
+            store.append([row(3)])
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+    assert len(names(server, uri)) == 2
+
+
+def test_who_reads_a_part_while_it_is_extended_reads_on(server: Server, uri: str) -> None:
+    def data(count: int) -> pa.Table:
+        return encode_rows([row(i) for i in range(count)])
+
+    versions = [store_module.parquet_bytes(data(1))]
+    for count in range(2, 6):
+        versions.append(grown(versions[-1], data(count)))
+        assert versions[-1].startswith(versions[-2])
+        assert pq.read_table(pa.BufferReader(versions[-1])).equals(data(count))
+    with ResultStore(uri) as store:
+        store.append([row(0)])
+        (name,) = names(server, uri)
+        with fs.FileSystem.from_uri(uri)[0].open_input_file(f"{uri[5:]}/runs/{name}") as former:
+            size = former.size()
+            for i in range(1, 5):
+                store.append([row(i)])
+            assert len(get(server, uri, f"runs/{name}")) > size
+            assert pq.read_table(former).num_rows == 1
+    assert sorted(plain_keys(uri)) == keys(range(5))
+
+
+def test_parts_fill_and_many_rows_go_to_parts_of_their_own(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    monkeypatch.setattr(remote_module, "WHOLE", 20_000)
+    with ResultStore(uri) as store:
+        for i in range(25):
+            store.append([row(i)])
+        store.append([row(i) for i in range(100)])
+        assert counts(store.rows()) == list(range(100))
+    assert len(names(server, uri)) == 4
+    assert sorted(plain_keys(uri)) == keys(range(100))
+    with ResultStore(uri) as store:
+        assert len(store._index.parts) == 3
+        assert counts(store.append([row(i) for i in range(95, 105)])) == list(range(100, 105))
+    assert sorted(plain_keys(uri)) == keys(range(105))
+
+
+def test_rows_of_another_machine_are_reported_once(uri: str, on: Callable[[str], None]) -> None:
+    with ResultStore(uri) as ours:
+        on("b")
+        with ResultStore(uri) as theirs, ResultStore(uri, read_only=True) as reader:
+            ours.append([row(0)])
+            theirs.append([row(1), row(2)])
+            assert counts(ours.append([row(2), row(3)])) == [3]
+            theirs.append([row(4)])
+            assert counts(ours.refresh()) == [1, 2, 4]
+            assert ours.refresh() == []
+            assert counts(theirs.rows()) == [0, 1, 2, 3, 4]
+            assert theirs.refresh() == []
+            assert counts(reader.refresh()) == [0, 1, 2, 3, 4]
+    assert sorted(plain_keys(uri)) == keys(range(5))
+
+
+def soon(what: Callable[[], bool], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while not (done := what()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return done
+
+
+def test_a_claim_holds_among_machines_until_it_is_released_or_expires(
+    server: Server, uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(uri) as store, ResultStore(uri) as sibling:
+        on("b")
+        with ResultStore(uri) as other, MeasureTable(uri) as table:
+            assert store.claim("k1") is store.claim("k1") is True
+            assert sibling.claim("k1") is other.claim("k1") is False
+            assert table.claim("k1") is True  # of its measures
+            store.release("k1")
+            store.release("k1")
+            assert soon(lambda: other.claim("k1"))
+            assert store.claim("k1") is False
+            assert store.claim("k2") is True
+        assert store.claim("k1") is True
+        with child("claim", uri) as doomed:
+            say(doomed, "k3")
+            assert hear(doomed) == "True"
+            doomed.kill()
+            doomed.wait()
+            assert store.claim("k3") is False
+            ResultStore(uri).close()  # the next launch there knows that the former is dead
+            assert store.claim("k3") is True
+        with child("claim", uri) as doomed:
+            say(doomed, "k4")
+            assert hear(doomed) == "True"
+            doomed.kill()
+            doomed.wait()
+            assert store.claim("k4") is False
+            monkeypatch.setattr(remote_module, "LEASE_SECONDS", 2.0)
+            assert soon(lambda: store.claim("k4"))
+    assert [name for name in names(server, uri, "launches") if name.endswith(("k1", "k2"))] == []
+
+
+def test_of_two_that_claim_at_once_at_most_one_has_it(uri: str, on: Callable[[str], None]) -> None:
+    with ResultStore(uri) as a:
+        on("b")
+        with ResultStore(uri) as b:
+            both = 0
+            for i in range(20):
+                barrier, got = threading.Barrier(2), dict[str, bool]()
+
+                def claim(name: str, store: ResultStore, key: str = f"k{i}") -> None:
+                    barrier.wait()  # noqa: B023
+                    got[name] = store.claim(key)  # noqa: B023
+
+                threads = [threading.Thread(target=claim, args=pair) for pair in (("a", a), ("b", b))]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                assert got != {"a": True, "b": True}
+                both += got == {"a": False, "b": False}
+            assert both < 20
+
+
+def test_rows_of_runs_that_another_machine_has_claimed_are_left_to_it(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one, two) = (row(1)["key"], row(2)["key"])
+    with ResultStore(uri) as sleeper:
+        on("b")
+        with ResultStore(uri) as other:
+            assert sleeper.claim(one)
+            assert sleeper.claim(two)
+            assert counts(other.append([row(1), row(3)])) == [3]
+            put_to_sleep(sleeper)
+            assert soon(lambda: other.claim(one))  # as the lease has expired
+            assert counts(sleeper.append([row(1), row(2)])) == [2]
+            assert counts(other.append([row(1), row(2)])) == [1]
+            assert counts(sleeper.append([row(1), row(2)])) == []
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+
+
+def put_to_sleep(store: ResultStore) -> None:
+    """As if its process had been stopped until its lease expired."""
+    lease = store._lease
+    lease._renewed = (-1e9, 0.0)
+    assert store._remote is not None
+    store._remote.delete_folder(lease._folder)
+
+
+def test_machines_writing_the_same_rows_at_once_lose_and_double_none(uri: str, on: Callable[[str], None]) -> None:
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for i, (low, high) in enumerate([(0, 12), (6, 18), (12, 24), (0, 24)]):
+            on("aabc"[i])
+            writers.append(stack.enter_context(child("write", uri, i, low, high)))
+        assert [hear(w) for w in writers] == ["ready"] * 4
+        for w in writers:
+            say(w, "go")
+        reads = 0
+        while any(w.poll() is None for w in writers):
+            with contextlib.suppress(FileNotFoundError):
+                found = plain_keys(uri)
+                assert len(set(found)) == len(found)
+                reads += 1
+        assert reads > 3
+        assert sum(int(hear(w)) for w in writers) == 24
+        assert [w.returncode for w in writers] == [0] * 4
+    assert sorted(plain_keys(uri)) == keys(range(24))
+
+
+def test_machines_that_share_a_study_do_each_run_once(uri: str, on: Callable[[str], None]) -> None:
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for i in range(3):
+            on("abc"[i])
+            workers.append(stack.enter_context(child("work", uri, i, 16)))
+        assert [hear(w) for w in workers] == ["ready"] * 3
+        for w in workers:
+            say(w, "go")
+        seen = 0
+        while any(w.poll() is None for w in workers):
+            with contextlib.suppress(FileNotFoundError):
+                found = plain_keys(uri)
+                assert len(set(found)) == len(found) >= seen
+                seen = len(found)
+        done = [i for w in workers for i in json.loads(hear(w))]
+    assert sorted(done) == list(range(16))
+    assert sorted(plain_keys(uri)) == keys(range(16))
+
+
+def test_kill_at_any_instant_keeps_what_was_acknowledged(server: Server, uri: str, tmp_path: Path) -> None:
+    log = tmp_path / "acknowledged"
+    log.touch()
+    chance, seen, reads, kills = random.Random(0), 0, 0, 15
+    with child("nursery", uri, log) as nursery:
+        for kill in range(kills):
+            say(nursery, 10_000 * kill)
+            pid, before = int(hear(nursery)), log.stat().st_size
+            while log.stat().st_size == before:
+                time.sleep(0.001)  # until the child is at work
+            killer = threading.Timer(chance.uniform(0, 0.1), os.kill, (pid, signal.SIGKILL))
+            killer.start()
+            while killer.is_alive():
+                acknowledged = log.read_text().split()
+                found = plain_keys(uri)
+                assert len(set(found)) == len(found) >= seen
+                assert set(acknowledged) <= set(found)
+                seen, reads = len(found), reads + 1
+            killer.join()
+            assert int(hear(nursery)) == -signal.SIGKILL
+    found = plain_keys(uri)
+    assert set(log.read_text().split()) <= set(found)
+    assert len(set(found)) == len(found) >= seen
+    assert reads >= kills / 2
+    with ResultStore(uri) as store:
+        assert store.notices == []
+        assert sorted(r["key"] for r in store.rows()) == sorted(found)
+    assert names(server, uri, "launches") == []
+
+
+@pytest.mark.parametrize("step", ["put", "find", "replace"])
+def test_a_launch_that_dies_at_any_step_of_a_writing_costs_no_row(
+    server: Server, uri: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class DeathError(BaseException):
+        pass
+
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        place = Path if step == "replace" else store._remote
+        former = getattr(place, step)
+
+        def dies(*given: object) -> object:
+            if any("runs" in str(argument) for argument in given):
+                raise DeathError
+            return former(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, step, dies)
+            with pytest.raises(DeathError):
+                store.append([row(2)])
+    with ResultStore(uri) as store:
+        assert counts(store.rows()) == ([1] if step == "put" else [1, 2])
+        assert counts(store.append([row(2), row(3)])) == ([2, 3] if step == "put" else [3])
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+    assert len(names(server, uri)) == 2  # an upload of the first part may yet take effect
+
+
+@pytest.mark.parametrize(("fault", "words"), [("403", "denies access to bucket-"), ("500", "answers: .*INTERNAL_FAILURE")])
+def test_an_upload_that_fails_leaves_what_was_and_the_append_can_be_repeated(
+    server: Server, uri: str, fault: str, words: str
+) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        before = [get(server, uri, f"runs/{name}") for name in names(server, uri)]
+        with server.failing(f"{fault} PUT .*/runs/"):
+            for _ in range(2):
+                with pytest.raises(StoreError, match=words) as caught:
+                    store.append([row(2)])
+                assert str(caught.value).startswith(f"cannot append results in {uri}: ")
+                assert "\n" not in str(caught.value)
+            assert store.refresh() == []
+        assert [get(server, uri, f"runs/{name}") for name in names(server, uri)] == before
+        assert counts(store.append([row(3)])) == [3]
+        assert counts(store.refresh()) == [2]
+        assert counts(store.append([row(2), row(4)])) == [4]
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3, 4])
+
+
+def test_an_upload_that_needs_a_second_attempt_closes_its_part(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        attempts = iter([OSError("AWS Error NETWORK_CONNECTION"), None])
+        assert store._remote is not None
+        once = store._remote._put_once
+
+        def fails_first(path: str, data: bytes) -> None:
+            once(path, data)
+            if "/runs/" in path and (error := next(attempts, None)) is not None:
+                raise error
+
+        store._remote._put_once = fails_first  # type: ignore[method-assign]
+        assert counts(store.append([row(2)])) == [2]
+        assert len(names(server, uri)) == 1
+        assert counts(store.append([row(3)])) == [3]
+        assert len(names(server, uri)) == 2
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+
+
+@pytest.mark.parametrize("fault", ["POST .*uploads", "partNumber=1", "partNumber=2", "POST .*uploadId"])
+def test_a_large_upload_that_fails_at_any_request_leaves_what_was(
+    server: Server, uri: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    remote = Remote(uri)
+    assert remote.put("weights/k", b"former")
+    with server.failing(f"403 {fault}"), pytest.raises(RemoteError, match="denies access"):
+        remote.put("weights/k", bytes(21 << 20))
+    assert remote.get("weights/k") == b"former"
+    monkeypatch.setattr(remote_module, "WHOLE", 0)
+    assert remote.put("weights/k", b"later")
+    assert remote.get("weights/k") == b"later"
+
+
+def test_damaged_and_foreign_objects_are_set_aside_and_named(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        mirror = store.path
+    (whole,) = names(server, uri)
+    data = get(server, uri, f"runs/{whole}")
+    put(server, uri, "set-aside/cut.parquet", b"an earlier one")
+    bad = {"cut.parquet": data[: len(data) // 2], "empty.parquet": b"", "notes.txt": b"mine"}
+    for name, content in bad.items():
+        put(server, uri, f"runs/{name}", content)
+    server.requests()
+    with ResultStore(uri, read_only=True) as reader:
+        assert counts(reader.rows()) == [1]
+        assert sorted(reader.notices)[0].startswith(f"left out {uri}/runs/cut.parquet: it is damaged")
+        assert len(reader.notices) == 3
+    assert {request.split()[0] for request in server.requests()} == {"GET", "HEAD"}
+    time_of_whole = (mirror / "runs" / whole).stat().st_mtime_ns
+    (mirror / "runs" / whole).write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
+    os.utime(mirror / "runs" / whole, ns=(time_of_whole, time_of_whole))
+    with ResultStore(uri) as store:
+        assert counts(store.rows()) == [1]  # damage to the copy is mended from the bucket
+        assert names(server, uri) == [whole]
+        for name in bad:
+            (notice,) = [n for n in store.notices if f"{uri}/runs/{name}" in n]
+            assert f"{uri}/set-aside/{name}" in notice
+    assert get(server, uri, "set-aside/cut.parquet") == b"an earlier one"
+    assert get(server, uri, "set-aside/cut.parquet.1") == bad["cut.parquet"]
+    assert len(plain_keys(uri)) == 1
+
+
+def test_parts_copied_in_from_another_store_are_merged_without_doubles(
+    server: Server, uri: str, on: Callable[[str], None]
+) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1), row(2)])
+    with ResultStore(f"{uri}-other") as store:
+        store.append([row(2), row(3)])
+    (copied,) = names(server, f"{uri}-other")
+    data = get(server, f"{uri}-other", f"runs/{copied}")
+    put(server, uri, f"runs/z-{copied}", data)
+    on("b")
+    with ResultStore(uri) as store:
+        assert counts(store.rows()) == [1, 2, 3]
+        assert "1 of its rows are in other files already" in store.notices[0]
+        put(server, uri, "runs/twin.parquet", data)
+        assert store.refresh() == []
+    assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+    assert get(server, uri, f"set-aside/z-{copied}") == data
+    assert names(server, uri, "launches") == []
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_extended(server: Server, uri: str, tmp_path: Path) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+    (part,) = names(server, uri)
+    table = pq.read_table(pa.BufferReader(get(server, uri, f"runs/{part}")))
+    older = pa.BufferOutputStream()
+    pq.write_table(pa.table(table.select(SCHEMAS[1].names).columns, schema=SCHEMAS[1]), older)
+    put(server, uri, f"runs/{part}", older.getvalue().to_pybytes())
+    with ResultStore(uri) as store:
+        assert counts(store.append([row(1), row(2)])) == [2]
+    assert names(server, uri) == [part]
+    newer = pa.BufferOutputStream()
+    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}), newer)
+    put(server, uri, "runs/new.parquet", newer.getvalue().to_pybytes())
+    put(server, uri, "runs/aaa.parquet", b"")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=f"{uri}/runs/new.parquet has rows of schema 3, this program knows"):
+            ResultStore(uri, read_only=read_only)
+    assert names(server, uri) == ["aaa.parquet", "new.parquet", part]
+
+
+def test_reading_writes_nothing_to_the_bucket(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        store.save_weights("k", b"w")
+    server.requests()
+    with ResultStore(uri, read_only=True) as reader, MeasureTable(uri) as table:
+        assert counts(reader.rows()) == [1]
+        assert table.known() == set()
+        assert reader.weights_path("k").read_bytes() == b"w"
+        for work in (lambda: reader.append([row(2)]), lambda: reader.claim("k"), lambda: reader.save_weights("k", b"")):
+            with pytest.raises(StoreError, match=f"{uri}: it was opened for reading only"):
+                work()
+    assert {request.split()[0] for request in server.requests()} == {"GET", "HEAD"}
+
+
+def test_weights_checkpoints_pack_sizes_and_figures(
+    server: Server, uri: str, on: Callable[[str], None], tmp_path: Path
+) -> None:
+    with ResultStore(uri) as store:
+        assert store.load_checkpoint("k") is None
+        store.save_checkpoint("k", b"one")
+        store.save_weights("k", b"first")
+        store.save_pack_sizes({"shape": 4})
+        figures = store.path / "scaling" / "figures"
+        figures.mkdir(parents=True)
+        (figures / "a.png").write_bytes(b"picture")
+        (tmp_path / "elsewhere.png").write_bytes(b"x")
+        shown = store.publish([figures.parent, tmp_path / "elsewhere.png"])
+        assert shown == [f"{uri}/scaling/figures/a.png", str(tmp_path / "elsewhere.png")]
+        assert get(server, uri, "scaling/figures/a.png") == b"picture"
+        on("b")
+        with Artifacts(uri) as other:
+            assert other.load_checkpoint("k") == b"one"
+            assert other.load_pack_sizes() == {"shape": 4}
+            assert other.with_weights() == {"k"}
+            assert other.load_weights("k") == other.weights_path("k").read_bytes() == b"first"
+            store.save_weights("k", b"second")
+            assert other.load_weights("k") == other.weights_path("k").read_bytes() == b"second"
+            assert not other.weights_path("none").exists()
+            with pytest.raises(FileNotFoundError):
+                other.load_weights("none")
+            other.drop_checkpoint("k")
+            other.drop_checkpoint("k")
+        assert store.load_checkpoint("k") is None
+        server.requests()
+        store.drop_checkpoint("k")  # there is none, as it knows
+        assert server.requests() == []
+
+
+def test_measures_are_shared(server: Server, uri: str, on: Callable[[str], None]) -> None:
+    key = "f" * 24
+    data = encode(key, "images", 1, [], 1.0)
+    with MeasureTable(uri) as table:
+        assert not table.has(key, "images", 1)
+        table.save(key, "images", 1, data)
+        table.save(key, "images", 2, encode(key, "images", 2, [], 1.0))
+    put(server, uri, "measures/stray.parquet", b"stray")
+    on("b")
+    with MeasureTable(uri) as table:
+        assert table.known() == {(key, "images", 2)}
+        assert table.has(key, "images", 2)
+        assert table.notices[0].startswith(f"set aside {uri}/measures/stray.parquet")
+    assert names(server, uri, "measures") == [f"{key}.images-2.parquet"]
+    assert get(server, uri, "set-aside/stray.parquet") == b"stray"
+
+
+def test_what_a_run_costs_in_requests(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PULL_EVERY", 60.0)
+    with ResultStore(uri) as store:
+        for i in range(3):
+            time.sleep(0.3)  # what is given back is removed behind the scenes
+            server.requests()
+            key = row(i)["key"]
+            assert store.claim(key)
+            store.refresh()
+            store.append([row(i)])
+            spent = server.requests()
+            store.release(key)
+    assert spent == ["PUT launches", "GET launches", "GET runs", "PUT runs", "HEAD runs"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
+    server: Server, uri: str, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    def refused(place: str, words: str) -> None:
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=words) as caught:
+            ResultStore(place, read_only=read_only)
+        assert time.monotonic() - began < 30
+        assert str(caught.value).startswith(f"cannot open the store in {place}: ")
+        assert "\n" not in str(caught.value)
+
+    refused("s3://no-such-bucket/s", "there is no bucket no-such-bucket: create it first")
+    with server.failing("403 ."):
+        refused(uri, "denies access to bucket-.*: set AWS_ACCESS_KEY_ID")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    refused(uri, "http://127.0.0.1:9 does not answer: check the network, AWS_ENDPOINT_URL and AWS_REGION")
+
+
+def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+        with server.failing("503 ."):
+            for work in (lambda: store.append([row(2)]), lambda: store.save_weights("k", b"w"), store.refresh):
+                with pytest.raises(StoreError, match=r"answers: .* run the same command again"):
+                    work()
+        assert counts(store.append([row(2)])) == [2]
+    assert sorted(plain_keys(uri)) == keys([1, 2])
+
+
