@@ -157,3 +157,14 @@ def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
         choice = " or ".join(filter(None, (", ".join(allowed[:-1]), allowed[-1])))
         raise UserError(f"{option} {value!r} is unknown: choose {choice}")
     return value
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a path where there is no folder and none can be made.
+
+    Raises:
+        UserError: it is something else, or lies below it.
+    """
+    there = next(p for p in (path, *path.parents, Path()) if os.path.lexists(p))
+    if not there.is_dir():
+        raise UserError(f"{option} {str(path)!r} cannot be a folder, as {str(there)!r} is none: give another")

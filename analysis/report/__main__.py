@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import options as opt
-from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
+from orchestrator.cli import Exit, check_folder, ends_on_interrupt, main_of, new_app
 from orchestrator.errors import UserError
 from orchestrator.store import StoreError
 
@@ -47,8 +47,7 @@ def report(
     """
     if "://" not in store and not (Path(store) / "runs").is_dir():
         raise UserError(f"--store {store!r} holds no runs: name the folder that a study wrote to")
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {str(out)!r} is a file: give a folder")
+    check_folder("--out", out)
     from analysis.measure import measure_missing
     from analysis.report.claims import CLAIMS
     from analysis.report.page import Report
