@@ -1,0 +1,529 @@
+"""Two thousand random command lines, files and stores: each is done, or refused in one line with nothing written.
+
+Lines are valid ones with up to two mistakes, so that most get past the parser. The examples are mistakes that once had a
+traceback.
+"""
+
+import contextlib
+import functools
+import gzip
+import importlib.metadata
+import io
+import itertools
+import re
+import resource
+import struct
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import typer
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from analysis import measure
+from analysis.report import __main__ as report
+from orchestrator import __main__ as everything
+from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
+from orchestrator.cli import run
+from orchestrator.parts import parquet_bytes
+from orchestrator.rows import STATUSES, encode, make_row
+from orchestrator.spec import RunSpec, run_key
+
+MEMORY = 3 << 30
+"""Bytes that a case may take besides what the program has anyway."""
+
+APPS = {
+    "scaling": scaling.app,
+    "regularization": regularization.app,
+    "encodings": encodings.app,
+    "geometry": geometry.app,
+    "tuning": tuning.app,
+    "rotation": rotation.app,
+    "analysis.measure": measure.app,
+    "analysis.report": report.app,
+    "orchestrator": everything.app,
+}
+STUDIES = tuple(APPS)[:6]
+SMALL = {
+    "scaling": ("--N", "8", "--decoder", "mlp", "--width", "4", "--seeds", "1", "--resolution", "0.3"),
+    "regularization": ("--N", "8", "--trials", "2", "--seeds", "1", "--epochs", "2", "--rank", "2"),
+    "encodings": ("--N", "8", "--width", "4", "--seeds", "1", "--by-depth", "none", "--decoders", "mlp", "--depth", "1"),
+    "geometry": ("--N", "8", "--width", "4", "--seeds", "1", "--depths", "1", "--decoders", "mlp", "--bumps", "3"),
+    "tuning": ("--N", "8", "--width", "4", "--seeds", "1", "--bumps", "0,3", "--decoder", "mlp", "--depth", "1"),
+    "rotation": ("--N", "8", "--width", "4", "--seeds", "1", "--angles", "40", "--epochs", "2"),
+}
+"""What makes a line of a study quick to plan."""
+
+PATHS = (
+    *("folder", "file", "new", "new/er", "file/below", "nowhere", "round", "store", "", ".", "..", "/dev/null", "store/runs"),
+    *("ünï cødé 漢字", "\udcff", "[/red]", "x" * 300, "x/" * 3000, "-"),
+)
+NUMBERS = (
+    *("0", "1", "-1", "1.5", "2147483647", "9" * 12, "9" * 400, "9" * 5000, "1e400", "1e-320", "nan", "inf", "-inf"),
+    *("٣", "½", "0x10"),
+)
+WORDS = (
+    *("", " ", ",", "a,b", "é漢字🙂", "\udcff", "[/red]", "\x1b[31m", "x" * 5000, "two\nlines", "--", "-", "=", "true", "None"),
+    *("1..2..3", "8..", "..8", "16..8", "8..12:0", "8..12:1", "8..999999999999", "8..256:1", "0.001..1", "nan..1", "0..0"),
+)
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "--address": ("local",),
+    "--workers": ("1", "3"),
+    "--gpus-per-run": ("0",),
+    "--pack-size": ("1", "4"),
+    "--max-hours": ("0", "1.5"),
+    "--on-error": ("continue", "stop"),
+    "--batch-size": ("1", "32", "64"),
+    "--lr": ("0.001", "1"),
+    "--weight-decay": ("0", "0.1"),
+}
+DECODER = {
+    "--option": ("polarity=dark", "sigma=2", "tolerance=2"),
+    "--absent": ("zero", "minus-one"),
+    "--sigma": ("0.7", "3"),
+    "--tolerance": ("0", "2"),
+    "--precision": ("auto", "float32", "bfloat16"),
+    "--max-steps": ("1", "40"),
+}
+OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
+    "scaling": {
+        **DECODER,
+        "--N": ("8,12", "8..16", "9", "8..12:4"),
+        "--datasets": ("bumps", "stripes+bumps", "bumps, stripes+bumps"),
+        "--target": ("0.5", "1"),
+        "--seeds": ("2",),
+        "--resolution": ("0.05", "0.9"),
+        "--task": ("trainables.bumps:BumpTask", "tests.toy:Toy"),
+        "--decoder": ("cnn", "mlp"),
+        "--depth": ("0", "2"),
+        "--width": ("1", "8"),
+        "--encoding": ("bump", "one-hot", "positional", "ramp"),
+        "--holdout": ("random", "center", "corner"),
+        "--centres": ("integer", "real"),
+    },
+    "regularization": {
+        "--N": ("9", "12"),
+        "--region": ("corner", "center"),
+        "--trials": ("1", "5"),
+        "--seeds": ("2",),
+        "--lambda-entropy": ("0.1", "0", "0.01..1", "2..2"),
+        "--lambda-variance": ("0.1", "0", "0.01..1"),
+        "--objectives": ("validation", "id,validation"),
+        "--sampler": ("tpe", "nsga2", "random", "grid"),
+        "--pruner": ("median", "percentile", "none"),
+        "--search-seed": ("7",),
+        "--sigma": ("0.7", "3"),
+        "--rank": ("1", "8"),
+        "--channels": ("1", "3"),
+        "--init": ("published", "positive"),
+        "--depth": ("0", "3"),
+        "--tolerance": ("0", "2"),
+        "--option": ("lambda_entropy=0.2", "rank=3"),
+        "--epochs": ("1", "7"),
+        "--schedule": ("constant", "cosine"),
+    },
+    "encodings": {
+        **DECODER,
+        "--N": ("9", "12"),
+        "--encodings": ("bump", "ramp,one-hot", "positional, bump"),
+        "--decoders": ("cnn", "cnn,mlp"),
+        "--holdouts": ("center", "corner,center"),
+        "--depth": ("2",),
+        "--by-depth": ("none", "1", "1..3:2"),
+        "--seeds": ("2",),
+        "--width": ("1", "8"),
+    },
+    "geometry": {
+        **DECODER,
+        "--N": ("9", "12"),
+        "--depths": ("1,2", "1..3"),
+        "--decoders": ("cnn", "cnn,mlp"),
+        "--encodings": ("bump", "ramp,one-hot"),
+        "--holdout": ("center", "corner"),
+        "--bumps": ("0", "10"),
+        "--seeds": ("2",),
+        "--width": ("1", "8"),
+    },
+    "tuning": {
+        **DECODER,
+        "--N": ("9", "12"),
+        "--bumps": ("0", "0,5", "0..20"),
+        "--decoder": ("cnn", "mlp"),
+        "--depth": ("2",),
+        "--encoding": ("bump", "one-hot", "positional"),
+        "--holdout": ("center", "corner"),
+        "--seeds": ("2",),
+        "--width": ("1", "8"),
+    },
+    "rotation": {
+        "--digit": ("0", "9"),
+        "--angles": ("20", "100"),
+        "--gap": ("160..200", "0..90.5"),
+        "--seeds": ("2",),
+        "--N": ("8", "12"),
+        "--width": ("2", "8"),
+        "--epochs": ("1", "7"),
+    },
+}
+AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))
+AS_PATHS["regularization"] += ("--export-optuna",)
+AS_PATHS["rotation"] += ("--mnist",)
+FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights"))
+FLAGS["scaling"] += ("--speculate", "--no-speculate")
+FLAGS["regularization"] += ("--ablation", "--no-ablation")
+FLAGS["geometry"] += ("--stripes", "--no-stripes")
+ADDRESSES = ("", "somewhere", "127.0.0.1:1", "127.0.0.1:x", "127.0.0.1:", ":1", "[::1]", "\udcff:1")
+TASKS = ("nowhere:Task", "os:", ":x", "sys:exit", "builtins:input", "pathlib:Path", "..:x", "tests.toy:threshold", "a.b:c", "x")
+
+LOOK = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def lines(draw: DrawFn) -> list[str]:
+    """A valid line of a study, with up to two mistakes."""
+    study = draw(st.sampled_from(STUDIES))
+    known = OPTIONS | OF_STUDY[study]
+    chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=4, unique=True))
+    words = [*SMALL[study], "--dry-run"]
+    for option in chosen:
+        words += [option, draw(st.sampled_from(known[option]))]
+    words += draw(st.lists(st.sampled_from(FLAGS[study]), max_size=1))
+    for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2, 2)))):
+        words += draw(mistakes(study))
+    return [*draw(st.sampled_from(((), (), ("orchestrator",)))), study, *words]
+
+
+def mistakes(study: str) -> SearchStrategy[list[str]]:
+    """Words that spoil a line, most of them in a way that the parser does not see."""
+    names = sorted((OPTIONS | OF_STUDY[study]).keys() - {"--address"})
+    spoiled = st.tuples(st.sampled_from(names), st.sampled_from(NUMBERS) | st.sampled_from(WORDS) | st.text(max_size=6))
+    exchanged = st.tuples(st.sampled_from(names), st.sampled_from([v for vs in OF_STUDY[study].values() for v in vs]))
+    paths = st.tuples(st.sampled_from(AS_PATHS[study]), st.sampled_from(PATHS))
+    pair = st.builds("{}={}".format, st.sampled_from(OPTION_NAMES), st.sampled_from(NUMBERS + WORDS))
+    pairs = st.tuples(st.just("--option"), pair)
+    tasks = st.tuples(st.just("--task"), st.sampled_from(TASKS))
+    addresses = st.tuples(st.just("--address"), st.sampled_from(ADDRESSES))
+    stray = st.sampled_from((("stray",), ("--frobnicate",), ("--seeds",), ("--help",), ("--N=",), ("-N", "8")))
+    kinds = [spoiled, spoiled, spoiled, paths, exchanged, stray, addresses]
+    return st.one_of(*kinds, pairs, *([tasks] if study == "scaling" else [])).map(list)
+
+
+OPTION_NAMES = ("sigma", "tolerance", "polarity", "centres", "absent", "rank", "init", "lambda_entropy", "shape", "")
+
+
+@pytest.fixture(autouse=True)
+def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes half of the time of a line, and is the same for all of them."""
+    monkeypatch.setattr("typer.main.get_command", functools.cache(typer.main.get_command))
+    monkeypatch.setattr("importlib.metadata.version", functools.cache(importlib.metadata.version))
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """An allocation that is out of all proportion fails, here and not in the machine."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder to work in, with some of what PATHS names, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        whole, here = Path(name), Path(name) / "here"
+        (here / "folder").mkdir(parents=True)
+        (here / "file").write_text("mine")
+        (here / "nowhere").symlink_to("missing")
+        (here / "round").symlink_to("round")
+        (here / "store" / "runs").mkdir(parents=True)
+        (here / "store" / "runs" / "part.parquet").write_bytes(PART)
+        with contextlib.chdir(here):
+            yield whole
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+def attempt(line: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a line: a command, then its words."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", e, write_through=True) for e in ("strict", "backslashreplace"))
+    starts = patch("orchestrator.launch.execute", side_effect=AssertionError("it began to train"))
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), starts:
+            code = run(APPS[line[0]], line[1:], name=line[0])
+    finally:
+        torch.set_flush_denormal(False)  # timing steps sets it, and Hypothesis draws such numbers
+    return code, *(stream.buffer.getvalue().decode() for stream in (out, err))
+
+
+def check_refused(out: str, err: str) -> None:
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+
+
+def check(line: list[str], seen: Counter[str]) -> None:
+    """The line is done or refused; the refusal is counted without what stands in quotes and without numbers."""
+    with workplace() as folder:
+        before = contents(folder)
+        code, out, err = attempt(line)
+        assert code in (0, 2), (code, out, err)
+        if code == 2:
+            check_refused(out, err)
+            if "--dry-run" in line:
+                assert attempt([word for word in line if word != "--dry-run"]) == (code, out, err)
+        if code == 2 or "--dry-run" in line:
+            assert contents(folder) == before
+    seen["done" if code == 0 else re.sub(r"'.*'|\d+", "#", err)[:60]] += 1
+
+
+DONE = {"seconds": 1.0, "host": "here", "finished_at": datetime(2025, 1, 1, tzinfo=UTC)}
+
+
+def row(spec: RunSpec, **ending: object) -> dict[str, object]:
+    given = {"status": "passed", "reason": "passage", "steps": 3, "accuracy": 1.0, "id_mse": 0.1, "ood_mse": 0.1}
+    return make_row(spec, task_version="1", fixed_count=0, **DONE | given | ending)
+
+
+SPEC = RunSpec(
+    task="trainables.bumps:BumpTask",
+    dataset="bumps",
+    N=8,
+    data_count=3,
+    seed=0,
+    decoder="mlp",
+    width=4,
+    options=(("sigma", 1.0), ("centres", "integer"), ("absent", "zero"), ("polarity", "bright"), ("tolerance", 1)),
+)
+PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")]))
+
+
+def test_random_command_lines() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(LOOK, max_examples=1300)
+    @given(lines())
+    @example(["scaling", *SMALL["scaling"], "--task", "sys:exit", "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--task", "builtins:input", "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--store", "\udcff", "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--out", "x" * 300, "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--seeds", "9" * 12, "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--width", "9" * 12, "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--max-steps", "9" * 12, "--dry-run"])
+    @example(["encodings", *SMALL["encodings"], "--sigma", "1e-320", "--dry-run"])
+    @example(["scaling", *SMALL["scaling"], "--option", "tolerance=" + "9" * 400, "--dry-run"])
+    @example(["regularization", *SMALL["regularization"], "--epochs", "2147483647", "--dry-run"])
+    @example(["rotation", *SMALL["rotation"], "--epochs", "2147483647", "--dry-run"])
+    @example(["regularization", *SMALL["regularization"], "--batch-size", "2147483647", "--dry-run"])
+    @example(["regularization", *SMALL["regularization"], "--sampler", "grid", "--trials", "9" * 12, "--dry-run"])
+    @example(["tuning", *SMALL["tuning"], "--seeds", "9" * 12, "--dry-run"])
+    @example(["rotation", *SMALL["rotation"], "--angles", "9" * 12, "--dry-run"])
+    def each(line: list[str]) -> None:
+        check(line, seen)
+
+    each()
+    print(seen.total(), "lines:", *seen.most_common(), sep="\n")
+    assert 0.4 < seen["done"] / seen.total() < 0.8
+    assert len(seen) >= 40, "refusals in many words"
+
+
+def report_lines() -> SearchStrategy[list[str]]:
+    """Lines of the commands that train nothing, on a store without weights."""
+    word = st.sampled_from(NUMBERS + WORDS)
+    options = st.one_of(
+        *(st.tuples(st.sampled_from(("--store", "--out")), st.sampled_from(PATHS)) for _ in range(2)),
+        st.tuples(st.just("--workers"), word),
+        st.sampled_from((("--verbose",), ("--frobnicate",), ("stray",), ("--follow=1",), ("--help",))),
+    )
+    command = st.sampled_from(("analysis.measure", "analysis.report"))
+    more = st.lists(options, max_size=2).map(lambda given: [*itertools.chain(*given)])
+    return st.builds(lambda name, words: [name, "--store", "store", *words], command, more)
+
+
+def test_random_lines_of_measure_and_report() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(LOOK, max_examples=60)
+    @given(report_lines())
+    @example(["analysis.report", "--store", "store", "--out", "file"])
+    @example(["analysis.report", "--store", "store", "--out", "file/below"])
+    @example(["analysis.report", "--store", "store", "--out", "nowhere"])
+    def each(line: list[str]) -> None:
+        check(line, seen)
+
+    each()
+    assert seen["done"] >= 10
+    assert len(seen) >= 6, seen
+
+
+def idx(magic: int, sizes: list[int], content: bytes) -> bytes:
+    return struct.pack(f">{1 + len(sizes)}I", magic, *sizes) + content
+
+
+IMAGES = idx(2051, [3, 28, 28], bytes(range(256)) * 9 + bytes(48))
+LABELS = idx(2049, [3], bytes([4, 4, 7]))
+BOMB = gzip.compress(bytes(1 << 20)) * 4096
+"""Four gigabytes of zeros in four million bytes."""
+
+
+@st.composite
+def idx_files(draw: DrawFn, good: bytes, dimensions: int) -> bytes:
+    """A good file, or one with its bytes, header or packing spoiled."""
+    size = st.sampled_from((0, 1, 3, 28, 60_000, 2**31, 2**32 - 1))
+    sizes = st.lists(size, min_size=dimensions, max_size=dimensions)
+    headers = st.builds(idx, st.sampled_from((2049, 2051, 0)), sizes, st.binary())
+    cut = st.builds(lambda end: good[:end], st.integers(0, len(good)))
+    longer = st.builds(lambda more: good + more, st.binary(max_size=9))
+    kinds = st.sampled_from((*[st.just(good)] * 5, headers, cut, longer, st.binary(max_size=99)))
+    content = draw(draw(kinds))
+    if draw(st.booleans()):
+        packed = gzip.compress(content)
+        end = draw(st.sampled_from((b"", b"", b"garbage", None)))
+        content = packed[: draw(st.integers(2, len(packed)))] if end is None else packed + end
+    return content
+
+
+def test_random_files_of_mnist() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(LOOK, max_examples=200)
+    @given(idx_files(IMAGES, 3), idx_files(LABELS, 1))
+    @example(gzip.compress(IMAGES[:16]) + BOMB, LABELS)
+    @example(idx(2051, [2**32 - 1] * 3, b""), LABELS)
+    def each(images: bytes, labels: bytes) -> None:
+        with workplace() as folder:
+            for name, content in (("train-images-idx3-ubyte", images), ("train-labels.idx1-ubyte.gz", labels)):
+                (folder / "here" / "folder" / name).write_bytes(content)
+            before = contents(folder)
+            code, out, err = attempt(["rotation", *MNIST])
+            assert contents(folder) == before
+            if code == 2:
+                check_refused(out, err)
+            else:
+                assert (code, err) == (0, "")
+        seen["done" if code == 0 else re.sub(r"\d+", "#", err.partition("byte")[2])[:25]] += 1
+
+    each()
+    assert seen["done"] >= 15
+    assert len(seen) >= 7
+
+
+MNIST = ("--mnist", "folder", "--width", "4", "--seeds", "1", "--angles", "40", "--epochs", "1", "--dry-run")
+ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.lists(st.integers(), max_size=2)
+NAMED = st.dictionaries(st.text(max_size=9), ANYTHING, max_size=3)
+
+
+def test_random_dicts_are_a_spec_or_a_value_error() -> None:
+    seen: Counter[str] = Counter()
+
+    @settings(LOOK, max_examples=240)
+    @given(
+        st.dictionaries(st.sampled_from([*SPEC.to_dict(), "more"]), ANYTHING | NAMED, max_size=3),
+        st.sets(st.sampled_from(sorted(SPEC.to_dict())), max_size=1),
+        st.sampled_from((True, True, True, False)),
+    )
+    @example({"options": {"sigma": float("nan")}}, set(), True)
+    @example({"options": [1]}, set(), True)
+    @example({"max_steps": 10**12}, set(), True)
+    @example({"lr": 10**400}, set(), True)
+    @example({"dataset": None}, set(), True)
+    @example({}, {"seed"}, False)
+    def each(changed: dict[str, object], left_out: set[str], whole: bool) -> None:
+        fields = {name: v for name, v in (SPEC.to_dict() | changed).items() if whole or name not in left_out}
+        try:
+            spec = RunSpec.from_dict(fields)
+        except ValueError as error:
+            seen[str(error).split()[0]] += 1
+            return
+        seen["a spec"] += 1
+        again = RunSpec.from_dict(spec.to_dict())
+        assert again == spec
+        assert run_key(again, "1") == run_key(spec, "1")
+        assert encode([row(spec)]).num_rows == 1
+
+    each()
+    assert seen["a spec"] >= 20
+    assert len(seen) >= 12
+
+
+def planned_spec(dataset: str) -> RunSpec:
+    """A run that `STORED` asks for."""
+    holdout, options = ("random", SPEC.options) if dataset == "bumps" else ("center", SPEC.options)
+    return RunSpec(
+        task=SPEC.task, dataset=dataset, N=8, data_count=20, seed=0, decoder="mlp", width=4, holdout=holdout, options=options
+    )
+
+
+STORED = ("scaling", *SMALL["scaling"], "--dry-run", "--store", "store")
+
+
+@st.composite
+def parts(draw: DrawFn) -> bytes:
+    """A part of one to three rows that the plan of STORED looks at, ended in any way, whole or spoiled."""
+    number = st.none() | st.floats() | st.floats(0, 1)
+    rows = [
+        row(
+            planned_spec(draw(st.sampled_from(("bumps", "stripes+bumps")))).with_count(draw(st.integers(0, 60))),
+            status=draw(st.sampled_from(STATUSES)),
+            reason=draw(st.sampled_from(("passage", "budget", "converged", "exception"))),
+            steps=draw(st.integers(0, 2**31 - 1)),
+            seconds=draw(st.floats(0, 1e6)),
+            **{name: draw(number) for name in ("accuracy", "id_mse", "ood_mse", "loss")},
+        )
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    part = parquet_bytes(encode(rows))
+    spoiled = draw(st.sampled_from(("no", "no", "cut", "flipped", "junk", "foreign", "newer")))
+    if spoiled == "cut":
+        return part[: draw(st.integers(0, len(part)))]
+    if spoiled == "flipped":
+        at = draw(st.integers(0, len(part) - 1))
+        return part[:at] + bytes([part[at] ^ draw(st.integers(1, 255))]) + part[at + 1 :]
+    if spoiled in ("foreign", "newer"):
+        version = {} if spoiled == "foreign" else {"orchestrator.schema": "99"}
+        table = pa.table({"x": [1]}).replace_schema_metadata(version)
+        pq.write_table(table, buffer := pa.BufferOutputStream())
+        return buffer.getvalue().to_pybytes()
+    return draw(st.binary(max_size=99)) if spoiled == "junk" else part
+
+
+def test_random_stores() -> None:
+    seen: Counter[str] = Counter()
+    names = st.sampled_from(("a.parquet", "b.parquet", "runs-1.parquet", "notes.txt", "ünï.parquet"))
+
+    @settings(LOOK, max_examples=200)
+    @given(st.dictionaries(names, parts(), max_size=3), st.sampled_from((None, None, "a folder", "a broken link")))
+    def each(files: dict[str, bytes], more: str | None) -> None:
+        with workplace() as folder:
+            runs = folder / "here" / "store" / "runs"
+            for name, content in files.items():
+                (runs / name).write_bytes(content)
+            if more == "a folder":
+                (runs / "c.parquet").mkdir()
+            elif more:
+                (runs / "c.parquet").symlink_to("missing")
+            before = contents(folder)
+            code, out, err = attempt(list(STORED))
+            assert contents(folder) == before
+            if code == 2:
+                check_refused(out, err)
+                assert "schema 99" in err
+            else:
+                assert (code, err) == (0, "")
+        seen["newer" if code else "left out" if "left out" in out else "whole"] += 1
+
+    each()
+    assert min(seen[kind] for kind in ("newer", "left out", "whole")) >= 15
