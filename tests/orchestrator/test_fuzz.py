@@ -311,6 +311,7 @@ SPEC = RunSpec(
 PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")]))
 
 
+@pytest.mark.slow
 def test_random_command_lines() -> None:
     seen: Counter[str] = Counter()
 
