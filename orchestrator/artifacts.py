@@ -124,23 +124,24 @@ class Artifacts:
         with self._in_words("save the pack sizes"):
             self._save(self.path / PACK_SIZES, json.dumps(dict(sizes), indent=1, sort_keys=True).encode())
 
-    def publish(self, files: Iterable[Path]) -> list[str]:
-        """Put files that were written below `path`, and all that is in the folders among them, into the bucket, if there is
-        one. Files elsewhere are left alone.
+    def publish(self, folder: str, files: Iterable[Path]) -> list[str]:
+        """Copy files of this machine, and all that is in the folders among them, into a folder of the bucket. A store that is
+        not in one leaves them where they are.
 
         Returns:
             Each file as a user finds it.
         """
-        names = []
+        places = []
         with self._in_words("put figures and tables"):
-            for place in files:
-                for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
-                    inside = self._remote is not None and file.is_relative_to(self.path)
-                    if file.is_file():
-                        names.append(f"{self.location}/{self._name(file)}" if inside else str(file))
-                    if file.is_file() and self._remote is not None and inside:
-                        self._remote.put(self._name(file), file.read_bytes())
-        return names
+            for given in files:
+                for file in filter(Path.is_file, sorted(given.rglob("*")) if given.is_dir() else [given]):
+                    if self._remote is None:
+                        places.append(str(file))
+                    else:
+                        name = file.relative_to(given if given.is_dir() else given.parent).as_posix()
+                        self._remote.put(f"{folder}/{name}", file.read_bytes())
+                        places.append(f"{self.location}/{folder}/{name}")
+        return places
 
     def close(self) -> None:
         """Free every lock and claim held through this object. Harmless when repeated."""

@@ -556,13 +556,15 @@ def test_weights_checkpoints_pack_sizes_and_figures(
         store.save_checkpoint("k", b"one")
         store.save_weights("k", b"first")
         store.save_pack_sizes({"shape": 4})
-        figures = store.path / "scaling" / "figures"
-        figures.mkdir(parents=True)
-        (figures / "a.png").write_bytes(b"picture")
-        (tmp_path / "elsewhere.png").write_bytes(b"x")
-        shown = store.publish([figures.parent, tmp_path / "elsewhere.png"])
-        assert shown == [f"{uri}/scaling/figures/a.png", str(tmp_path / "elsewhere.png")]
-        assert get(server, uri, "scaling/figures/a.png") == b"picture"
+        files = [tmp_path / "out" / "figures" / "a.png", tmp_path / "b.csv"]
+        files[0].parent.mkdir(parents=True)
+        for file in files:
+            file.write_bytes(file.name.encode())
+        shown = store.publish("scaling", [tmp_path / "out", files[1]])
+        assert shown == [f"{uri}/scaling/figures/a.png", f"{uri}/scaling/b.csv"]
+        assert get(server, uri, "scaling/figures/a.png") == b"a.png"
+        with Artifacts(tmp_path / "folder") as local:
+            assert local.publish("scaling", [tmp_path / "out", files[1]]) == [str(file) for file in files]
         on("b")
         with Artifacts(uri) as other:
             assert other.load_checkpoint("k") == b"one"
