@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,32 +174,27 @@ def _signal(number: int, code: int, times: int = 1) -> Disturb:
     return disturb
 
 
-def _stop(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int, whom: str) -> Launch:
+def stopped(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
+    """A worker and the driver in turns."""
     launch = trial.launch(*argv)
-    done = 0
+    done, rows = 0, trial.rows()
 
     def is_further() -> bool:
-        return trial.rows() > 2 * done
+        return trial.rows() > rows
 
     while done < left and trial.until(is_further, launch):
+        rows = trial.rows()
         workers = bench.lab.workers()
-        pid = launch.pid if whom == "driver" else bench.dice.choice(workers) if workers else 0
+        pid = launch.pid if done % 2 else bench.dice.choice(workers) if workers else 0
         if pid:
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(bench.pause)
-            os.kill(pid, signal.SIGCONT)
-            done += 1
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(bench.pause)
+                os.kill(pid, signal.SIGCONT)
+                done += 1
     trial.verdict.kills += done
     trial.check(launch.wait() == 0, f"exit code {launch.code}: {launch.text[-500:]}")
     return launch
-
-
-def stopped_worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
-    return _stop(bench, trial, argv, left, "worker")
-
-
-def stopped_driver(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
-    return _stop(bench, trial, argv, left, "driver")
 
 
 KILLS: dict[str, tuple[str, Disturb]] = {
@@ -210,6 +205,17 @@ KILLS: dict[str, tuple[str, Disturb]] = {
     "sigint": ("Ctrl-C", _signal(signal.SIGINT, 130)),
     "sigterm": ("SIGTERM", _signal(signal.SIGTERM, 143)),
     "triple": ("three times Ctrl-C", _signal(signal.SIGINT, 130, 3)),
-    "stopped-worker": ("SIGSTOP of a worker for 30 seconds, then SIGCONT", stopped_worker),
-    "stopped-driver": ("SIGSTOP of the driver for 30 seconds, then SIGCONT", stopped_driver),
+    "stopped": ("SIGSTOP of a worker or the driver for 30 seconds, then SIGCONT", stopped),
 }
+
+
+def mixed(bench: Bench, names: Sequence[str]) -> Verdict:
+    """One study under one disturbance of each of these kinds, the last of which must be one that the launch survives."""
+    argv = bench.study()
+    reference, undisturbed = bench.reference(argv)
+    with Trial(bench.lab, ", ".join(names)) as trial:
+        for count, name in enumerate(names, 1):
+            KILLS[name][1](bench, trial, argv, 1)
+            trial.check(trial.verdict.kills >= count, f"{name}: nothing was disturbed")
+        trial.ends(trial.launch(*argv), 0)
+        return trial.judge(reference, undisturbed)

@@ -1,0 +1,109 @@
+"""Every fault of the chaos harness once, and that the harness finds a guarantee that is broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.chaos.__main__ import ALL, SWEEPS
+from benchmarks.chaos.faults import FAULTS, SkippedError
+from benchmarks.chaos.kills import KILLS, REAL, STEPS, Bench, mixed
+from benchmarks.chaos.lab import Lab, Trial, Verdict
+from benchmarks.chaos.store_level import ROWS, found_steps, sweep
+
+pytestmark = pytest.mark.slow
+IN_ONE_STUDY = ("driver", "steps", "clock", "sigint", "sigterm", "triple", "worker")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Launches that join one Ray, so that none waits for its start."""
+    with Lab(tmp_path_factory.mktemp("chaos"), join=True) as lab:
+        yield SmallBench(lab, random.Random(0), cycles=1, seeds=2, pause=2.0)
+
+
+class SmallBench(Bench):
+    def study(self) -> tuple[str, ...]:
+        return (*REAL, "--N", "8,12", "--workers", "2", "--max-steps", "200", "--seeds", str(self.seeds))
+
+
+def assert_kept(verdict: Verdict) -> None:
+    assert verdict.broken() == []
+    assert verdict.kills > 0
+    assert verdict.reads > 0
+    assert (verdict.lost, verdict.doubled, verdict.torn, verdict.again) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("fault", SWEEPS)
+def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: str) -> None:
+    _, steps = found_steps(bench.lab)
+    assert set(STEPS) <= set(steps)
+    verdict = sweep(bench, SWEEPS[fault][1])
+    assert_kept(verdict)
+    assert verdict.equal is True
+    assert set(verdict.at) == set(steps)
+    assert verdict.kills >= len(steps) > 25
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "power", "found"),
+    [("keys", False, "doubled"), ("rename", False, "torn reads"), ("fsync", True, "lost")],
+)
+def test_a_broken_guarantee_is_found(bench: Bench, guarantee: str, power: bool, found: str) -> None:
+    verdict = sweep(bench, power, guarantee)
+    assert any(text.endswith(found) for text in verdict.broken()), verdict.broken()
+
+
+def test_launches_that_ignore_the_claims_of_others_are_found(bench: Bench) -> None:
+    with Trial(bench.lab, "claims", poll=0.02) as trial:
+        for launch in [trial.launch(rows=ROWS, broken="claims") for _ in range(3)]:
+            trial.ends(launch, 0)
+        assert trial.judge().interrupted > 0
+
+
+def test_a_study_under_every_kind_of_kill_and_signal_ends_as_if_undisturbed(bench: Bench) -> None:
+    verdict = mixed(bench, IN_ONE_STUDY)
+    assert_kept(verdict)
+    assert verdict.equal is True
+    assert verdict.kills == len(IN_ONE_STUDY)
+    stopped = mixed(bench, ["stopped"])
+    assert_kept(stopped)
+    assert stopped.equal is True
+    assert {*IN_ONE_STUDY, "stopped"} == set(KILLS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_the_disk_the_files_and_the_task(bench: Bench, fault: str) -> None:
+    try:
+        verdict = FAULTS[fault][1](bench)
+    except SkippedError as reason:
+        pytest.skip(str(reason))
+    assert_kept(verdict)
+    assert verdict.equal is not False
+    assert (verdict.deleted > 0) == (fault == "deleted-part")
+
+
+def test_a_study_that_forgets_its_rows_is_found(bench: Bench) -> None:
+    argv = bench.study()
+    with Trial(bench.lab, "resume") as trial:
+        launch = trial.launch(*argv)
+        assert trial.until(lambda: trial.rows() >= 2, launch)
+        launch.send(9)
+        launch.wait()
+        trial.launch(*argv, broken="resume").wait()
+        verdict = trial.judge()
+    assert verdict.again >= 2
+    assert f"{verdict.again} trained again" in verdict.broken()
+
+
+def test_the_table_fails_for_a_broken_guarantee_and_for_a_fault_that_did_not_come() -> None:
+    assert Verdict("driver", kills=3, equal=True).broken() == []
+    assert Verdict("driver", kills=3, lost=1, equal=False).broken() == ["1 lost", "the answer differs"]
+    assert Verdict("driver").broken() == ["nothing was disturbed"]
+    whole = Verdict("driver")
+    whole.add(Verdict("driver", kills=2, equal=True, seconds=3.0))
+    whole.add(Verdict("driver", kills=1, equal=False, doubled=1))
+    assert whole == Verdict("driver", kills=3, equal=False, doubled=1, seconds=3.0)
+    assert len(ALL) == len(SWEEPS) + len(KILLS) + len(FAULTS)
