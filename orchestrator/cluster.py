@@ -41,7 +41,7 @@ class Cluster:
             host, _, port = self.address.rpartition(":")
             try:
                 socket.create_connection((host, int(port)), timeout=5).close()
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, OverflowError) as error:
                 raise UserError(
                     f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
                 ) from None

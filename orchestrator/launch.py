@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import secrets
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 from rich.console import Console, RenderableType
 
 from orchestrator import options as opt
-from orchestrator.cli import Exit, one_of
+from orchestrator.cli import Exit, check_folder, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
 from orchestrator.errors import UserError
@@ -56,9 +57,9 @@ class LaunchOptions:
     json: opt.Json = False
     verbose: opt.Verbose = False
 
-    def folder(self, study: str) -> Path:
-        """Where the study's tables and figures go; with a store in a bucket they are copied there, too."""
-        return self.out or (Path("results") if "://" in self.store else Path(self.store)) / study
+    def folder(self, study: str) -> str:
+        """Where the study's tables and figures go."""
+        return f"{self.store}/{study}" if self.out is None else str(self.out)
 
     def check(self) -> None:
         """
@@ -66,8 +67,14 @@ class LaunchOptions:
             UserError: a word or a path that will not do.
         """
         one_of("--on-error", self.on_error, ON_ERROR)
-        if self.out is not None and self.out.exists() and not self.out.is_dir():
-            raise UserError(f"--out {str(self.out)!r} is a file: give a folder")
+        for name in ("gpus_per_run", "max_hours", "price", "max_cost", "stall_minutes"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise UserError(f"--{name.replace('_', '-')} must be a finite number, not {value}")
+        if self.gpus_per_run > 1 and self.gpus_per_run % 1:
+            raise UserError(f"--gpus-per-run {self.gpus_per_run:g}: give a fraction of one, or whole ones")
+        if self.out is not None:
+            check_folder("--out", self.out)
         if self.max_cost is not None and not self.price:
             raise UserError("--max-cost needs a price: add --price with what an hour of a worker costs")
         if self.cpu_workers and not self.gpus_per_run:
@@ -168,7 +175,7 @@ def _train_and_answer(
     store: ResultStore,
     rows: Rows,
 ) -> int:
-    all_workers, out = cluster.all_workers(), options.folder(study.name)
+    all_workers, out = cluster.all_workers(), options.out or store.path / study.name
 
     def refresh_files() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
@@ -211,7 +218,7 @@ def _train_and_answer(
                 outcome = execute(execution, cluster, farewell)
         else:
             outcome = Outcome()
-        files = study.write(rows, out, force=True)
+        files = store.publish(study.name, study.write(rows, out, force=True))
     except (StoreError, OSError) as error:
         say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
         return Exit.NOT_ANSWERED
@@ -219,8 +226,8 @@ def _train_and_answer(
     spent = format_seconds(time.monotonic() - progress.began)
     cost = f", for {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
     say(console, f"{outcome.trained} runs trained in {spent}{cost}")
-    for path in files:
-        say(console, f"wrote {path}")
+    for file in files:
+        say(console, f"wrote {file}")
     if options.json:
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")

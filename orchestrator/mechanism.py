@@ -112,8 +112,8 @@ def train(name: str, specs: Iterable[RunSpec], asked: dict[str, Any], decoder: D
         **asked,
         **{f.name: getattr(decoder, f.name) for f in dataclasses.fields(decoder)},
         "task_version": task.version,
-        "store": str(where.store),
-        "out": str(where.folder(name)),
+        "store": where.store,
+        "out": where.folder(name),
         "versions": versions(),
     }
     return launch(GridStudy(name, task, list(specs), settings), where, invocation())

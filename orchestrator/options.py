@@ -60,7 +60,7 @@ Out = Annotated[Path | None, _where(help="Folder of the tables and figures.", sh
 Address = Annotated[str, _where(help="`local`: an embedded Ray; `auto` or `host:port`: a cluster.")]
 Workers = Annotated[
     int | None,
-    _where(min=1, help="Packs at a time; to be given on a cluster that grows.", show_default="what fits at the start"),
+    _where(min=1, max=4096, help="Packs at a time; give it on a cluster that grows.", show_default="what fits at the start"),
 ]
 GpusPerRun = Annotated[float, _where(min=0, help="GPUs of a worker; fractions share a GPU.")]
 PackSize = Annotated[
@@ -68,7 +68,7 @@ PackSize = Annotated[
     _where(min=1, help="Runs of the same shapes that a worker trains in one program.", show_default="measured"),
 ]
 CpuWorkers = Annotated[
-    int, _where(min=0, help="Workers without a GPU besides, for decoders that need none (`mlp`), on a cluster with both.")
+    int, _where(min=0, max=4096, help="Workers without a GPU besides, for decoders that need none (`mlp`).")
 ]
 Price = Annotated[float | None, _where(min=0, help="What an hour of a worker costs, in any currency.", show_default="none")]
 MaxCost = Annotated[float | None, _where(min=0, help="Start no run after the workers cost this much; needs `--price`.")]

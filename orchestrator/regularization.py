@@ -158,7 +158,7 @@ def regularization(
         **{"tolerance": tolerance, "epochs": epochs, "schedule": schedule, "batch_size": batch_size, "lr": lr},
         **{"weight_decay": weight_decay, "trials": trials, "sampler": sampler, "pruner": pruner, "objectives": objectives},
         **{"search_seed": search_seed, "seeds": seeds, "space": {name: list(bounds) for name, bounds in ranges.items()}},
-        **{"task_version": task.version, "store": str(where.store), "out": str(where.folder(NAME)), "versions": versions()},
+        **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
     }
     study = RegularizationStudy(task, TuneAndConfirm(tuning, known, finals), settings, export_optuna)
     return launch(study, where, invocation())

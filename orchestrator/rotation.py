@@ -99,7 +99,7 @@ def rotation(
     settings = {
         **{"digit": digit, "mnist": mnist and str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds, "N": N},
         **{"width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay},
-        **{"task_version": task.version, "store": str(where.store), "out": str(where.folder(NAME)), "versions": versions()},
+        **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
     }
     return launch(GridStudy(NAME, task, specs, settings), where, invocation())
 

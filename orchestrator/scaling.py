@@ -126,8 +126,8 @@ def scaling(
         "seeds": seeds,
         "resolution": resolution,
         "task_version": task_.version,
-        "store": str(where.store),
-        "out": str(where.folder(NAME)),
+        "store": where.store,
+        "out": where.folder(NAME),
         "versions": versions(),
     }
     study = ScalingStudy(task_, brackets, resolution, settings, speculate)
