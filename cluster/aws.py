@@ -51,7 +51,8 @@ def policy(bucket: str | None) -> dict[str, Any]:
     if bucket is not None:
         arn = f"arn:aws:s3:::{bucket}"
         statements.append({"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": arn})
-        statements.append({"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], "Resource": f"{arn}/*"})
+        on_objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+        statements.append({"Effect": "Allow", "Action": on_objects, "Resource": f"{arn}/*"})
     return {"Version": "2012-10-17", "Statement": statements}
 
 

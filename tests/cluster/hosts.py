@@ -45,6 +45,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         """The user's machine sees `folder` too."""
         self._hosts: dict[str, subprocess.Popen[str]] = {}
+        self._started: list[subprocess.Popen[str]] = []
         self._used = 1
         self._client = _machine(*SPACES, "--net", "bash", SCRIPT, "client", HOME, str(ROOT), str(folder), *PYTHON)
         spaces = f"/proc/{self._client.pid}/ns"
@@ -58,6 +59,10 @@ class Lab:
         _end(self._client)
         for host in self._hosts.values():
             _end(host)
+        for process in self._started:
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
     def add(self, *names: str) -> None:
         """Switch on new machines."""
@@ -74,13 +79,15 @@ class Lab:
     def start(self, *words: str, output: IO[str] | int = subprocess.PIPE, **more: str) -> subprocess.Popen[str]:
         """Start a command on the user's machine, with `more` in its environment."""
         environment = [f"{name}={value}" for name, value in {"HOME": HOME, "PATH": PATH, "TERM": "dumb", **more}.items()]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self._enter, "env", "--ignore-environment", f"--chdir={ROOT}", *environment, *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self._started.append(process)
+        return process
 
     def run(self, *words: str, timeout: float = 300, code: int = 0, **more: str) -> str:
         """What a command on the user's machine printed; it must end with this exit code."""

@@ -56,7 +56,7 @@ plug() { # plug NAME ADDRESS ROOT HOME: on the user's machine, connect and switc
 host() { # host NAME ROOT HOME: a machine with an empty home and /tmp and without the checkout
     local name=$1 root=$2 home=$3 folder
     for folder in "$home" /tmp "$root"; do
-        hide "$folder" "${@:4}"
+        if [ -d "$folder" ]; then hide "$folder" "${@:4}"; fi # one may be hidden with another
     done
     cp -r /etc/skel/. "$home"
     mount -t tmpfs tmpfs /dev/shm

@@ -1,0 +1,116 @@
+"""`ray up cluster/local.yaml` on machines that are real for all ssh, Ray and the study see: one dies under the study, and
+another comes."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import hosts
+from tests.cluster.hosts import HOME, SSH, Lab
+from tests.conftest import ROOT, Command, comparable, read_rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))]
+
+TOY = ("--task", "toy:Toy", "--N", "8", "--seeds", "14", "--max-steps", "3", "--resolution", "0.1")
+STUDY = (*TOY, "--pack-size", "1", "--no-speculate", "--option", "pause=1")
+"""The same runs whatever their order: those of the first seed one after another, then one for every worker at a time."""
+HEAD = "cd ~/sweep && export RAY_AUTH_MODE=token && .venv/bin/python"
+ALIVE = """
+import json, ray, sys, time
+ray.init("auto", logging_level="critical", log_to_driver=False)
+end = time.monotonic() + 150
+while len(alive := sorted(node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"])) != int(sys.argv[1]):
+    assert time.monotonic() < end, ray.nodes()
+    time.sleep(0.5)
+print(json.dumps(alive))
+"""
+SEEN = """
+import pandas, pathlib
+if list(pathlib.Path("results").glob("runs/*.parquet")):
+    print(*pandas.read_parquet("results/runs")["host"])
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """Three machines to be named in the file, one to come later, and a user who has made a token."""
+    with Lab(tmp_path) as lab:
+        lab.run("sh", "-c", "ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token")
+        lab.add("head", "worker-1", "worker-2", "worker-3")
+        yield lab
+
+
+def filled_in(folder: Path) -> str:
+    """The file as somebody fills it in who has a task of his own. The environment is not installed, since there is no internet,
+    and each machine counts as one core, since all share those of this one."""
+    config = yaml.safe_load((ROOT / "cluster" / "local.yaml").read_text())
+    config["provider"] |= {"head_ip": "head", "worker_ips": ["worker-1", "worker-2"]}
+    config["auth"]["ssh_user"] = "root"
+    config["file_mounts"]["~/sweep/toy.py"] = "tests/toy.py"
+    assert ["venv" in command for command in config["setup_commands"]] == [True, True, True, True]
+    config["setup_commands"][:3] = [f"ln -sfn {sys.prefix} ~/sweep/.venv"]
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        config[key] = [command.replace("ray start", "ray start --num-cpus=1") for command in config[key]]
+    file = folder / "local.yaml"
+    file.write_text(yaml.safe_dump(config, sort_keys=False))
+    return str(file)
+
+
+def alive(lab: Lab, count: int) -> list[str]:
+    """The machines of the cluster, once they are that many."""
+    return json.loads(lab.ssh("head", f"{HEAD} -c {shlex.quote(ALIVE)} {count}").splitlines()[-1])
+
+
+def stranger(lab: Lab, token: str) -> subprocess.Popen[str]:
+    """A study started on a machine of the network by somebody without the cluster's token."""
+    study = f"cd ~/sweep && HOME=/tmp {token} .venv/bin/python -m orchestrator.scaling {shlex.join(STUDY)} --address head:6379"
+    return lab.start("ssh", *SSH, "worker-1", study)
+
+
+def join(lab: Lab, name: str) -> None:
+    """Make one more machine part of the cluster, by hand."""
+    files = ("orchestrator", "trainables", "analysis", "examples", "tests/toy.py")
+    for what, where in ((files, "sweep/"), ((f"{HOME}/.ray",), "")):
+        lab.run("rsync", "-a", "--rsh", shlex.join(("ssh", *SSH)), *what, f"{name}:{where}")
+    start = "RAY_AUTH_MODE=token .venv/bin/ray start --num-cpus=1 --address=head:6379 --object-store-memory=1000000000"
+    lab.ssh(name, f"ln -s {sys.prefix} sweep/.venv && cd sweep && {start}")
+
+
+def test_a_study_outlives_its_machines(lab: Lab, tmp_path: Path, start: Callable[..., Command]) -> None:
+    shutil.copy(ROOT / "tests" / "toy.py", tmp_path)
+    alone = start(*STUDY, "--workers", "2", "--store", "alone")
+    file, said = filled_in(tmp_path), tmp_path / "said"
+    lab.run("ray", "up", "--yes", "--no-config-cache", file)
+    assert alive(lab, 3) == ["head", "worker-1", "worker-2"]
+    words = f".venv/bin/python -m orchestrator.scaling {shlex.join(STUDY)} --address auto"
+    command = f"cd ~/sweep && set -o pipefail && {words} | cat" # plain lines
+    with said.open("w") as output:
+        study = lab.start("ray", "exec", file, command, output=output)
+    strangers = [stranger(lab, f"RAY_AUTH_MODE={how}") for how in ("disabled", f"token RAY_AUTH_TOKEN={'0' * 64}")]
+    while len(set(lab.ssh("head", f"{HEAD} -c {shlex.quote(SEEN)}").split())) < 3:
+        assert study.poll() is None, said.read_text()
+    lab.lose("worker-2")
+    join(lab, "worker-3")
+    for refused in strangers:
+        told, _ = refused.communicate(timeout=120)
+        assert refused.returncode == 2, told
+        assert "Traceback" not in told
+    assert study.wait(300) == 0, said.read_text()
+    assert "lost its worker" in said.read_text()
+    assert alive(lab, 3) == ["head", "worker-1", "worker-3"]
+    lab.run("ray", "rsync-down", file, "~/sweep/results/", str(tmp_path / "results/"))
+    assert alone.wait() == 0, alone.stdout + alone.stderr
+    rows = read_rows(tmp_path)
+    print(f"{len(rows)} rows, by host {rows['host'].value_counts().to_dict()}; lost: worker-2, joined: worker-3")
+    assert rows["key"].is_unique
+    assert {"head", "worker-1", "worker-2"} <= set(rows["host"])
+    assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
+    lab.run("ray", "down", "--yes", file)
+    assert "raylet" not in lab.ssh("head", "ps -eo comm")
