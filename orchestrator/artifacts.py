@@ -12,8 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from orchestrator.leases import Lease
 from orchestrator.locks import StoreLocks
-from orchestrator.remote import URI, Lease, Remote, RemoteError
+from orchestrator.remote import URI, Remote, RemoteError
 
 PACK_SIZES = "pack-sizes.json"
 

@@ -7,7 +7,7 @@ may be in a bucket.
     DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
     DIR/.index                    which part holds which run; may be deleted (see `index`)
     DIR/.tmp, DIR/.lock           files being written; locks of the launches at work
-    DIR/launches/                 in a bucket only: the claims of the launches at work (see `remote.Lease`)
+    DIR/launches/                 in a bucket only: the claims of the launches at work (see `leases.Lease`)
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ import pyarrow as pa
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
 from orchestrator.index import INDEXED, Index, matching
+from orchestrator.leases import APPEND
 from orchestrator.parts import DamagedError, load, parquet_bytes, take
-from orchestrator.remote import APPEND, grown
+from orchestrator.remote import grown
 from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
 __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row", "StoreError", "make_row"]
@@ -83,7 +84,7 @@ class ResultStore(Artifacts):
     A store in a bucket is worked on in a folder of this machine that mirrors it: everything said above holds within a machine.
     Among machines: a part carries the name of the machine that wrote it, and is extended by that one only, in uploads that
     replace it whole and that nobody who is reading it notices; what the others wrote is fetched at a look, every PULL_EVERY
-    seconds at most. A claim is an object (see `remote.Lease`, also for what it cannot exclude), and rows of runs that a living
+    seconds at most. A claim is an object (see `leases.Lease`, also for what it cannot exclude), and rows of runs that a living
     launch of another machine has claimed are left to that one: `append` does not write them. An upload that failed leaves the
     former part, and is repeated to the byte before anything else is written.
 

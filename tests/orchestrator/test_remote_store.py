@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -26,6 +27,7 @@ from pyarrow import fs
 from store_child import row
 from test_store import child, counts, hear, say
 
+import orchestrator.leases as leases_module
 import orchestrator.remote as remote_module
 import orchestrator.store as store_module
 from orchestrator.measures import MeasureTable, encode
@@ -33,6 +35,8 @@ from orchestrator.remote import Remote, RemoteError, grown
 from orchestrator.rows import SCHEMAS
 from orchestrator.rows import encode as encode_rows
 from orchestrator.store import Artifacts, ResultStore, StoreError
+from tests.conftest import Command
+from tests.toy import threshold
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
 
@@ -83,7 +87,7 @@ def uri(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "XDG_CACHE_HOME": str(tmp_path / "a")}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(store_module, "PULL_EVERY", 0.0)
-    monkeypatch.setattr(remote_module, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(leases_module, "LOOK_EVERY", 0.0)
     monkeypatch.setattr(remote_module, "PATIENCE", (0.05,))
     return f"s3://{server.new_bucket()}/s"
 
@@ -254,7 +258,7 @@ def test_a_claim_holds_among_machines_until_it_is_released_or_expires(
             doomed.kill()
             doomed.wait()
             assert store.claim("k4") is False
-            monkeypatch.setattr(remote_module, "LEASE_SECONDS", 2.0)
+            monkeypatch.setattr(leases_module, "LEASE_SECONDS", 2.0)
             assert soon(lambda: store.claim("k4"))
     assert [name for name in names(server, uri, "launches") if name.endswith(("k1", "k2"))] == []
 
@@ -646,3 +650,28 @@ def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
     assert sorted(plain_keys(uri)) == keys([1, 2])
 
 
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_from_the_bucket_alone(
+    server: Server, uri: str, tmp_path: Path, start: Callable[..., Command]
+) -> None:
+    options = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01")
+    options = (*options, "--workers", "2", "--option", "pause=0.3", "--store", uri)
+    first = start(*options)
+    while not names(server, uri) or len(plain_keys(uri)) < 3:
+        assert first.process.poll() is None, first.stdout + first.stderr
+        time.sleep(0.5)
+    first.process.kill()
+    assert first.wait() == -signal.SIGKILL
+    before = set(plain_keys(uri))
+    shutil.rmtree(tmp_path / "a")
+    second = start(*options)
+    assert second.wait() == 0, second.stdout + second.stderr
+    assert before < set(plain_keys(uri))
+    assert len(plain_keys(uri)) == len(set(plain_keys(uri)))
+    table = pd.read_csv(io.BytesIO(get(server, uri, "scaling/scaling.csv")))
+    assert [*table["threshold"]] == [threshold(N, seed) for N in (8, 16) for seed in (0, 1)]
+    assert f"wrote {uri}/scaling/scaling.png" in second.stdout
+    assert {"scaling.csv", "scaling.json", "scaling.png", "scaling.svg"} == set(names(server, uri, "scaling"))
+    assert not (tmp_path / uri.partition(":")[0]).exists()
