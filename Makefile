@@ -45,7 +45,7 @@ report: $(VENV)/.installed ## measure what is in the store, then draw and judge 
 
 up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 	@test -f ~/.ray/auth_token || { $(BIN)/ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token; }
-	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup
+	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup $(if $(BUCKET),--bucket $(BUCKET))
 	@$(BIN)/ray up --yes $(CLUSTER)
 
 submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"
