@@ -55,7 +55,7 @@ def execute(execution: Execution, cluster: Cluster, farewell: Callable[[], None]
 def _fit(execution: Execution, cluster: Cluster) -> None:
     from ray import tune
 
-    from orchestrator.tune_bridge import Ending, StudySearcher, Workers
+    from orchestrator.tune_bridge import Ending, NewestFirst, StudySearcher, Workers
     from trainables.adapter import PackTrainable
 
     def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
@@ -70,6 +70,7 @@ def _fit(execution: Execution, cluster: Cluster) -> None:
                 num_samples=-1,
                 max_concurrent_trials=execution.workers + execution.cpu_workers,
                 reuse_actors=True,
+                scheduler=NewestFirst(),
             ),
             run_config=tune.RunConfig(
                 name="launch",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback, Stopper
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.execution import Execution
@@ -88,6 +89,15 @@ class StudySearcher(_Stateless, Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         raise RuntimeError("a launch is never restored from Tune's files: run the same command again")
+
+
+class NewestFirst(FIFOScheduler):
+    """A worker that is free takes the newest run, so that older ones keep the workers that are just starting for them: Tune
+    would hand the free worker to the oldest and end the one that starts in its place, and as long as runs are shorter than a
+    worker's start there would be one worker only."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        return next((trial for trial in reversed(tune_controller.get_trials()) if trial.status == "PENDING"), None)
 
 
 class Workers(_Stateless, Callback):
