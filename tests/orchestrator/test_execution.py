@@ -4,6 +4,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
+from orchestrator.tune_bridge import NewestFirst
 from tests.toy import Toy, threshold
 from trainables.adapter import PackTrainable
 from trainables.bumps import BumpTask
@@ -509,3 +511,11 @@ def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStor
     assert next_run(execution, "d") is not None
     result_of(execution, "d", done=True, result=RESULT, device="cuda", host="three")
     assert len(watcher.notices) == 2
+
+
+def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_start_for_them() -> None:
+    trials = [SimpleNamespace(status=status) for status in ("TERMINATED", "PENDING", "PENDING", "RUNNING")]
+    controller = SimpleNamespace(get_trials=lambda: trials)
+    assert NewestFirst().choose_trial_to_run(controller) is trials[2]
+    trials[1:3] = []
+    assert NewestFirst().choose_trial_to_run(controller) is None
