@@ -22,7 +22,7 @@ import orchestrator.scaling
 import orchestrator.tune_bridge
 from benchmarks.chaos import steps
 from benchmarks.chaos.tasks import LEDGER
-from orchestrator import execution, locks
+from orchestrator import locks
 from orchestrator import store as store_module
 from orchestrator.rows import Row, encode
 from orchestrator.spec import RunSpec
@@ -116,8 +116,6 @@ def break_guarantee(which: str, disk: steps.Disk | None) -> None:
         change(locks.StoreLocks, "take", lambda self, kind, name: True)
     elif which == "resume":
         change(ResultStore, "rows", lambda self, *args, **kwargs: [])
-        change(ResultStore, "__contains__", lambda self, key: False)
-        change(execution.Execution, "_learn_from_others", lambda self: None)
     elif which == "fsync":
         assert disk is not None
         disk.synced = lambda descriptor: None  # type: ignore[method-assign]

@@ -161,7 +161,8 @@ class Lab:
         )  # fmt: skip
         assert self._nursery.stdout is not None
         assert self._nursery.stdout.readline() == "ready\n", "the nursery could not be started"
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _start_ray(self) -> str:
         ray = Path(sys.executable).with_name("ray")
@@ -232,6 +233,10 @@ class Lab:
         self.clear()
         self._nursery.kill()
         self._nursery.wait()
+        self._listener.join()
+        for pipe in (self._nursery.stdin, self._nursery.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def __enter__(self) -> Lab:
         return self

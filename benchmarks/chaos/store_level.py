@@ -24,10 +24,12 @@ def found_steps(lab: Lab) -> tuple[Path, Counter[str]]:
         return trial.store, Counter(trace.read_text().splitlines())
 
 
-def sweep(bench: Bench, power: bool, broken: str = "", rounds: int = 1) -> Verdict:
-    """Kill at every step, the first time it is taken and a random time; each process goes on where the last one ended."""
+def sweep(bench: Bench, power: bool, broken: str = "", once: bool = False) -> Verdict:
+    """Kill at every step, the first time it is taken and, unless `once`, a random time; each process goes on with the rest."""
     expected, steps = found_steps(bench.lab)
-    targets = [(step, nth) for step, count in steps.items() for nth in {1, bench.dice.randint(1, min(count, 4))}] * rounds
+    targets = [(step, 1) for step in steps]
+    if not once:
+        targets += [(step, bench.dice.randint(2, min(count, 4))) for step, count in steps.items() if count > 1]
     bench.dice.shuffle(targets)
     whole = Verdict("power" if power else "store")
     while targets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -40,7 +41,7 @@ def assert_kept(verdict: Verdict) -> None:
 def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: str) -> None:
     _, steps = found_steps(bench.lab)
     assert set(STEPS) <= set(steps)
-    verdict = sweep(bench, SWEEPS[fault][1])
+    verdict = sweep(bench, SWEEPS[fault][1], once=True)
     assert_kept(verdict)
     assert verdict.equal is True
     assert set(verdict.at) == set(steps)
@@ -90,9 +91,13 @@ def test_a_study_that_forgets_its_rows_is_found(bench: Bench) -> None:
     with Trial(bench.lab, "resume") as trial:
         launch = trial.launch(*argv)
         assert trial.until(lambda: trial.rows() >= 2, launch)
-        launch.send(9)
+        launch.send(signal.SIGKILL)
         launch.wait()
-        trial.launch(*argv, broken="resume").wait()
+        before = len(trial.trainings())
+        forgetful = trial.launch(*argv, broken="resume")
+        assert trial.until(lambda: len(trial.trainings()) >= before + 6, forgetful)
+        forgetful.send(signal.SIGKILL)
+        forgetful.wait()
         verdict = trial.judge()
     assert verdict.again >= 2
     assert f"{verdict.again} trained again" in verdict.broken()
