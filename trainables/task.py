@@ -41,10 +41,10 @@ class Counts:
 class Task(Protocol):
     """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it.
 
-    A task may have one more member, `packable`: a tuple of names of options that change neither the shape of any tensor nor
-    what `measure` says of an output. Runs that differ in these may be trained together, and runs of all seeds, data counts,
-    targets and rates are measured together. Without it, only runs with equal options are trained together, each measured by
-    itself.
+    A task may have two more members. `cheap` names the decoders that need no GPU where others use one (see `--cpu-workers`).
+    `packable` names the options that change neither the shape of any tensor nor what `measure` says of an output: runs that
+    differ in these may be trained together, and runs of all seeds, data counts, targets and rates are measured together.
+    Without it, only runs with equal options are trained together, each measured by itself.
     """
 
     version: str

@@ -513,6 +513,17 @@ def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStor
     assert len(watcher.notices) == 2
 
 
+@pytest.mark.parametrize(("gpus", "capped"), [(0.25, [0.25]), (1.0, []), (0.0, [])])
+def test_workers_that_share_a_gpu_are_held_to_their_part_of_its_memory(
+    gpus: float, capped: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", seen.append)
+    PackTrainable({"runs": [], "gpus": gpus})
+    assert seen == capped
+
+
 def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_start_for_them() -> None:
     trials = [SimpleNamespace(status=status) for status in ("TERMINATED", "PENDING", "PENDING", "RUNNING")]
     controller = SimpleNamespace(get_trials=lambda: trials)
