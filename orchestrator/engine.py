@@ -112,5 +112,6 @@ def _signals(execution: Execution, farewell: Callable[[], None]) -> Iterator[Non
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not received:  # else a third one is obeyed also while Ray is shut down and the answer written
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -111,8 +111,13 @@ class Execution:
     _patience: float = PATIENCE_SECONDS
     fatal: BaseException | None = None
     _looked_at: float = 0.0
+    _said: int = 0
+    """Notices of the store that were passed on."""
     _warned: set[str] = field(default_factory=set)
     """Machines that were said to train on the CPU."""
+
+    def __post_init__(self) -> None:
+        self._said = len(self.store.notices)
 
     def next_pack(self, trial_id: str) -> list[RunSpec]:
         """The next specs to train together, claimed for this launch; none when there are none at the moment.
@@ -190,12 +195,19 @@ class Execution:
     def _attempts(self, key: str) -> _Attempts:
         return self.attempts.setdefault(key, _Attempts())
 
+    def _say_notices(self) -> None:
+        """Pass on what the store has noticed since: files that it put aside."""
+        for text in self.store.notices[self._said :]:
+            self.observer.notice(f"warning: {text}")
+        self._said = len(self.store.notices)
+
     def _learn_from_others(self) -> None:
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
             if all(row[name] in values for name, values in self.concerns.items()):
                 self.rows.add(row)
                 self.observer.finished(row)
+        self._say_notices()
 
     def is_over(self) -> bool:
         """Whether no further run is to be started."""
@@ -393,6 +405,7 @@ class Execution:
                 )
             )
         written = self.store.append(rows)
+        self._say_notices()
         for key, *_ in ended:
             self.store.drop_checkpoint(key)
             self.store.release(key)

@@ -47,7 +47,7 @@ class Progress:
     _live: Live | None = None
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         return self

@@ -268,6 +268,8 @@ class ResultStore(Artifacts):
         if not self._index.parts.keys().isdisjoint(again):
             self._forget_index()
         for name in self._parts.keys() - found:
+            if gone := self._parts[name].rows:
+                self.notices.append(f"{self._place(name)} is gone: what is needed of its {gone} rows the next launch trains")
             self._drop(name)
         problems: dict[str, str] = {}
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}

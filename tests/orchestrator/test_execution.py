@@ -287,6 +287,17 @@ def test_cpu_workers_train_the_cheap_decoders_beside_those_with_a_gpu(store: Res
     assert len(store) == 6
 
 
+def test_what_the_store_puts_aside_is_said(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=1, workers=1)
+    assert next_run(execution, "a") is not None
+    foreign = store.path / "runs" / "notes.parquet"
+    foreign.write_text("not a table")
+    result_of(execution, "a", done=True, result=RESULT)
+    result_of(execution, "a", done=True, result=RESULT)
+    assert [notice.partition(":")[0] for notice in watcher.notices] == ["warning"]
+    assert f"set aside {foreign}" in watcher.notices[0]
+
+
 def test_after_the_deadline_nothing_is_started(store: ResultStore) -> None:
     execution, _ = make(store, deadline=time.monotonic() - 1)
     assert execution.is_over()

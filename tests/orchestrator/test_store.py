@@ -655,8 +655,9 @@ def test_an_index_that_is_damaged_or_missing_is_made_anew(tmp_path: Path, monkey
 def test_an_indexed_part_that_is_removed_while_the_store_is_open_takes_its_rows_with_it(tmp_path: Path) -> None:
     fill(tmp_path, range(45))
     with ResultStore(tmp_path) as store:
-        parts(tmp_path)[1].unlink()
+        (gone := parts(tmp_path)[1]).unlink()
         assert store.refresh() == []
+        assert store.notices == [f"{gone} is gone: what is needed of its 10 rows the next launch trains"]
         assert len(store) == 35
         assert row(12)["key"] not in store
         assert counts(store.rows(where={"data_count": range(8, 23)})) == [8, 9, 20, 21, 22]
