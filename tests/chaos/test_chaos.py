@@ -14,7 +14,7 @@ from benchmarks.chaos.kills import KILLS, REAL, STEPS, Bench, mixed
 from benchmarks.chaos.lab import Lab, Trial, Verdict
 from benchmarks.chaos.store_level import ROWS, found_steps, sweep
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 IN_ONE_STUDY = ("driver", "steps", "clock", "sigint", "sigterm", "triple", "worker")
 
 
