@@ -19,7 +19,11 @@ from tests.cluster.hosts import Lab
 from tests.conftest import ROOT, read_rows
 from tests.toy import threshold
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
+]
 
 REGION, FROM = "us-east-1", "198.51.100.7/32"
 KEY = f"~/.ssh/ray-autoscaler_{REGION}.pem"

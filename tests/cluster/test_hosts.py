@@ -16,7 +16,11 @@ from tests.cluster import hosts
 from tests.cluster.hosts import HOME, SSH, Lab
 from tests.conftest import ROOT, Command, comparable, read_rows
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing()))]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
+]
 
 TOY = ("--task", "toy:Toy", "--N", "8", "--seeds", "14", "--max-steps", "3", "--resolution", "0.1")
 STUDY = (*TOY, "--pack-size", "1", "--no-speculate", "--option", "pause=1")
