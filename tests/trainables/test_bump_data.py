@@ -163,7 +163,7 @@ def test_counts_are_what_can_be_drawn() -> None:
     [
         ({"N": 7}, "N must be at least 8"),
         ({"options": {"sigma": 0.0}}, "sigma must be above 0"),
-        ({"options": {"sigma": math.nan}}, "sigma must be above 0"),
+        ({"options": {"sigma": math.nan}}, "sigma must be a word or a finite number, not nan"),
         ({"options": {"tolerance": -1}}, "tolerance must be at least 0"),
         ({"options": {"polarity": "grey"}}, "polarity must be one of bright, dark, not 'grey'"),
         ({"options": {"centres": "float"}}, "centres must be one of integer, real"),
