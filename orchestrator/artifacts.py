@@ -57,7 +57,7 @@ class Artifacts:
 
     def weights_path(self, key: str) -> Path:
         """Where the weights of a run are, if it kept any; those in a bucket are fetched."""
-        place = self.path / "weights" / f"{key}.safetensors"
+        place = self._weights_place(key)
         if self._remote is not None:
             with self._in_words(f"read the weights of run {key}"):
                 self._remote.fetch(self._name(place), self._locks.token)
@@ -68,7 +68,7 @@ class Artifacts:
         Raises:
             FileNotFoundError: it kept none.
         """
-        place = self.path / "weights" / f"{key}.safetensors"
+        place = self._weights_place(key)
         with self._in_words(f"read the weights of run {key}"):
             data = self._load(place)
         if data is None:
@@ -82,11 +82,14 @@ class Artifacts:
             names = self._remote.list(folder.name) if self._remote is not None else (p.name for p in folder.glob("*"))
         return {name.removesuffix(".safetensors") for name in names}
 
+    def _weights_place(self, key: str) -> Path:
+        return self.path / "weights" / f"{key}.safetensors"
+
     def checkpoint_path(self, key: str) -> Path:
         return self.path / "checkpoints" / f"{key}.pt"
 
     def save_weights(self, key: str, data: bytes) -> Path:
-        place = self.path / "weights" / f"{key}.safetensors"
+        place = self._weights_place(key)
         with self._in_words(f"save the weights of run {key}"):
             self._save(place, data)
         return place
