@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ class Cluster:
                 )
             else:
                 paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
-                with contextlib.nullcontext() if self.verbose else _silence():
+                with nullcontext() if self.verbose else _silence():
                     ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
             reason = str(error).splitlines()[0].partition(". ")[0]
