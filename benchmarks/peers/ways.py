@@ -45,7 +45,7 @@ def ray_tune(reuse_actors: bool) -> Callable[[Question], list[str]]:
         from ray import tune
         from ray.tune.schedulers import ASHAScheduler
 
-        ray.init(num_cpus=question.cores)
+        ray.init("local", num_cpus=question.cores)
         cut = []
         for index, (threshold, seconds) in enumerate(timed(question)):
             started = time.monotonic()
