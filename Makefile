@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-ON_HEAD := cd ~/sweep && .venv/bin
+ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
 .PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down test bench \
 	bench-quick lint clean

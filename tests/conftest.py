@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import typer
 
+from benchmarks.chaos.lab import comparable as comparable
+from benchmarks.chaos.lab import read
 from orchestrator.cli import run
-from orchestrator.store import PROVENANCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -73,17 +73,7 @@ def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
 
 def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
     """The store as any user reads it."""
-    runs = folder / store / "runs"
-    return pd.read_parquet(runs) if runs.is_dir() and any(runs.glob("*.parquet")) else pd.DataFrame({"key": []})
-
-
-def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:
-    """Rows by key without times and places; curves as bytes, so that equality is equality of bits."""
-    rows = rows.drop(columns=list(PROVENANCE)).sort_values("key")
-    return [
-        tuple(v.tobytes() if isinstance(v, np.ndarray) else v if v == v else None for v in row)
-        for row in rows.itertuples(index=False)
-    ]
+    return read(folder / store)
 
 
 def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 120) -> bool:

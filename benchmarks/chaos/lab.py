@@ -124,7 +124,7 @@ def read(store: Path) -> pd.DataFrame:
 
 def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:
     """Rows by key without times and places; curves as bytes, so that equality is equality of bits."""
-    rows = rows.drop(columns=list(PROVENANCE), errors="ignore").sort_values("key")
+    rows = rows.drop(columns=list(PROVENANCE) if len(rows) else []).sort_values("key")
     return [
         tuple(v.tobytes() if isinstance(v, np.ndarray) else v if v == v else None for v in row)
         for row in rows.itertuples(index=False)

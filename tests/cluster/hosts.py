@@ -42,12 +42,13 @@ class Lab:
     Every host knows the others by name and lets in the user's key, `~/.ssh/id_ed25519`; all have this Python environment.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """The user's machine sees `folder` too."""
+    def __init__(self, folder: Path, *installed: Path) -> None:
+        """The user's machine sees `folder` too, and all of them what is `installed`."""
         self._hosts: dict[str, subprocess.Popen[str]] = {}
         self._started: list[subprocess.Popen[str]] = []
         self._used = 1
-        self._client = _machine(*SPACES, "--net", "bash", SCRIPT, "client", HOME, str(ROOT), str(folder), *PYTHON)
+        self._installed = [*PYTHON, *map(str, installed)]
+        self._client = _machine(*SPACES, "--net", "bash", SCRIPT, "client", HOME, str(ROOT), str(folder), *self._installed)
         spaces = f"/proc/{self._client.pid}/ns"
         inside = {"net": "net", "mount": "mnt", "uts": "uts", "pid": "pid_for_children"}
         self._enter = ["nsenter", *(f"--{option}={spaces}/{space}" for option, space in inside.items()), "--"]
@@ -69,7 +70,7 @@ class Lab:
         for name in names:
             self._used += 1
             address = f"10.77.0.{self._used}"
-            self._hosts[name] = _machine(*self._enter, "bash", SCRIPT, "plug", name, address, str(ROOT), HOME, *PYTHON)
+            self._hosts[name] = _machine(*self._enter, "bash", SCRIPT, "plug", name, address, str(ROOT), HOME, *self._installed)
 
     def lose(self, name: str) -> None:
         """End all processes of a machine at once. (With its link down first Ray would take a minute to notice.)"""

@@ -1,11 +1,13 @@
-"""`ray up cluster/local.yaml` on machines that are real for all ssh, Ray and the study see: one dies under the study, and
-another comes."""
+"""`make up`, `submit`, `logs`, `fetch` and `down` with cluster/local.yaml, on machines that are real for all ssh, Ray and the
+study see: one dies under the study, and another comes."""
 
+import importlib.metadata
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,16 +44,32 @@ if list(pathlib.Path("results").glob("runs/*.parquet")):
 """
 
 
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make up` installs here and on the machines: this environment, with what `ray job submit` takes besides."""
+    folder = tmp_path_factory.mktemp("installed")
+    more = [word for word in importlib.metadata.requires("ray") or [] if word.endswith('extra == "default"')]
+    assert more
+    words = ["--quiet", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"), "--target", str(folder / "more")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *words, *(word.partition(";")[0] for word in more)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    packages = sysconfig.get_path("purelib", "venv", {"base": str(folder / "venv")})
+    Path(packages, "more.pth").write_text(f"{sysconfig.get_path('purelib')}\n{folder / 'more'}\n")
+    ray = folder / "venv" / "bin" / "ray"
+    ray.write_text(f"#!{folder}/venv/bin/python\nfrom ray.scripts.scripts import main\nmain()\n")
+    ray.chmod(0o755)
+    return folder
+
+
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Three machines to be named in the file, one to come later, and a user who has made a token."""
-    with Lab(tmp_path) as lab:
-        lab.run("sh", "-c", "ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token")
+def lab(tmp_path: Path, installed: Path) -> Iterator[Lab]:
+    """Three machines to be named in the file, and one to come later."""
+    with Lab(tmp_path, installed) as lab:
         lab.add("head", "worker-1", "worker-2", "worker-3")
         yield lab
 
 
-def filled_in(folder: Path) -> str:
+def filled_in(folder: Path, installed: Path) -> str:
     """The file as somebody fills it in who has a task of his own. The environment is not installed, since there is no internet,
     and each machine counts as one core, since all share those of this one."""
     config = yaml.safe_load((ROOT / "cluster" / "local.yaml").read_text())
@@ -59,7 +77,7 @@ def filled_in(folder: Path) -> str:
     config["auth"]["ssh_user"] = "root"
     config["file_mounts"]["~/sweep/toy.py"] = "tests/toy.py"
     assert ["venv" in command for command in config["setup_commands"]] == [True, True, True, True]
-    config["setup_commands"][:3] = [f"ln -sfn {sys.prefix} ~/sweep/.venv"]
+    config["setup_commands"][:3] = [f"ln -sfn {installed}/venv ~/sweep/.venv"]
     for key in ("head_start_ray_commands", "worker_start_ray_commands"):
         config[key] = [command.replace("ray start", "ray start --num-cpus=1") for command in config[key]]
     file = folder / "local.yaml"
@@ -78,43 +96,46 @@ def stranger(lab: Lab, token: str) -> subprocess.Popen[str]:
     return lab.start("ssh", *SSH, "worker-1", study)
 
 
-def join(lab: Lab, name: str) -> None:
-    """Make one more machine part of the cluster, by hand."""
+def prepare(lab: Lab, name: str, installed: Path) -> None:
+    """Put on one more machine what `ray up` puts on those of the file."""
     files = ("orchestrator", "trainables", "analysis", "examples", "tests/toy.py")
     for what, where in ((files, "sweep/"), ((f"{HOME}/.ray",), "")):
         lab.run("rsync", "-a", "--rsh", shlex.join(("ssh", *SSH)), *what, f"{name}:{where}")
-    start = "RAY_AUTH_MODE=token .venv/bin/ray start --num-cpus=1 --address=head:6379 --object-store-memory=1000000000"
-    lab.ssh(name, f"ln -s {sys.prefix} sweep/.venv && cd sweep && {start}")
+    lab.ssh(name, f"ln -s {installed}/venv sweep/.venv")
 
 
-def test_a_study_outlives_its_machines(lab: Lab, tmp_path: Path, start: Callable[..., Command]) -> None:
+def test_a_study_outlives_its_machines(lab: Lab, installed: Path, tmp_path: Path, start: Callable[..., Command]) -> None:
     shutil.copy(ROOT / "tests" / "toy.py", tmp_path)
     alone = start(*STUDY, "--workers", "2", "--store", "alone")
-    file, said = filled_in(tmp_path), tmp_path / "said"
-    lab.run("ray", "up", "--yes", "--no-config-cache", file)
+    file, said = filled_in(tmp_path, installed), tmp_path / "said"
+    make = ("make", f"--file={ROOT}/Makefile", "--old-file=.venv/.installed-cluster")
+    make += (f"BIN={installed}/venv/bin", f"CLUSTER={file}")
+    lab.run(*make, "up")
+    prepare(lab, "worker-3", installed)
     assert alive(lab, 3) == ["head", "worker-1", "worker-2"]
-    words = f".venv/bin/python -m orchestrator.scaling {shlex.join(STUDY)} --address auto"
-    command = f"cd ~/sweep && set -o pipefail && {words} | cat" # plain lines
+    lab.run(*make, "submit", f"ARGS={shlex.join(STUDY)}")
     with said.open("w") as output:
-        study = lab.start("ray", "exec", file, command, output=output)
+        study = lab.start(*make, "logs", output=output)
     strangers = [stranger(lab, f"RAY_AUTH_MODE={how}") for how in ("disabled", f"token RAY_AUTH_TOKEN={'0' * 64}")]
     while len(set(lab.ssh("head", f"{HEAD} -c {shlex.quote(SEEN)}").split())) < 3:
         assert study.poll() is None, said.read_text()
     lab.lose("worker-2")
-    join(lab, "worker-3")
+    join = "RAY_AUTH_MODE=token .venv/bin/ray start --num-cpus=1 --address=head:6379 --object-store-memory=1000000000"
+    lab.ssh("worker-3", f"cd sweep && {join}")
     for refused in strangers:
         told, _ = refused.communicate(timeout=120)
         assert refused.returncode == 2, told
         assert "Traceback" not in told
     assert study.wait(300) == 0, said.read_text()
+    assert "Job 'scaling' succeeded" in said.read_text()
     assert "lost its worker" in said.read_text()
     assert alive(lab, 3) == ["head", "worker-1", "worker-3"]
-    lab.run("ray", "rsync-down", file, "~/sweep/results/", str(tmp_path / "results/"))
+    lab.run(*make, f"--directory={tmp_path}", "fetch")
     assert alone.wait() == 0, alone.stdout + alone.stderr
     rows = read_rows(tmp_path)
     print(f"{len(rows)} rows, by host {rows['host'].value_counts().to_dict()}; lost: worker-2, joined: worker-3")
     assert rows["key"].is_unique
-    assert {"head", "worker-1", "worker-2"} <= set(rows["host"])
+    assert set(rows["host"]) == {"head", "worker-1", "worker-2", "worker-3"}
     assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
-    lab.run("ray", "down", "--yes", file)
+    lab.run(*make, "down")
     assert "raylet" not in lab.ssh("head", "ps -eo comm")
