@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import secrets
 import select
 import sys
 import time
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import ray
 
 import orchestrator.scaling
 import orchestrator.tune_bridge
@@ -164,6 +167,9 @@ def begin(job: Job) -> None:
 def run(job: Job) -> None:
     begin(job)
     if job.argv:
+        # Ray's generator was forked too: launches that begin at once would give the same name to different objects, and Ray fails.
+        for _ in range(secrets.randbelow(10_000)):
+            ray.ObjectID.from_random()
         sys.argv = [str(orchestrator.scaling.__file__), *job.argv]
         orchestrator.scaling.main()
     write(Path(job.store), job.rows)
@@ -171,7 +177,7 @@ def run(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("ray", "trainables.adapter", "analysis.scaling", "matplotlib.pyplot"):
+    for name in ("trainables.adapter", "analysis.scaling", "matplotlib.pyplot"):
         importlib.import_module(name)
     encode([row(0)])  # imports what Arrow imports late, once for all
     print("ready", flush=True)

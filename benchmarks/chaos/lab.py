@@ -119,7 +119,8 @@ def read(store: Path) -> pd.DataFrame:
     runs = store / "runs"
     if not runs.is_dir() or not any(name.endswith(".parquet") for name in os.listdir(runs)):  # noqa: PTH208
         return pd.DataFrame({"key": []})
-    return pd.read_parquet(runs)
+    rows = pd.read_parquet(runs)
+    return rows if len(rows.columns) else pd.DataFrame({"key": []})  # the files went with the power just now
 
 
 def comparable(rows: pd.DataFrame) -> list[tuple[object, ...]]:

@@ -53,7 +53,7 @@ def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: 
     [
         ("keys", False, ("doubled",)),
         ("rename", False, ("torn reads",)),
-        ("fsync", True, ("lost", "trained again")),  # lost, if the reader saw the row before the power went
+        ("fsync", True, ("lost", "trained again")),  # the former if the reader came between the row and the loss
     ],
 )
 def test_a_broken_guarantee_is_found(bench: Bench, guarantee: str, power: bool, found: tuple[str, ...]) -> None:
