@@ -167,7 +167,7 @@ def begin(job: Job) -> None:
 def run(job: Job) -> None:
     begin(job)
     if job.argv:
-        # Ray's generator was forked too: launches that begin at once would give the same name to different objects, and Ray fails.
+        # Ray's generator was forked too: two launches would give the same name to different objects, and Ray fails at that.
         for _ in range(secrets.randbelow(10_000)):
             ray.ObjectID.from_random()
         sys.argv = [str(orchestrator.scaling.__file__), *job.argv]
