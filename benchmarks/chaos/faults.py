@@ -208,7 +208,7 @@ FAULTS: dict[str, tuple[str, Callable[[Bench], Verdict]]] = {
     "die": ("a task that ends its process once", lambda b: trouble(b, "die", {"passed", "missed"}, 0, "lost its worker")),
     "print": ("a task that prints megabytes", lambda b: trouble(b, "print", {"passed", "missed"}, 0)),
     "hang": (
-        "a task that hangs, with --stall-minutes 0.5",
-        lambda b: trouble(b, "hang", {"failed"}, 1, "--stall-minutes", options=("--stall-minutes", "0.5")),
+        "a task that hangs, with --stall-minutes 0.2",
+        lambda b: trouble(b, "hang", {"failed"}, 1, "--stall-minutes", options=("--stall-minutes", "0.2")),
     ),
 }
