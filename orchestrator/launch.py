@@ -211,7 +211,7 @@ def _train_and_answer(
     try:
         if not study.search.finished(rows):
             say(console, f"{len(store)} runs in {options.store}, training the rest with {all_workers} at a time")
-            if options.price:
+            if options.price or options.max_hours is not None:
                 seconds = study.seconds_left(rows) or study.plan(rows)[1]
                 say(console, estimate_text(seconds, all_workers, options.price))
             with progress, _quiet(options.verbose):

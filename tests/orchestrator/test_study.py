@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -158,6 +159,33 @@ def test_a_failing_run_is_a_row_and_the_rest_is_answered(start: Start, tmp_path:
     stopped = start(*options, "--store", "other", "--on-error", "stop", "--workers", "1")
     assert stopped.wait() == 1
     assert not (read_rows(tmp_path, "other")["N"] == 24).any()
+
+
+def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp_path: Path) -> None:
+    options = (*TOY, "--N", "8,16", "--seeds", "4", "--pack-size", "1", "--no-speculate", "--option", "pause=1")
+    cost = start(*options, "--price", "3600", "--max-cost", "15")  # a second costs one
+    assert cost.wait() == 1, cost.stdout + cost.stderr
+    first, *_, last = cost.stdout.splitlines()
+    assert first == "0 runs in results, training the rest with 2 at a time"
+    assert re.search(r"^about .* with 2 at a time, for \d+\.\d\d at 3600 a worker hour$", cost.stdout, re.MULTILINE)
+    spent = re.search(r"^(\d+) runs trained in .*, for (\d+\.\d\d) at 3600 a worker hour$", cost.stdout, re.MULTILINE)
+    assert spent is not None
+    runs, seconds = int(spent[1]), float(spent[2])
+    assert 3 <= runs <= seconds  # each takes one and more
+    assert seconds >= 15
+    missing = re.match(r"not answered: the cost limit was reached, about .* are missing \((.*) at 3600 a worker hour", last)
+    assert missing is not None
+    assert float(missing[1]) > 10
+    assert set(read_rows(tmp_path)["status"]) <= {"passed", "missed"}
+    assert len(read_rows(tmp_path)) == runs
+
+    hours = start(*options, "--max-hours", "0")
+    assert hours.wait() == 1
+    assert "about" in hours.stdout.splitlines()[1]
+    assert "0 runs trained" in hours.stdout
+    assert "not answered: the time limit was reached, about" in hours.stdout
+    assert "(" not in hours.stdout.splitlines()[-1]
+    assert len(read_rows(tmp_path)) == runs
 
 
 def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(start: Start, tmp_path: Path) -> None:
