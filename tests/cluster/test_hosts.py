@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
 ]
 
-TOY = ("--task", "toy:Toy", "--N", "8", "--seeds", "14", "--max-steps", "3", "--resolution", "0.1")
+TOY = ("--task", "toy:Toy", "--N", "8", "--seeds", "20", "--max-steps", "3", "--resolution", "0.1")
 STUDY = (*TOY, "--pack-size", "1", "--no-speculate", "--option", "pause=1")
 """The same runs whatever their order: those of the first seed one after another, then one for every worker at a time."""
 HEAD = "cd ~/sweep && export RAY_AUTH_MODE=token && .venv/bin/python"
