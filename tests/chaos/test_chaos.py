@@ -55,6 +55,7 @@ def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: 
         ("rename", False, ("torn reads",)),
         ("fsync", True, ("lost", "trained again")),  # the former if the reader came between the row and the loss
     ],
+    ids=("keys", "rename", "fsync"),
 )
 def test_a_broken_guarantee_is_found(bench: Bench, guarantee: str, power: bool, found: tuple[str, ...]) -> None:
     verdict = sweep(bench, power, guarantee)
