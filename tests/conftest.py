@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import typer
 
-from benchmarks.chaos.lab import comparable as comparable
-from benchmarks.chaos.lab import read
+from benchmarks.chaos.rows import comparable as comparable
+from benchmarks.chaos.rows import read
 from orchestrator.cli import run
 
 ROOT = Path(__file__).parent.parent

@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from benchmarks.chaos.kills import Bench
-from benchmarks.chaos.lab import Trial, Verdict, read
+from benchmarks.chaos.lab import Trial, Verdict
+from benchmarks.chaos.rows import read
 from benchmarks.chaos.tasks import threshold
 from orchestrator.rows import SCHEMA, VERSION, VERSION_FIELD
 

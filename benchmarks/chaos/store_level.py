@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.chaos.kills import Bench
-from benchmarks.chaos.lab import Lab, Trial, Verdict, comparable, read
+from benchmarks.chaos.lab import Lab, Trial, Verdict
+from benchmarks.chaos.rows import comparable, read
 
 ROWS = 40
 
