@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,12 @@ from matplotlib.figure import Figure
 
 from analysis.files import COLOURS, image, json_bytes, plain, write_files
 from analysis.fits import PowerLaw, fit_power_law, summarise
+from orchestrator.searches.audits import AUDITED, UNAUDITED
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 """Exponents of total images against N that the paper reports (arXiv 2501.18797, figure 4c)."""
 COLUMNS = (
-    "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps",
+    "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps", "lower_ended",
 )  # fmt: skip
 MARKERS = "os^Dv<"
 
@@ -32,18 +35,51 @@ class Answer:
     summary: pd.DataFrame
     fits: Mapping[str, PowerLaw]
     settings: Mapping[str, Any]
+    rules: Mapping[str, Mapping[str, Any]]
+    """By data set, what audits found of the stopping rule."""
 
     @classmethod
-    def of(cls, results: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Answer:
+    def of(
+        cls,
+        results: Sequence[Mapping[str, Any]],
+        settings: Mapping[str, Any],
+        rules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> Answer:
         """From one mapping of COLUMNS per threshold; those still open take no part."""
         table = pd.DataFrame(list(results), columns=list(COLUMNS))
         table = table[table["verdict"] != "open"].reset_index(drop=True)
         fits = {str(dataset): fit_power_law(part) for dataset, part in table.groupby("dataset", sort=False)}
-        return cls(table, summarise(table), fits, settings)
+        return cls(table, summarise(table), fits, settings, rules)
 
     def lines(self) -> list[str]:
-        """One line per data set: the exponent, its interval, and the paper's claim."""
-        return [f"{dataset}: {describe(fit, dataset)}" for dataset, fit in self.fits.items()]
+        """Per data set: the exponent, its interval, and the paper's claim; and what its lower bounds rest on."""
+        exponents = [f"{dataset}: {describe(fit, dataset)}" for dataset, fit in self.fits.items()]
+        return [*exponents, *(line for dataset in self.rules for line in self._rule_lines(dataset))]
+
+    def _rule_lines(self, dataset: str) -> list[str]:
+        """What there is to say of the stopping rule."""
+        of_dataset = self.table[self.table["dataset"] == dataset]
+        ended = Counter(ground for ground in of_dataset["lower_ended"].dropna() if ground)
+        rule, lines = self.rules[dataset], []
+        if flips := rule["flips"]:
+            more = f", and {len(flips) - 1} more" if len(flips) > 1 else ""
+            lines.append(
+                f"{dataset}: the stopping rule was wrong here ({flips[0]}{more}), so it is off: "
+                "every run that does not pass is trained to the end"
+            )
+        if ended[AUDITED]:
+            known = f", {rule['known']} of them before this study" if rule["known"] else ""
+            lines.append(
+                f"{dataset}: {ended[AUDITED]} of {ended.total()} lower bounds rest on the stopping rule. "
+                f"{rule['known'] + rule['audits']} runs that it had given up were trained to the end{known}, and none passed: "
+                f"it is wrong in under {100 * rule['bound']:.1f} % (95 % confidence)"
+            )
+        if ended[UNAUDITED]:
+            lines.append(
+                f"{dataset}: * {ended[UNAUDITED]} of {ended.total()} lower bounds rest on the stopping rule, unchecked. "
+                "It is wrong where accuracy rises late: --stop auto trains these runs to the end"
+            )
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Settings, fits and thresholds in plain values; what is not known or infinite is null."""
@@ -51,6 +87,7 @@ class Answer:
             {
                 "settings": dict(self.settings),
                 "fits": {d: {**asdict(f), "paper_exponent": CLAIMS.get(d)} for d, f in self.fits.items()},
+                "rules": {dataset: dict(rule) for dataset, rule in self.rules.items()},
                 "summary": self.summary.to_dict("records"),
                 "thresholds": self.table.to_dict("records"),
             }
@@ -98,6 +135,9 @@ def draw(answer: Answer) -> Figure:
     s = answer.settings
     title = f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates"
     axes.set_title(title, fontsize=10)
+    if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
+        text = f"* {unchecked} of these thresholds rest on the stopping rule, unchecked"
+        axes.text(0.99, 0.01, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8, frameon=False)
     return figure

@@ -77,10 +77,17 @@ class Artifacts:
 
     def with_weights(self) -> set[str]:
         """The keys of the runs whose weights are kept."""
-        folder = self.path / "weights"
-        with self._in_words("read the list of weights"):
-            names = self._remote.list(folder.name) if self._remote is not None else (p.name for p in folder.glob("*"))
-        return {name.removesuffix(".safetensors") for name in names}
+        return self._keys_in("weights")
+
+    def with_checkpoints(self) -> set[str]:
+        """The keys of the runs that have a checkpoint."""
+        return self._keys_in("checkpoints")
+
+    def _keys_in(self, folder: str) -> set[str]:
+        with self._in_words(f"read the list of {folder}"):
+            files = (self.path / folder).glob("*")
+            names = self._remote.list(folder) if self._remote is not None else (file.name for file in files)
+        return {Path(name).stem for name in names}
 
     def _weights_place(self, key: str) -> Path:
         return self.path / "weights" / f"{key}.safetensors"

@@ -52,6 +52,8 @@ class Limits:
     stop_on_error: bool = False
     save_weights: Callable[[RunSpec], bool] = lambda spec: False
     """Whether the final weights of a run are kept."""
+    keep_end: Callable[[RunSpec], bool] = lambda spec: False
+    """Whether a run that the stopping rule gives up leaves the checkpoint from which it can be trained on."""
 
 
 @dataclass(slots=True)
@@ -393,6 +395,8 @@ class Execution:
         for key, spec, result, report in ended:
             if weights := report.get("weights"):
                 self.store.save_weights(key, weights)
+            if end := report.get("end"):
+                self.store.save_checkpoint(run_key(spec.to_the_end(), self.task.version), end)
             about = {name: report[name] for name in ("seconds", "host", "device", "pack_size") if name in report}
             rows.append(
                 make_row(

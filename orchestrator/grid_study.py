@@ -57,6 +57,9 @@ class GridStudy:
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
 
+    def keeps_end(self, spec: RunSpec) -> bool:
+        return False
+
     def answered(self, rows: Rows) -> bool:
         found = [self.search.row(rows, spec) for spec in self.specs]
         return all(row is not None and row["status"] != "failed" for row in found)

@@ -29,7 +29,7 @@ from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.packing import PackSizes
 from orchestrator.progress import Progress, Running, format_seconds, say
 from orchestrator.searches import Rows, Search
-from orchestrator.spec import RunSpec
+from orchestrator.spec import GIVEN_UP, RunSpec, run_key
 from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
@@ -90,13 +90,14 @@ class LaunchOptions:
     def on_gpu(self, task: Task, decoder: str) -> bool:
         return self.gpus_per_run > 0 and decoder not in self.cpu_decoders(task)
 
-    def limits(self, keeps_weights: Callable[[RunSpec], bool]) -> Limits:
+    def limits(self, keeps_weights: Callable[[RunSpec], bool], keeps_end: Callable[[RunSpec], bool]) -> Limits:
         return Limits(
             deadline=None if self.max_hours is None else time.monotonic() + 3600 * self.max_hours,
             worker_seconds=None if self.max_cost is None or not self.price else 3600 * self.max_cost / self.price,
             stall_seconds=60 * self.stall_minutes,
             stop_on_error=self.on_error == "stop",
             save_weights=lambda spec: self.save_weights or keeps_weights(spec),
+            keep_end=keeps_end,
         )
 
 
@@ -135,6 +136,9 @@ class Study(Protocol):
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         """Whether the study's figures need the final weights of this run."""
+
+    def keeps_end(self, spec: RunSpec) -> bool:
+        """Whether this run, if the stopping rule gives it up, may have to be trained on from there."""
 
     def answered(self, rows: Rows) -> bool:
         """Whether every part of the question has an answer; a failed run leaves a part without one."""
@@ -196,7 +200,7 @@ def _train_and_answer(
         observer=progress,
         workers=cluster.worker_count(),
         cpu_workers=options.cpu_workers,
-        limits=options.limits(study.keeps_weights),
+        limits=options.limits(study.keeps_weights, study.keeps_end),
         versions=versions(),
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
@@ -218,6 +222,8 @@ def _train_and_answer(
                 outcome = execute(execution, cluster, farewell)
         else:
             outcome = Outcome()
+        if study.search.finished(rows):
+            _drop_kept_ends(store, rows)
         files = store.publish(study.name, study.write(rows, out, force=True))
     except (StoreError, OSError) as error:
         say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
@@ -232,6 +238,15 @@ def _train_and_answer(
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
     return _conclude(study, rows, outcome, console, resume, options.price)
+
+
+def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
+    """Remove what was kept of runs that were given up and, now that the question is answered, need not be trained on."""
+    if kept := store.with_checkpoints():
+        for row in [row for row in rows if row.get("reason") == GIVEN_UP]:
+            key = run_key(RunSpec.from_dict(row).to_the_end(), row["task_version"])
+            if key in kept:
+                store.drop_checkpoint(key)
 
 
 def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:

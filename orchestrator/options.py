@@ -23,6 +23,15 @@ Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+
 Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
 Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
 
+Stop = Annotated[
+    str,
+    searched(
+        help="How a run ends that does not pass. `budget`: after all its steps. `early`: when the stopping rule takes it for "
+        "hopeless. `auto`: as `early`, but the runs that the answer rests on are checked by training them on, and one mistake "
+        "switches the rule off."
+    ),
+]
+
 TaskPath = Annotated[str, subject("--task", help="The subject, `module:Class`; bring your own.")]
 Decoder = Annotated[str | None, subject(help="`cnn` or `mlp`.", show_default="cnn")]
 Depth = Annotated[int | None, subject(min=0, help="Hidden layers.", show_default="2")]

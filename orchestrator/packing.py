@@ -23,6 +23,7 @@ def shape_key(spec: RunSpec, task: Task) -> str:
     packable = getattr(task, "packable", ())
     fields = {name: value for name, value in spec.to_dict().items() if name not in VARIED}
     fields["options"] = {name: value for name, value in fields["options"].items() if name not in packable}
+    fields["stop"] = {"target": "early"}.get(spec.stop, spec.stop)  # both are looked at alike
     text = json.dumps([fields, task.version], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

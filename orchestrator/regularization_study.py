@@ -104,6 +104,9 @@ class RegularizationStudy:
         shared = ("task", "dataset", "N", "decoder", "holdout", "seed")
         return {"task_version": {tuning.task_version}} | {name: {getattr(spec, name) for spec in specs} for name in shared}
 
+    def keeps_end(self, spec: RunSpec) -> bool:
+        return False
+
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed."""
         found = [row for _, row in self.search.confirmed(rows)]

@@ -19,6 +19,7 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
+from orchestrator.searches.audits import STOPS
 from orchestrator.searches.bracket import Bracket
 from orchestrator.spec import MOST_PLANNED, RunSpec, parse_grid
 from trainables.task import load_task
@@ -40,6 +41,7 @@ def scaling(
     speculate: Annotated[
         bool, opt.asked(help="Idle workers train what the search will likely ask next: same answer, sooner, in more runs.")
     ] = True,
+    stop: opt.Stop = "auto",
     task: opt.TaskPath = "trainables.bumps:BumpTask",
     decoder: opt.Decoder = None,
     depth: opt.Depth = None,
@@ -62,8 +64,10 @@ def scaling(
     """How many training images does a decoder need before it composes, and how does that grow with the grid?
 
     For every grid size, data set and seed, finds the least number of images with which the decoder reaches the target
-    accuracy on coordinates it never saw, fits a power law, and draws it. Finished runs are kept in the store: the same
-    command continues after any interruption, trains nothing twice, and with more seeds or sizes trains only those.
+    accuracy on coordinates it never saw, fits a power law, and draws it. Runs that look hopeless are given up early; those that
+    the answer rests on are then trained to the end, so that a curve that rises late does not make it wrong (`--stop`).
+    Finished runs are kept in the store: the same command continues after any interruption, trains nothing twice, and with
+    more seeds or sizes trains only those.
 
     **Examples**
 
@@ -80,6 +84,7 @@ def scaling(
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
+    one_of("--stop", stop, STOPS)
     sizes = checked(parse_grid, N)
     task_ = checked(load_task, task)
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
@@ -87,6 +92,7 @@ def scaling(
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
     if (asked := len(set(chosen)) * len(sizes) * seeds) > MOST_PLANNED:
         raise UserError(f"{asked} thresholds are more than a study plans, {MOST_PLANNED}: ask for fewer sizes or --seeds")
+    known_audits = getattr(task_, "audits", lambda spec: 0)
     brackets = []
     for dataset in dict.fromkeys(chosen):
         one_of("--datasets", dataset, task_.choices["dataset"])
@@ -116,7 +122,9 @@ def scaling(
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
                 counts = checked(task_.counts, template)
-                brackets.append(Bracket(template=template, task_version=task_.version, counts=counts))
+                brackets.append(
+                    Bracket(template=template, task_version=task_.version, counts=counts, audits=known_audits(template))
+                )
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
     settings = {
@@ -125,12 +133,13 @@ def scaling(
         "N": list(sizes),
         "seeds": seeds,
         "resolution": resolution,
+        "stop": stop,
         "task_version": task_.version,
         "store": where.store,
         "out": where.folder(NAME),
         "versions": versions(),
     }
-    study = ScalingStudy(task_, brackets, resolution, settings, speculate)
+    study = ScalingStudy(task_, brackets, resolution, settings, speculate, stop)
     return launch(study, where, invocation())
 
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,6 +15,7 @@ from rich.text import Text
 from orchestrator.estimate import step_seconds
 from orchestrator.progress import Running, format_seconds
 from orchestrator.searches import Rows
+from orchestrator.searches.audits import BUDGET, UNAUDITED
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
@@ -39,13 +40,14 @@ class ScalingStudy:
     resolution: float
     settings: dict[str, Any]
     speculate: bool = True
+    stop: str = "auto"
     search: ThresholdSearch = field(init=False)
     _written: frozenset[tuple[str, int]] = frozenset()
     _results: tuple[tuple[int, int], list[ThresholdResult]] | None = None
     _known: tuple[object, Answer] | None = None
 
     def __post_init__(self) -> None:
-        self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate)
+        self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate, self.stop)
 
     def results(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each threshold, in the order of the brackets; looked up anew only when there are more rows."""
@@ -60,16 +62,21 @@ class ScalingStudy:
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
-        return {"family": {bracket.family for bracket in self.brackets}}
+        return {"family": {family for bracket in self.brackets for family in (bracket.family, bracket.full_family)}}
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return False
+
+    def keeps_end(self, spec: RunSpec) -> bool:
+        return self.search.may_audit(spec)
 
     def answered(self, rows: Rows) -> bool:
         return all(r.verdict not in ("open", "failed") for r in self.results(rows))
 
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{row['dataset']} N={row['N']} seed {row['seed']}: {row['data_count']} images {row['status']}"
+        if row["stop"] == "target":
+            run += ", trained to the end"
         if row["accuracy"] is None:
             return run
         return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
@@ -103,9 +110,9 @@ class ScalingStudy:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
         sizes: dict[str, set[int]] = {}
         for result in self.results(rows):
-            if result.verdict != "open" and result.lower is not None:
+            if result.lower_ended == BUDGET and result.lower is not None:
                 row = rows.family(result.family).get(result.lower)
-                if row is not None and row["reason"] == "budget":
+                if row is None or row["reason"] == BUDGET:
                     sizes.setdefault(result.dataset, set()).add(result.N)
         return [
             f"{dataset}: at N = {', '.join(map(str, sorted(found)))} some lower bounds are runs that ended at "
@@ -118,45 +125,55 @@ class ScalingStudy:
         from analysis.scaling import Answer
 
         results = self.results(rows)
-        settled = tuple((r.family, r.runs) for r in results if r.verdict != "open")
+        settled = tuple((r.family, r.runs, r.lower_ended, r.rule) for r in results if r.verdict != "open")
         if self._known is None or self._known[0] != settled:
-            self._known = settled, Answer.of([r.to_row() for r in results], self.settings)
+            rules = {r.dataset: r.rule.to_dict() for r in results}
+            self._known = settled, Answer.of([r.to_row() for r in results], self.settings, rules)
         return self._known[1]
 
     def seconds_left(self, rows: Rows) -> float | None:
-        """Probes left, each at the mean time of its grid size and data set so far (or scaled by pixels from another size)."""
+        """Probes and audits left, at the mean times of their grid size and data set so far (or scaled by pixels from another
+        size)."""
         timed = self._timed(rows)
         if not timed:
             return None
-        work = 0.0
-        for result, bracket in zip(self.results(rows), self.brackets, strict=True):
-            if result.verdict == "open":
-                probes = result.probes_left or GUESSED_PROBES
-                work += probes * _expected_seconds(timed, result.dataset, bracket.template.N)
-        return work
+        return sum(self._seconds_left(r, timed) for r in self.results(rows) if r.verdict == "open")
 
-    def _timed(self, rows: Rows) -> dict[tuple[str, int], float]:
-        seconds: dict[tuple[str, int], list[float]] = {}
+    def _seconds_left(self, result: ThresholdResult, timed: Mapping[tuple[str, int], Times]) -> float:
+        """Work that one open threshold may still take."""
+        times = _expected(timed, result.dataset, result.N)
+        probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
+        return probes * times.run + result.audits_left * self.brackets[0].template.max_steps * times.step
+
+    def _timed(self, rows: Rows) -> dict[tuple[str, int], Times]:
+        found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
         for bracket in self.brackets:
             at = (bracket.template.dataset, bracket.template.N)
-            seconds.setdefault(at, []).extend(r["seconds"] for r in rows.family(bracket.family).values() if r["steps"])
-        return {at: statistics.fmean(values) for at, values in seconds.items() if values}
+            # audits are reckoned apart; under `budget` there are no other runs
+            families = (bracket.full_family, bracket.family) if self.stop == "budget" else (bracket.family,)
+            found.setdefault(at, []).extend(r for family in families for r in rows.family(family).values() if r["steps"])
+        return {
+            at: Times(statistics.fmean(r["seconds"] for r in runs), statistics.fmean(r["seconds"] / r["steps"] for r in runs))
+            for at, runs in found.items()
+            if runs
+        }
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
         results = self.results(rows)
         timed = self._timed(rows) or self._measured()
-        table = Table(title="plan", title_justify="left")
-        for name in ("data set", "N", "thresholds to find", "runs done", "runs to do (about)", "time (about)"):
+        table = Table(title="plan: thresholds still open; what there is to do is a guess", title_justify="left")
+        for name in ("data set", "N", "open", "runs done", "runs to do", "audits", "time"):
             table.add_column(name, justify="left" if name == "data set" else "right")
         total = 0.0
         for dataset, N in dict.fromkeys((r.dataset, r.N) for r in results):
             row = [r for r in results if (r.dataset, r.N) == (dataset, N)]
             still = [r for r in row if r.verdict == "open"]
-            probes = sum(r.probes_left or GUESSED_PROBES for r in still)
-            seconds = probes * _expected_seconds(timed, dataset, N)
+            probes, audits = sum(r.probes_left or GUESSED_PROBES for r in still), sum(r.audits_left for r in still)
+            seconds = sum(self._seconds_left(r, timed) for r in still)
             total += seconds
-            table.add_row(dataset, str(N), str(len(still)), str(sum(r.runs for r in row)), str(probes), format_seconds(seconds))
+            counted = (len(still), sum(r.runs for r in row), probes, audits)
+            table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds))
         spec = self.brackets[0].template
         where = (
             f"{spec.decoder}, depth {spec.depth}, width {spec.width}, {spec.encoding} encoding, {spec.precision}\n"
@@ -164,14 +181,18 @@ class ScalingStudy:
         )
         return Group(table, Text(where)), total
 
-    def _measured(self) -> dict[tuple[str, int], float]:
-        """Seconds of a guessed run at each data set's smallest grid, from a few steps timed here and now."""
+    def _measured(self) -> dict[tuple[str, int], Times]:
+        """Times of a guessed run at each data set's smallest grid, from a few steps timed here and now."""
         first: dict[str, RunSpec] = {}
         for bracket in self.brackets:
             spec = bracket.template.with_count(max(1, bracket.counts.low))
             if spec.dataset not in first or spec.N < first[spec.dataset].N:
                 first[spec.dataset] = spec
-        return {(dataset, spec.N): GUESSED_STEPS * step_seconds(spec, self.task) for dataset, spec in first.items()}
+        steps = GUESSED_STEPS
+        if self.stop == "budget":  # half of the runs do not pass
+            steps = (steps + self.brackets[0].template.max_steps) // 2
+        timed = {(dataset, spec.N): step_seconds(spec, self.task) for dataset, spec in first.items()}
+        return {at: Times(steps * step, step) for at, step in timed.items()}
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`scaling.csv`, `.json`, `.png` and `.svg`, from the first answered grid size on, renewed with every further one."""
@@ -211,16 +232,26 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
     else:
         text = f"{result.threshold}{' ?' if result.verdict == 'non-monotone' else ''}"
+    if result.lower_ended == UNAUDITED:
+        text += " *"
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
-        text += f" [{run.spec.data_count}:{accuracy or ' ...'}]"
+        text += f" [{run.spec.data_count}{' to the end' * (run.spec.stop == 'target')}:{accuracy or ' ...'}]"
     return Text(text, style=style)
 
 
-def _expected_seconds(timed: Mapping[tuple[str, int], float], dataset: str, N: int) -> float:
-    """Mean seconds of a run at this data set and N; else from the nearest N of the same (or any) data set, by pixels."""
-    same = {n: s for (d, n), s in timed.items() if d == dataset} or {n: s for (_, n), s in timed.items()}
+class Times(NamedTuple):
+    """Seconds of a run and of a step."""
+
+    run: float
+    step: float
+
+
+def _expected(timed: Mapping[tuple[str, int], Times], dataset: str, N: int) -> Times:
+    """At this data set and N; else those of the nearest N of the same (or any) data set, by pixels."""
+    same = {n: times for (d, n), times in timed.items() if d == dataset} or {n: times for (_, n), times in timed.items()}
     if not same:
-        return 0.0
+        return Times(0.0, 0.0)
     nearest = min(same, key=lambda n: abs(n - N))
-    return same[nearest] * (N / nearest) ** 2
+    scale = (N / nearest) ** 2
+    return Times(same[nearest].run * scale, same[nearest].step * scale)

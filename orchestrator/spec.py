@@ -14,7 +14,7 @@ from typing import Any
 Scalar = bool | int | float | str
 
 PRECISIONS = ("float32", "bfloat16", "tf32")
-STOPS = ("early", "budget")
+STOPS = ("early", "target", "budget")
 SCHEDULES = ("constant", "cosine")
 
 LARGEST = 2**31 - 1
@@ -36,8 +36,15 @@ ADDED_LATER = {"schedule": "constant"}
 """Fields that keys do not cover at these values, so that rows from before there were such fields keep their keys."""
 
 TRAINING_VERSION = "2"
-"""Version of the training loop and its stopping rule, part of every run key: raise it with any change to them after which
-the same spec could end otherwise."""
+"""Version of the training loop, part of every run key: raise it with any change after which the same spec could end
+otherwise."""
+
+RULE_VERSION = "1"
+"""Version of the stopping rule, part of the keys of the runs that it may give up (`stop` = early): raise it with any change
+after which it could give up another run, or the same run elsewhere."""
+
+GIVEN_UP = "converged"
+"""The `reason` in the row of a run that the stopping rule gave up."""
 
 
 class _Keyed:
@@ -84,7 +91,8 @@ class RunSpec(_Keyed):
     weight_decay: float = 0.01
     max_steps: int = 2000
     stop: str = "early"
-    """`early`: end at the first passage of the target or at visible convergence below it; `budget`: always train max_steps."""
+    """When the run ends: `early`, as soon as the target is reached or the stopping rule gives it up; `target`, as soon as the
+    target is reached; `budget`, after max_steps. An `early` run that is given up is the beginning of the `target` run."""
     precision: str = "float32"
     schedule: str = "constant"
     """Learning rate over the steps of the run: `constant`, or `cosine`, falling to 0 along half a cosine."""
@@ -119,6 +127,10 @@ class RunSpec(_Keyed):
     def option(self, name: str) -> Scalar:
         """The task option called `name`; KeyError if the spec does not carry it."""
         return dict(self.options)[name]
+
+    def to_the_end(self) -> RunSpec:
+        """The same run if the stopping rule never gives it up."""
+        return dataclasses.replace(self, stop="target")
 
     def with_count(self, data_count: int) -> RunSpec:
         """The same run with another number of training images."""
@@ -161,7 +173,8 @@ def family_key(spec: RunSpec, task_version: str) -> str:
 
 def _digest(spec: dict[str, Any], task_version: str) -> str:
     spec = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
-    value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
+    version = f"{TRAINING_VERSION}.{RULE_VERSION}" if spec["stop"] == "early" else TRAINING_VERSION
+    value = {"spec": spec, "task_version": task_version, "training_version": version}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

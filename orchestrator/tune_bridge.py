@@ -54,6 +54,7 @@ class StudySearcher(_Stateless, Searcher):
                     "spec": spec.to_dict(),
                     "checkpoint": execution.store.load_checkpoint(key),
                     "save_weights": execution.limits.save_weights(spec),
+                    "keep_end": execution.limits.keep_end(spec),
                 }
                 for key, spec in execution.running[trial_id].items()
             ]

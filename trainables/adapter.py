@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 from ray import tune
 
-from orchestrator.spec import RunSpec
+from orchestrator.spec import GIVEN_UP, RunSpec
 from trainables.packing import Pack, best_pack_size
 from trainables.task import load_task
 from trainables.training import CURVES, Training, quiet_cpu
@@ -28,9 +28,10 @@ class PackTrainable(tune.Trainable):
 
     A report has `done`, whether all runs have ended, and `runs`, a report for every run that had not ended before, by its key:
     progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either `result` (a `RunResult` as
-    a dict) or `error`, a traceback. If the pack as a whole cannot go on, the report has an `error` itself, and `out_of_memory`
-    says whether memory ran out. Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost
-    worker or node, or one that ended itself as a step took more than `config["stall_seconds"]`.
+    a dict) or `error`, a traceback. With the result of a run that was given up comes `end`, if its `keep_end` asks for it: a
+    checkpoint of the run that goes on from there. If the pack as a whole cannot go on, the report has an `error` itself, and
+    `out_of_memory` says whether memory ran out. Exceptions of a task are reports, not failures of the worker: what Tune sees
+    fail is a lost worker or node, or one that ended itself as a step took more than `config["stall_seconds"]`.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -132,18 +133,24 @@ class PackTrainable(tune.Trainable):
         report: dict[str, Any] = {"done": False, **training.progress._asdict(), "seconds": self._seconds[key]}
         report |= {name: list(getattr(training, name)) for name in CURVES}
         if save:
-            buffer = io.BytesIO()
-            torch.save({"training": training.state_dict(), "seconds": self._seconds[key]}, buffer)
-            report["checkpoint"] = buffer.getvalue()
+            report["checkpoint"] = self._saved(key, training.state_dict())
         return report
 
     def _finished(self, key: str, training: Training) -> dict[str, Any]:
         report = {"done": True, "result": dataclasses.asdict(training.result()), "seconds": self._seconds[key]}
-        save = next(run["save_weights"] for run in self._config["runs"] if run["key"] == key)
-        if save:
+        run = next(run for run in self._config["runs"] if run["key"] == key)
+        if run["save_weights"]:
             state = training.model.state_dict()
             report["weights"] = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
+        if training.reason == GIVEN_UP and run["keep_end"]:
+            report["end"] = self._saved(key, training.state_to_the_end())
         return report
+
+    def _saved(self, key: str, state: dict[str, Any]) -> bytes:
+        """A checkpoint."""
+        buffer = io.BytesIO()
+        torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
+        return buffer.getvalue()
 
 
 def _is_out_of_memory(error: Exception) -> bool:

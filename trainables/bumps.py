@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.spec import RunSpec, Scalar
+from orchestrator.spec import RULE_VERSION, TRAINING_VERSION, RunSpec, Scalar
 from trainables.decoders import DECODERS, build_decoder
 from trainables.encodings import ABSENT, ENCODINGS, code_length, encode
 from trainables.heldout import REGIONS, box_bounds, in_box
@@ -23,6 +23,10 @@ from trainables.task import Counts, Data, Split
 DATASETS = ("bumps", "stripes+bumps")
 CENTRES = ("integer", "real")
 POLARITIES = ("bright", "dark")
+
+AUDITED_VERSIONS = ("2", "1")
+"""Versions of the training loop and of the stopping rule that AUDITS are of."""
+AUDITS: Mapping[tuple[str, str], int] = {("bumps", "cnn"): 0, ("bumps", "mlp"): 0}
 
 SMALLEST_N = 8
 HELD_OUT_SHARE = 0.1
@@ -112,6 +116,17 @@ class BumpTask:
         """Two hidden layers of 64 channels (CNN) or 256 units (MLP). Bumps alone are judged on the coordinates not drawn: they
         never reach a held-out box. Stripes and bumps are judged in the central box (paper sections 1.3, 1.4, 2.3)."""
         return {"depth": 2, "width": 64 if decoder == "cnn" else 256, "holdout": "random" if dataset == "bumps" else "center"}
+
+    def audits(self, spec: RunSpec) -> int:
+        """Runs like `spec`, of any N and seed, that the stopping rule would have given up and that did not pass in their whole
+        budget (`benchmarks.stopping`). Only the default settings have been tried so often."""
+        preset = self.preset(spec.dataset, spec.decoder)
+        like = RunSpec(
+            task=spec.task, dataset=spec.dataset, N=spec.N, data_count=spec.data_count, seed=spec.seed, decoder=spec.decoder,
+            **preset, options=tuple(self.defaults.items()), precision=spec.precision,
+        )  # fmt: skip
+        counted = spec == like and (TRAINING_VERSION, RULE_VERSION) == AUDITED_VERSIONS
+        return AUDITS.get((spec.dataset, spec.decoder), 0) if counted else 0
 
     def counts(self, spec: RunSpec) -> Counts:
         """Bumps that can be drawn for `spec`; the 2N stripes of `stripes+bumps` are fixed and come on top.

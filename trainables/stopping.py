@@ -1,6 +1,11 @@
-"""When a run that will not reach its target may end early: the stopping rule, a pure function of the run's curve.
+"""When a run that will not reach its target may end early: the stopping rule, pure functions of what a run has shown so far.
 
-Whoever changes it so that a curve could be stopped elsewhere raises `orchestrator.spec.TRAINING_VERSION`.
+A run is given up at a look at which `has_converged`, `has_come_to_rest` and `has_learned` all hold. Whoever changes them so
+that a run could be given up elsewhere raises `orchestrator.spec.RULE_VERSION`.
+
+What the rule cannot see: a run that has learned its training set and part of the held-out one, whose loss and weights are at
+rest, and whose accuracy jumps later all the same. No curve tells such a run from one that has ended. So the rule is never the
+last word: the threshold search has its verdicts audited (`orchestrator.searches.audits`).
 """
 
 from __future__ import annotations
@@ -28,6 +33,13 @@ STEADY_POINTS = 16
 STEADY_MARGIN = 0.015
 """How far the forecast by means must stay under the target: four samples of the subset looked at."""
 
+STILL_LOSS = 0.02
+"""The training loss is at rest when it falls by less than this share of the variance of the targets."""
+STILL_NORM = 0.05
+"""The weights are at rest when their norm stays within this share of itself."""
+LEARNED = 0.2
+"""An accuracy that is under this share of the way from chance to 1 may be luck."""
+
 
 def target_variance(targets: Tensor) -> float:
     """Loss of the best constant output for `targets` (n, ...): their variance around the mean target, mean over all values.
@@ -46,7 +58,8 @@ def has_converged(
     variance: float,
     every: int = EVAL_EVERY,
 ) -> bool:
-    """Whether a run may be given up, seen from its curve so far: one point of `loss` and `accuracy` every `every` steps.
+    """Whether the accuracy is expected to stay below `target`, seen from a run's curve so far: one point of `loss` and
+    `accuracy` every `every` steps.
 
     At step t a run has visibly converged below its target when
 
@@ -83,6 +96,30 @@ def has_converged(
     half = points // 2
     late, early = _mean(accuracy[points - points // 4 :]), _mean(accuracy[half - half // 4 : half])
     return late + CAUTION * max(0.0, late - early) * doublings + STEADY_MARGIN < target
+
+
+def has_come_to_rest(loss: Sequence[float], norm: Sequence[float], variance: float) -> bool:
+    """Whether training no longer changes the network, seen from the training `loss` and the Euclidean `norm` of all its
+    parameters, a value every look.
+
+    Both must be at rest: the mean loss of the last quarter of the run is no more than STILL_LOSS * `variance` under that of the
+    quarter before it, and over the last half of the run the norm has moved by no more than STILL_NORM of its last value. Where
+    weight decay slowly turns a network that has memorized its training set into one that generalizes, the norm is what moves
+    (Power et al. 2022, arXiv 2201.02177; Liu et al. 2023, arXiv 2210.01117).
+    """
+    points = len(loss)
+    quarter = max(1, points // 4)
+    if _mean(loss[points - 2 * quarter : points - quarter]) - _mean(loss[points - quarter :]) > STILL_LOSS * variance:
+        return False
+    recent = norm[points // 2 :]
+    return max(recent) - min(recent) <= STILL_NORM * norm[-1]
+
+
+def has_learned(accuracy: Sequence[float], chance: float) -> bool:
+    """Whether the held-out accuracy, a value every look, is well above `chance`: its mean over the last quarter of the run is
+    at least LEARNED of the way from chance to 1 (Cohen's kappa). An accuracy that has never moved does not say when it will."""
+    points = len(accuracy)
+    return _mean(accuracy[points - max(1, points // 4) :]) - chance >= LEARNED * (1 - chance)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.spec import RunSpec
+from orchestrator.spec import GIVEN_UP, RunSpec
 from trainables.seeds import stream, stream_seed
-from trainables.stopping import EVAL_EVERY, has_converged, target_variance
+from trainables.stopping import EVAL_EVERY, has_come_to_rest, has_converged, has_learned, target_variance
 from trainables.task import Split, Task
 
 SUBSET = 256
@@ -64,7 +64,8 @@ class RunResult:
     """`passed`: the target was reached and confirmed on the whole held-out set; `missed`; `diverged`: the loss is
     not finite."""
     reason: str
-    """Why it ended: `target`, `converged` below it, `budget` (all steps done), `diverged`."""
+    """Why it ended: `target` reached; `converged` below it, so that the stopping rule gave it up; `budget`, all steps done;
+    `diverged`."""
     steps: int
     """Optimizer steps done."""
     passage_step: int | None
@@ -118,7 +119,7 @@ def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
 
 def look_every(spec: RunSpec) -> int:
     """Steps between two points of the curve of a run."""
-    if spec.stop == "early":
+    if spec.stop != "budget":
         return EVAL_EVERY
     return EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS))
 
@@ -168,6 +169,8 @@ class Training:
         self.passage_step: int | None = None
         self.retry_step = 0
         self.offset = 0.0
+        self.given_up_step: int | None = None
+        self.chance: float | None = None
         self.loss_sum = torch.zeros((), device=self.device)
         self._measured: tuple[int, dict[str, float]] | None = None
         self._final: RunResult | None = None
@@ -175,6 +178,7 @@ class Training:
         self.curve_loss: list[float] = []
         self.curve_accuracy: list[float] = []
         self.curve_error: list[float] = []
+        self.curve_norm: list[float] = []
 
     def advance(self, seconds: float | None = None) -> bool:
         """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
@@ -228,22 +232,40 @@ class Training:
             self.reason = "diverged"
             return
         target = spec.target - self.offset
-        given_up = has_converged(
-            self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance, self.look_every
-        )
-        ends = self.step == spec.max_steps or (given_up and spec.stop == "early")
+        flat = has_converged(self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance, self.look_every)
+        gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat))
+        if gives_up:
+            self.given_up_step = self.step
+        ends = self.step == spec.max_steps or (gives_up and spec.stop == "early")
         near = self.curve_accuracy[-1] >= spec.target - NEAR
-        if self.passage_step is None and (ends or ((near or given_up) and self.step >= self.retry_step)):
+        if self.passage_step is None and (ends or gives_up or ((near or flat) and self.step >= self.retry_step)):
             self.retry_step = self.step + max(CONFIRM_EVERY, math.ceil(CONFIRM_SHARE * self.step))
             self._measured = self.step, (yield self.held_out)
             accuracy = self._measured[1]["correct"]
             self.offset = accuracy - self.curve_accuracy[-1]
             if accuracy >= spec.target:
                 self.passage_step = self.step
-        if spec.stop == "early" and self.passage_step is not None:
+        if spec.stop != "budget" and self.passage_step is not None:
             self.reason = "target"
         elif ends:
-            self.reason = "budget" if self.step == spec.max_steps else "converged"
+            self.reason = "budget" if self.step == spec.max_steps else GIVEN_UP
+
+    def _gives_up(self, flat: bool) -> Generator[Split, dict[str, float], bool]:
+        """What the stopping rule says now, given that the accuracy looks `flat` or does not.
+
+        Chance is what the network's outputs score when each is judged as if it belonged to another sample.
+        """
+        self.curve_norm.append(self.weight_norm())
+        if not flat or not has_come_to_rest(self.curve_loss, self.curve_norm, self.variance):
+            return False
+        if self.chance is None:
+            inputs, targets, truth = self.subset
+            self.chance = (yield Split(inputs, targets.roll(1, 0), truth.roll(1, 0)))["correct"]
+        return has_learned(self.curve_accuracy, self.chance)
+
+    def weight_norm(self) -> float:
+        """Euclidean norm of all parameters together."""
+        return nn.utils.get_total_norm(p.detach() for p in self.model.parameters()).item()
 
     @property
     def progress(self) -> Progress:
@@ -307,6 +329,11 @@ class Training:
         copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
         return copied
 
+    def state_to_the_end(self) -> dict[str, Any]:
+        """Of a run that was given up: the state from which `spec.to_the_end()` goes on, to the bits that it has if trained
+        anew."""
+        return self.state_dict() | {"spec": self.spec.to_the_end().to_dict(), "reason": ""}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`.
 
@@ -349,7 +376,9 @@ def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]
 
 
 CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
-_STATE = ("step", "reason", "passage_step", "retry_step", "offset", "loss_sum", *CURVES)
+_STATE = (
+    "step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "given_up_step", "chance", "curve_norm", *CURVES,
+)  # fmt: skip
 
 
 def fastest_precision(decoder: str, device: str = "cpu") -> str:

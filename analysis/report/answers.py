@@ -32,8 +32,8 @@ def scaling_answer(runs: Sequence[Run]) -> tuple[scaling.Answer, int] | None:
     """The thresholds of the setting for which most are known, of both data sets if there is such a setting; None without
     any run of the study. A setting is all that its runs have in common: decoder, encoding, target, budget, ... Beside the
     answer, the number of other settings."""
-    groups = _grouped([run for run in runs if _is_probe(run)], but=("dataset", "holdout", "N", "seed", "data_count"))
-    answers = [scaling.Answer.of([r.to_row() for r in _thresholds(group)], _settings(group)) for group in groups]
+    groups = _grouped([run for run in runs if _is_probe(run)], but=("dataset", "holdout", "N", "seed", "data_count", "stop"))
+    answers = [_scaling_answer(group) for group in groups]
     if not answers:
         return None
 
@@ -66,7 +66,7 @@ def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, i
 
 def _is_probe(run: Run) -> bool:
     """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
-    if run["task"] != BUMPS or run["stop"] != "early" or run["task_version"] != BumpTask.version:
+    if run["task"] != BUMPS or run["stop"] == "budget" or run["task_version"] != BumpTask.version:
         return False
     return bool(run["holdout"] == BumpTask().preset(run["dataset"], run["decoder"])["holdout"])
 
@@ -90,15 +90,22 @@ def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
     return [groups[name] for name in sorted(groups)]
 
 
+def _scaling_answer(group: Sequence[Run]) -> scaling.Answer:
+    results = _thresholds(group)
+    rules = {r.dataset: r.rule.to_dict() for r in results}
+    return scaling.Answer.of([r.to_row() for r in results], _settings(group), rules)
+
+
 def _thresholds(group: Sequence[Run]) -> list[ThresholdResult]:
-    """The search's answer at the resolution at which most of it is known."""
-    templates = {(run["dataset"], run["N"], run["seed"]): RunSpec.from_dict(run).with_count(0) for run in group}
-    task, version = BumpTask(), group[0]["task_version"]
-    brackets = [
-        Bracket(template=templates[at], task_version=version, counts=task.counts(templates[at])) for at in sorted(templates)
-    ]
+    """The search's answer with the resolution, and the trust in the stopping rule, with which most of it is known."""
+    first = {(run["dataset"], run["N"], run["seed"]): run for run in group}
+    task, brackets = BumpTask(), []
+    for at in sorted(first):
+        spec = RunSpec.from_dict({**first[at], "stop": "early", "data_count": 0})
+        version, counts = first[at]["task_version"], task.counts(spec)
+        brackets.append(Bracket(template=spec, task_version=version, counts=counts, audits=task.audits(spec)))
     rows = Rows(group)
-    answers = [ThresholdSearch(brackets, resolution).answer(rows) for resolution in RESOLUTIONS]
+    answers = [ThresholdSearch(brackets, r, stop=stop).answer(rows) for stop in ("auto", "early") for r in RESOLUTIONS]
     return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.searches import Row
+from orchestrator.searches.audits import Family, Record, weakest
 from orchestrator.searches.probing import Ladder, Outcome, Probe, Start, bounds, next_probe, outcome, probes_left
 from orchestrator.spec import RunSpec, family_key
 
@@ -19,7 +20,8 @@ PASSED, MISSED, FAILED = "passed", "missed", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Bracket:
-    """One threshold to find: runs like `template` with any of the data `counts`, under one version of the task.
+    """One threshold to find: runs like `template` with any of the data `counts`, under one version of the task. The template's
+    `stop` is `early`; the search decides which runs are trained to the end.
 
     Brackets with the same `curve` lie on one curve D*(N) and predict each other. Left empty, it is everything in the
     template but N and the seed; give it where options follow from N.
@@ -29,10 +31,18 @@ class Bracket:
     task_version: str
     counts: Counts
     curve: str = ""
+    audits: int = 0
+    """Audits of the stopping rule without a flip that are known of runs like these (see `audits`)."""
 
     @property
     def family(self) -> str:
+        """Of the runs that the stopping rule may give up."""
         return family_key(self.template, self.task_version)
+
+    @property
+    def full_family(self) -> str:
+        """Of those that it may not."""
+        return family_key(self.template.to_the_end(), self.task_version)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +75,18 @@ class ThresholdResult:
     steps: int
     probes_left: int
     """Estimate; 0 once answered."""
+    audits_left: int
+    """Runs that were or may be given up and are still to be trained to the end before the answer stands; estimate."""
     outliers: tuple[int, ...]
     """Counts of runs the walk did not ask for (speculation, other studies) that speak against its answer: failing ones
     from the threshold up, passing ones up to lower. Never part of the answer, which would else depend on chance; shown."""
     failed_key: str | None
+    lower_ended: str
+    """What the lower bound rests on: `budget` (a run trained to its end), `diverged`, `audited rule` or `unaudited rule` (a run
+    that the stopping rule gave up). Empty while open, and where there is no lower bound. Of a `non-monotone` answer also the
+    failing run right below the threshold counts, and the less firm of the two is named."""
+    rule: Record
+    """What the audits of this bracket's curve found."""
 
     @property
     def total_images(self) -> int | None:
@@ -93,6 +111,7 @@ class ThresholdResult:
             "verdict": self.verdict,
             "runs": self.runs,
             "steps": self.steps,
+            "lower_ended": self.lower_ended,
         }
 
 
@@ -110,6 +129,14 @@ class Walk:
     def over(self) -> bool:
         return self.probe is None
 
+    @property
+    def carriers(self) -> tuple[int, ...]:
+        """The failing rungs that its answer rests on: the highest of all, and, if another one, the highest below every pass."""
+        if self.failed_key is not None:
+            return ()
+        highest = max((at for at, outcome in self.seen.items() if not outcome.passed), default=None)
+        return tuple(sorted({at for at in (highest, bounds(self.seen).lower) if at is not None}))
+
 
 @dataclass(frozen=True)
 class Place:
@@ -117,6 +144,11 @@ class Place:
 
     bracket: Bracket
     family: str
+    full_family: str
+    curve: int
+    """Number of its curve."""
+    number: int
+    """Its place on the curve, by grid size, then seed."""
     rungs: Ladder
     leads: bool
     """Whether this is the pilot: the lowest seed of its N."""
@@ -134,8 +166,8 @@ def follow(place: Place, start: Start, family: Mapping[int, Row], old: Walk | No
     seen: dict[int, Outcome] = {}
     if old is not None and old.start == start:
         for at in old.seen:
-            row = family[place.rungs.counts[at]]
-            if row["status"] == FAILED or _outcome(place, row) != old.seen[at]:
+            row = family.get(place.rungs.counts[at])
+            if row is None or row["status"] == FAILED or _outcome(place, row) != old.seen[at]:
                 break
             seen[at] = old.seen[at]
     return carry_on(place, start, family, seen)
@@ -158,14 +190,21 @@ def _outcome(place: Place, row: Row) -> Outcome:
     return outcome(row["status"] == PASSED, accuracy, place.bracket.template.target)
 
 
-def result_of(place: Place, walk: Walk | None, family: Mapping[int, Row]) -> ThresholdResult:
-    """What a walk (None: not begun) and all finished rows of its family say of the threshold."""
+def result_of(
+    place: Place, walk: Walk | None, family: Family, trusted: bool, audits_left: int, rule: Record
+) -> ThresholdResult:
+    """What a walk (None: not begun) and all finished rows of its family say of the threshold.
+
+    Args:
+        trusted: whether runs that were given up count as missed.
+        audits_left: runs that are still to be trained to the end before the answer stands.
+    """
     template, counts = place.bracket.template, place.rungs.counts
     known = bounds(walk.seen if walk else {})
     lower = None if known.lower is None else counts[known.lower]
     upper = None if known.threshold is None else counts[known.threshold]
-    verdict, threshold = "open", None
-    if walk is not None and walk.over:
+    verdict, threshold, grounds = "open", None, ""
+    if walk is not None and walk.over and not audits_left:
         threshold = upper
         if walk.failed_key is not None:
             verdict, threshold = "failed", None
@@ -178,11 +217,12 @@ def result_of(place: Place, walk: Walk | None, family: Mapping[int, Row]) -> Thr
             verdict, lower = "minimum", threshold
         else:
             verdict = "reached"
+        grounds = weakest([family.rests_on(counts[at], rule.supported) for at in walk.carriers])
     outliers: tuple[int, ...] = ()
     if verdict not in ("open", "failed"):
         outliers = tuple(
             d
-            for d, status in sorted((d, row["status"]) for d, row in family.items())
+            for d, status in sorted((d, row["status"]) for d, row in family.verdicts(trusted).items())
             if (status == PASSED and known.lower is not None and d <= counts[known.lower])
             or (status not in (PASSED, FAILED) and threshold is not None and d >= threshold)
         )
@@ -197,9 +237,12 @@ def result_of(place: Place, walk: Walk | None, family: Mapping[int, Row]) -> Thr
         threshold=threshold,
         lower=lower,
         upper=upper,
-        runs=len(family),
-        steps=sum(int(row["steps"]) for row in family.values()),
+        runs=family.runs,
+        steps=family.steps,
         probes_left=probes_left(walk.seen, place.rungs, walk.start) if walk and not walk.over else 0,
+        audits_left=audits_left,
         outliers=outliers,
         failed_key=walk.failed_key if walk else None,
+        lower_ended=grounds,
+        rule=rule,
     )

@@ -1,26 +1,26 @@
 """The threshold search: the smallest data count at which a run passes, for every bracket (one dataset, N and seed) of a study.
 
 The answer of a bracket is that of a sequential walk (`probing`), replayed through the finished rows. It depends on nothing
-but how the runs end: not on their order, on kills, on the number of workers, nor on rows the walk did not ask for.
+but how the runs end: not on their order, on kills, on the number of workers, nor on rows the walk did not ask for. What it
+rests on is audited (`audits`).
 """
 
 from __future__ import annotations
 
 import bisect
+import copy
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from orchestrator.searches import Curve, Rows
+from orchestrator.searches import Curve as ErrorCurve
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.audits import STOPS, Curve, Family, Record, given_up
 from orchestrator.searches.bracket import Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
 from orchestrator.searches.probing import Outcome, Start, bounds, ladder, learn
 from orchestrator.spec import RunSpec, family_key
-
-if TYPE_CHECKING:
-    pass
 
 BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
 """How far a threshold lies, in log(total images), from where it is expected: where nothing is known, and where a bracket
@@ -54,8 +54,11 @@ class _State:
     """Of the open and the answered brackets."""
     awaited: list[int]
     """How many brackets each one still waits for."""
-    needed: list[tuple[int, RunSpec]]
-    """Runs that walks ask for, ascending by the priority of their bracket."""
+    curves: list[Curve]
+    needed: list[tuple[int, int, RunSpec]] = field(default_factory=list)
+    """Runs that walks and audits ask for: the priority of their bracket, their order in it, and the run, ascending."""
+    settled: set[int] = field(default_factory=set)
+    """Brackets that ask for nothing more."""
     guesses: list[_Guess] = field(default_factory=list)
     """Runs that they may ask for next, ascending."""
     guessed: dict[int, list[_Guess]] = field(default_factory=dict)
@@ -73,36 +76,46 @@ class ThresholdSearch:
     with the probes they are most likely to ask for next, so that k + 1 workers split a bracket in about k + 2 parts.
     With `speculate=False`, or room for no more than the open brackets, the set of runs is that of one worker.
 
+    `stop` says how runs that do not pass end. `early`: when the stopping rule gives them up. `budget`: at the end of their
+    budget. `auto`: early, but what the answer rests on is audited, and where the rule errs the answer is that of `budget`.
+
     Raises:
-        ValueError: a resolution outside (0, 1), no counts to choose from, or two brackets with the same runs.
+        ValueError: a resolution outside (0, 1), an unknown `stop`, no counts to choose from, two brackets with the same runs,
+            or one whose template's `stop` is not `early`.
     """
 
-    def __init__(self, brackets: Sequence[Bracket], resolution: float = 0.05, speculate: bool = True) -> None:
+    def __init__(
+        self, brackets: Sequence[Bracket], resolution: float = 0.05, speculate: bool = True, stop: str = "auto"
+    ) -> None:
         if not 0 < resolution < 1:
             raise ValueError(f"resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
+        if stop not in STOPS:
+            raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {stop!r}")
         self.resolution = resolution
         self.speculate = speculate
+        self.stop = stop
         self._places = _plan(brackets, resolution)
+        self._curves = _curves(self._places)
         by_rank = sorted(range(len(brackets)), key=lambda i: self._places[i].rank)
         self._priority = {i: priority for priority, i in enumerate(by_rank)}
-        self._by_family = {place.family: i for i, place in enumerate(self._places)}
+        self._by_family = {family: i for i, p in enumerate(self._places) for family in (p.family, p.full_family)}
         self._before: list[list[int]] = [[] for _ in brackets]
         for i, place in enumerate(self._places):
             for j in place.after:
                 self._before[j].append(i)
-        self._specs: dict[tuple[int, int], RunSpec] = {}
+        self._specs: dict[tuple[int, int, bool], RunSpec] = {}
         self._states: WeakKeyDictionary[Rows, _State] = WeakKeyDictionary()
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         state = self._state(rows)
-        chosen = [spec for _, spec in state.needed[:room]]
+        chosen = [spec for *_, spec in state.needed[:room]]
         fill = room if fill is None else min(fill, room)
         if self.speculate and len(chosen) < fill:
             self._guess(rows, state)
             chosen += [guess[-1] for guess in state.guesses[: fill - len(chosen)]]
         return chosen
 
-    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: ErrorCurve) -> int | None:
         """None: a run that will miss ends by itself."""
         return None
 
@@ -112,24 +125,59 @@ class ThresholdSearch:
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
         state = self._state(rows)
+        records = [self._record(rows, curve) for curve in state.curves]
         for i, place in enumerate(self._places):
             if i not in state.results:
-                state.results[i] = result_of(place, state.walks[i], rows.family(place.family))
+                walk, curve = state.walks[i], state.curves[place.curve]
+                audits_left = len(self._asked(state, i)) if walk is not None and walk.over else self._audits(curve, place)
+                state.results[i] = result_of(
+                    place, walk, self._family(rows, i), self._trusts(curve), audits_left, records[place.curve]
+                )
         return [state.results[i] for i in range(len(self._places))]
 
-    def _spec(self, i: int, at: int) -> RunSpec:
-        spec = self._specs.get((i, at))
+    def may_audit(self, spec: RunSpec) -> bool:
+        """Whether this run may have to be trained on where it is given up."""
+        place = self._places[self._by_family[family_key(spec, self._places[0].bracket.task_version)]]
+        return self._audits(self._curves[place.curve], place)
+
+    def _audits(self, curve: Curve, place: Place) -> bool:
+        """Whether the answer of a bracket is to be audited."""
+        return self.stop == "auto" and not curve.off and curve.due(place.number)
+
+    def _trusts(self, curve: Curve) -> bool:
+        """Whether a run that was given up counts as missed."""
+        return self.stop == "early" or (self.stop == "auto" and not curve.off)
+
+    def _family(self, rows: Rows, i: int) -> Family:
+        return Family.of(rows, self._places[i].family, self._places[i].full_family)
+
+    def _record(self, rows: Rows, curve: Curve) -> Record:
+        flips = []
+        for i, audits in sorted(curve.audits.items()):
+            family, template = self._family(rows, i), self._places[i].bracket.template
+            for count in sorted(count for count, flip in audits.items() if flip):
+                early, full = family.early[count], family.full[count]
+                flips.append(
+                    f"N = {template.N}, seed {template.seed}, {count} images: given up at step {early['steps']}, "
+                    f"passed at step {full['steps']}"
+                )
+        return Record(curve.known, curve.number, tuple(flips))
+
+    def _spec(self, i: int, at: int, early: bool) -> RunSpec:
+        spec = self._specs.get((i, at, early))
         if spec is None:
             place = self._places[i]
-            spec = self._specs[i, at] = place.bracket.template.with_count(place.rungs.counts[at])
+            spec = place.bracket.template.with_count(place.rungs.counts[at])
+            self._specs[i, at, early] = spec = spec if early else spec.to_the_end()
         return spec
 
     def _state(self, rows: Rows) -> _State:
         """The state of all brackets, after another look at those with new rows and those that waited for them."""
         state = self._states.get(rows)
         if state is None:
-            places = self._places
-            state = self._states[rows] = _State(rows.additions, [None] * len(places), {}, [len(p.after) for p in places], [])
+            places, curves = self._places, copy.deepcopy(self._curves)
+            state = _State(rows.additions, [None] * len(places), {}, [len(p.after) for p in places], curves)
+            self._states[rows] = state
             touched = set(range(len(places)))
         elif state.additions == rows.additions:
             return state
@@ -137,6 +185,27 @@ class ThresholdSearch:
             added = rows.added_since(state.additions)
             touched = {i for family in added if (i := self._by_family.get(family)) is not None}
             state.additions = rows.additions
+        for i in tuple(touched):
+            touched.update(self._take_audits(rows, state, i))
+        while touched:
+            changed = {self._places[i].curve for i in self._look_at(rows, state, touched)}
+            touched = {i for c in changed for i in state.curves[c].settle(state.settled.__contains__)}
+        return state
+
+    def _take_audits(self, rows: Rows, state: _State, i: int) -> Sequence[int]:
+        """Note what audits of a bracket have found. Returns the brackets that have to be looked at since one was a flip."""
+        curve, found = state.curves[self._places[i].curve], self._family(rows, i).audited()
+        if found == curve.audits.get(i, {}):
+            return ()
+        was_off = curve.off
+        curve.audits[i] = found
+        for j in curve.brackets:
+            state.results.pop(j, None)  # they tell how many audits there are
+        return curve.brackets if curve.off and not was_off else ()
+
+    def _look_at(self, rows: Rows, state: _State, touched: set[int]) -> set[int]:
+        """Look at these brackets, and at those that wait for them; all that were looked at."""
+        touched = set(touched)
         queue = [(self._places[i].order, i) for i in touched]
         heapq.heapify(queue)
         while queue:
@@ -146,7 +215,7 @@ class ThresholdSearch:
                 if j not in touched:
                     touched.add(j)
                     heapq.heappush(queue, (self._places[j].order, j))
-        return state
+        return touched
 
     def _look(self, rows: Rows, state: _State, i: int) -> Sequence[int]:
         """Carry one walk on. Returns the brackets that have to be looked at in turn."""
@@ -154,22 +223,44 @@ class ThresholdSearch:
         state.results.pop(i, None)
         state.stale.add(i)
         new = None
+        family, curve = self._family(rows, i), state.curves[place.curve]
+        verdicts = family.verdicts(self._trusts(curve))
         if state.awaited[i] == 0:
             if i not in state.starts:
                 state.starts[i] = self._start(place, [walk for j in place.after if (walk := state.walks[j]) is not None])
-            new = follow(place, state.starts[i], rows.family(place.family), old)
+            new = follow(place, state.starts[i], verdicts, old)
+        self._ask(state, i, new, verdicts)
         if new == old:
             return ()
         state.walks[i] = new
-        was_open = old is not None and not old.over
-        at = bisect.bisect_left(state.needed, (self._priority[i],))
-        asked = [] if new is None or new.probe is None else [(self._priority[i], self._spec(i, new.probe.at))]
-        state.needed[at : at + was_open] = asked
         was_over, is_over = (walk is not None and walk.over for walk in (old, new))
         if was_over != is_over:
             for j in self._before[i]:
                 state.awaited[j] += was_over - is_over
         return [j for j in self._before[i] if was_over or state.awaited[j] == 0] if was_over or is_over else ()
+
+    def _ask(self, state: _State, i: int, walk: Walk | None, verdicts: Mapping[int, Row]) -> None:
+        """Put what a bracket needs in the place of what it needed: the next probe of its walk or, when this is over, audits."""
+        curve, asked = state.curves[self._places[i].curve], []
+        if walk is not None and walk.probe is not None:
+            asked = [self._spec(i, walk.probe.at, self._trusts(curve))]
+        elif walk is not None and self._audits(curve, self._places[i]):
+            counts, audited = self._places[i].rungs.counts, curve.audits.get(i, {})
+            at_stake = [at for at in walk.carriers if given_up(verdicts[counts[at]]) and counts[at] not in audited]
+            asked = [self._spec(i, at, False) for at in at_stake]
+        priority = self._priority[i]
+        state.needed[self._slice(state, i)] = [(priority, n, spec) for n, spec in enumerate(asked)]
+        if walk is not None and not asked:
+            state.settled.add(i)
+        else:
+            state.settled.discard(i)
+
+    def _asked(self, state: _State, i: int) -> list[tuple[int, int, RunSpec]]:
+        return state.needed[self._slice(state, i)]
+
+    def _slice(self, state: _State, i: int) -> slice:
+        priority = self._priority[i]
+        return slice(bisect.bisect_left(state.needed, (priority,)), bisect.bisect_left(state.needed, (priority + 1,)))
 
     def _guess(self, rows: Rows, state: _State) -> None:
         """Bring up to date what open brackets may ask for next."""
@@ -178,16 +269,17 @@ class ThresholdSearch:
                 del state.guesses[bisect.bisect_left(state.guesses, guess)]
             walk = state.walks[i]
             if walk is not None and not walk.over:
-                state.guessed[i] = self._likely_probes(i, walk, rows)
+                state.guessed[i] = self._likely_probes(i, walk, rows, state)
                 for guess in state.guessed[i]:
                     bisect.insort(state.guesses, guess)
         state.stale.clear()
 
-    def _likely_probes(self, i: int, walk: Walk, rows: Rows) -> list[_Guess]:
+    def _likely_probes(self, i: int, walk: Walk, rows: Rows, state: _State) -> list[_Guess]:
         """Unfinished rungs that a walk may ask for after its present probe, by falling probability. An imagined miss has
         no accuracy."""
         assert walk.probe is not None
-        place, family = self._places[i], rows.family(self._places[i].family)
+        place, trusted = self._places[i], self._trusts(state.curves[self._places[i].curve])
+        family = self._family(rows, i).verdicts(trusted)
         found: dict[int, float] = {walk.probe.at: -1.0}
         heap: list[tuple[float, int, Walk]] = [(-1.0, 0, walk)]
         pushed = 0
@@ -203,7 +295,8 @@ class ThresholdSearch:
                         pushed += 1
                         heapq.heappush(heap, (minus_likely * share, pushed, further))
         del found[walk.probe.at]
-        return [(likely, self._priority[i], n, self._spec(i, at)) for n, (at, likely) in enumerate(found.items())]
+        guesses = enumerate(found.items())
+        return [(likely, self._priority[i], n, self._spec(i, at, trusted)) for n, (at, likely) in guesses]
 
     def _start(self, place: Place, answered: Sequence[Walk]) -> Start:
         """Where the answers it waited for tell a bracket to begin. They are read off at the next main rung, so that a finer
@@ -273,6 +366,8 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
     for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
         if not 0 <= b.counts.low <= b.counts.high:
             raise ValueError(f"no data counts to choose from at N = {b.template.N}: {b.counts.low} to {b.counts.high}")
+        if b.template.stop != "early":
+            raise ValueError(f"the template of a bracket has stop = 'early', not {b.template.stop!r}")
         if b.family in families:
             raise ValueError(f"the bracket of {b.template.dataset}, N = {b.template.N}, seed {b.template.seed} is given twice")
         families[b.family] = b
@@ -280,6 +375,11 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
         if (j := of_size.get(b.template.N)) is None or b.template.seed < brackets[j].template.seed:
             of_size[b.template.N] = i
     places = []
+    numbers, counted = {curve: n for n, curve in enumerate(dict.fromkeys(curves))}, dict.fromkeys(curves, 0)
+    number = {}
+    for i in sorted(range(len(brackets)), key=lambda i: (brackets[i].template.N, brackets[i].template.seed)):
+        number[i] = counted[curves[i]]
+        counted[curves[i]] += 1
     for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
         pilot = pilots[curve][b.template.N]
         leads = pilot == i
@@ -287,8 +387,29 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
         order = (b.template.N, not leads)
         rank = (0, b.template.N, i) if leads else (1, -b.template.N, b.template.seed, i)
         rungs = ladder(b.counts.low, b.counts.high, b.counts.fixed, resolution)
-        places.append(Place(b, b.family, rungs, leads, after, order, rank))
+        places.append(
+            Place(
+                bracket=b,
+                family=b.family,
+                full_family=b.full_family,
+                curve=numbers[curve],
+                number=number[i],
+                rungs=rungs,
+                leads=leads,
+                after=after,
+                order=order,
+                rank=rank,
+            )
+        )
     return places
+
+
+def _curves(places: Sequence[Place]) -> list[Curve]:
+    """The curves before any row is seen."""
+    brackets: list[list[int]] = [[] for _ in {place.curve for place in places}]
+    for i in sorted(range(len(places)), key=lambda i: places[i].number):
+        brackets[places[i].curve].append(i)
+    return [Curve(of_curve, min(places[i].bracket.audits for i in of_curve)) for of_curve in brackets]
 
 
 def _blind(place: Place) -> int:
