@@ -26,18 +26,19 @@ BEGUN = 0.5
 CAUTION = 2.0
 """How many times its recent range the accuracy is taken to rise above its best."""
 MARGIN = 0.005
-"""How much more it is taken to rise in every doubling of steps still to come: about one sample of the subset looked at."""
+"""How much more it is taken to rise in every doubling of steps still to come, and never less than one sample looked at."""
 
 STEADY_POINTS = 16
 """From this point on (320 steps) means over many points are trusted as well as the best of them."""
 STEADY_MARGIN = 0.015
-"""How far the forecast by means must stay under the target: four samples of the subset looked at."""
+"""How far the forecast by means must stay under the target, and never less than STEADY_SAMPLES of the samples looked at."""
+STEADY_SAMPLES = 4
 
-STILL_LOSS = 0.02
+STILL_LOSS = 0.05
 """The training loss is at rest when it falls by less than this share of the variance of the targets."""
-STILL_NORM = 0.05
+STILL_NORM = 0.06
 """The weights are at rest when their norm stays within this share of itself."""
-LEARNED = 0.2
+LEARNED = 0.4
 """An accuracy that is under this share of the way from chance to 1 may be luck."""
 
 
@@ -57,9 +58,11 @@ def has_converged(
     max_steps: int,
     variance: float,
     every: int = EVAL_EVERY,
+    samples: int | None = None,
 ) -> bool:
     """Whether the accuracy is expected to stay below `target`, seen from a run's curve so far: one point of `loss` and
-    `accuracy` every `every` steps.
+    `accuracy` every `every` steps. Of few `samples`, one may raise the accuracy by more than the margins below: they are then
+    larger.
 
     At step t a run has visibly converged below its target when
 
@@ -89,13 +92,14 @@ def has_converged(
     if min(recent) <= BEGUN * max(recent):
         return False
     doublings = max(0.0, math.log2(max_steps / (points * every)))
-    if max(recent) + CAUTION * (max(recent) - min(recent)) + MARGIN * doublings < target:
+    share = 1 / samples if samples else 0.0
+    if max(recent) + CAUTION * (max(recent) - min(recent)) + max(MARGIN, share) * doublings < target:
         return True
     if points < STEADY_POINTS:
         return False
     half = points // 2
     late, early = _mean(accuracy[points - points // 4 :]), _mean(accuracy[half - half // 4 : half])
-    return late + CAUTION * max(0.0, late - early) * doublings + STEADY_MARGIN < target
+    return late + CAUTION * max(0.0, late - early) * doublings + max(STEADY_MARGIN, STEADY_SAMPLES * share) < target
 
 
 def has_come_to_rest(loss: Sequence[float], norm: Sequence[float], variance: float) -> bool:

@@ -232,7 +232,9 @@ class Training:
             self.reason = "diverged"
             return
         target = spec.target - self.offset
-        flat = has_converged(self.curve_loss, self.curve_accuracy, target, spec.max_steps, self.variance, self.look_every)
+        samples = None if spec.stop == "budget" else len(self.subset.inputs)
+        curves = self.curve_loss, self.curve_accuracy
+        flat = has_converged(*curves, target, spec.max_steps, self.variance, self.look_every, samples)
         gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat))
         if gives_up:
             self.given_up_step = self.step

@@ -7,8 +7,20 @@ import torch
 
 from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.stopping import LEAST_POINTS, STEADY_POINTS, has_converged, target_variance
-from trainables.training import Training, quiet_cpu
+from trainables.packing import Pack
+from trainables.stopping import (
+    LEARNED,
+    LEAST_POINTS,
+    STEADY_POINTS,
+    STILL_LOSS,
+    STILL_NORM,
+    has_come_to_rest,
+    has_converged,
+    has_learned,
+    target_variance,
+)
+from trainables.task import Counts, Data, Split
+from trainables.training import RunResult, Training, quiet_cpu
 
 FITTED = [1e-4] * 100
 
@@ -59,6 +71,40 @@ def test_what_came_before_the_last_half_does_not_count() -> None:
     assert has_converged(FITTED[:20], [0.95] * 10 + [0.7] * 10, 0.9, 2000, 1e-2)
 
 
+def test_of_few_samples_one_may_lift_the_accuracy_so_that_the_margins_are_larger() -> None:
+    """100 of 113 are right, and 102 would pass."""
+    curve = [100 / 113] * STEADY_POINTS
+    assert has_converged(FITTED[:STEADY_POINTS], curve, 0.9, 2000, 1e-2)
+    assert not has_converged(FITTED[:STEADY_POINTS], curve, 0.9, 2000, 1e-2, samples=113)
+    assert has_converged(FITTED[:STEADY_POINTS], [96 / 113] * STEADY_POINTS, 0.9, 2000, 1e-2, samples=113)
+
+
+def test_a_loss_that_still_falls_keeps_a_run() -> None:
+    still = [1.0] * 20
+    assert has_come_to_rest([0.5] * 20, still, 1.0)
+    assert has_come_to_rest([0.1 + 0.9 * STILL_LOSS] * 15 + [0.1] * 5, still, 1.0)
+    assert not has_come_to_rest([0.1 + 1.1 * STILL_LOSS] * 15 + [0.1] * 5, still, 1.0)
+    assert has_come_to_rest([0.1 + 1.1 * STILL_LOSS] * 15 + [0.1] * 5, still, 2.0), "it counts beside the targets' variance"
+    assert has_come_to_rest([0.1] * 15 + [0.2] * 5, still, 1.0), "one that rises has nothing more to learn"
+
+
+def test_weights_that_still_move_keep_a_run() -> None:
+    """As under a strong weight decay, which ends what was known by heart."""
+    loss = [0.0] * 20
+    assert has_come_to_rest(loss, [5.0] * 10 + [1 + 0.9 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
+    assert not has_come_to_rest(loss, [5.0] * 10 + [1 + 1.1 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
+    assert not has_come_to_rest(loss, [1.0] * 15 + [1 + 1.2 * STILL_NORM] * 5, 1.0), "growing, too"
+
+
+def test_an_accuracy_near_or_below_chance_keeps_a_run() -> None:
+    for chance in (0.0, 1 / 17, 0.5):
+        edge = chance + LEARNED * (1 - chance)
+        assert has_learned([0.0] * 15 + [edge + 1e-6] * 5, chance)
+        assert not has_learned([0.0] * 15 + [edge - 1e-6] * 5, chance)
+    assert not has_learned([0.026] * 20, 1 / 17)
+    assert not has_learned([0.95] * 20, 0.95)
+
+
 def test_target_variance_is_the_loss_of_the_best_constant() -> None:
     assert target_variance(torch.tensor([[1.0, 5.0], [3.0, 5.0]])) == 0.5
     assert target_variance(torch.tensor([[3.0, 1.0]])) == 5.0
@@ -75,3 +121,100 @@ def test_a_failing_run_is_given_up_early_with_the_same_verdict(seed: int) -> Non
     assert (result.status, result.reason, result.passage_step) == ("missed", "converged", None)
     assert result.steps <= 300
     assert result.accuracy < 0.9
+
+
+class Memory:
+    """Sums of two numbers modulo N: known by heart at once, never understood within the budget."""
+
+    version = "1"
+    choices = {"dataset": ("sums",), "decoder": ("mlp",), "encoding": ("one-hot",), "holdout": ("random",)}
+    defaults: dict[str, float] = {}
+
+    def preset(self, dataset: str, decoder: str) -> dict[str, object]:
+        return {"depth": 1, "width": 64, "holdout": "random"}
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(1, spec.N**2 - 1)
+
+    def data(self, spec: RunSpec) -> Data:
+        pairs = torch.cartesian_prod(torch.arange(spec.N), torch.arange(spec.N))
+        pairs = pairs[torch.randperm(len(pairs), generator=torch.Generator().manual_seed(spec.seed))]
+        sums = pairs.sum(dim=1) % spec.N
+        codes = torch.nn.functional.one_hot(pairs, spec.N).float().flatten(1)
+        split = Split(codes, torch.nn.functional.one_hot(sums, spec.N).float(), sums)
+        return Data(Split(*(t[: spec.data_count] for t in split)), Split(*(t[spec.data_count :] for t in split)))
+
+    def model(self, spec: RunSpec) -> torch.nn.Module:
+        layers = (torch.nn.Linear(2 * spec.N, spec.width), torch.nn.ReLU(), torch.nn.Linear(spec.width, spec.N))
+        return torch.nn.Sequential(*layers)
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        return {"correct": outputs.argmax(dim=1) == split.truth}
+
+
+def test_a_run_that_memorizes_and_stays_at_chance_is_trained_to_the_end() -> None:
+    quiet_cpu()
+    spec = RunSpec(
+        task="tests:Memory", dataset="sums", N=11, data_count=60, seed=0, decoder="mlp", depth=1, width=64, lr=3e-3,
+        encoding="one-hot", max_steps=600,
+    )  # fmt: skip
+    training = Training(spec, Memory())
+    training.advance()
+    result = training.result()
+    assert result.id_mse < 0.01, "the training set is known"
+    assert result.accuracy < 0.3, "and nothing else is"
+    assert (result.status, result.reason, result.steps) == ("missed", "budget", 600)
+
+
+def failing(seed: int = 0, N: int = 12, data_count: int = 15, **changes: object) -> RunSpec:
+    fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "width": 64, "max_steps": 500}
+    options = tuple(BumpTask.defaults.items())
+    return RunSpec(**{**fields, "N": N, "data_count": data_count, "seed": seed, "options": options, **changes})
+
+
+def alone(spec: RunSpec, state: dict[str, object] | None = None) -> tuple[Training, RunResult]:
+    training = Training(spec, BumpTask())
+    if state is not None:
+        training.load_state_dict(state)
+    training.advance()
+    return training, training.result()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed: int) -> None:
+    quiet_cpu()
+    early, given_up = alone(failing(seed))
+    assert given_up.reason == "converged"
+    anew, expected = alone(failing(seed).to_the_end())
+    on, result = alone(failing(seed).to_the_end(), early.state_to_the_end())
+    assert (expected.status, expected.reason, expected.steps) == ("missed", "budget", 500)
+    assert result == expected
+    assert expected.curve_loss[: len(given_up.curve_loss)] == given_up.curve_loss
+    assert all(torch.equal(a, b) for a, b in zip(on.model.parameters(), anew.model.parameters(), strict=True))
+    with pytest.raises(ValueError, match="belongs to another run"):
+        Training(failing(seed), BumpTask()).load_state_dict(early.state_to_the_end())
+
+
+def test_runs_of_a_pack_are_given_up_and_go_on_as_alone() -> None:
+    quiet_cpu()
+    together = [Training(spec, BumpTask()) for spec in (failing(0), failing(1), failing(2).to_the_end())]
+    Pack(together).advance()
+    assert [run.reason for run in together] == ["converged", "converged", "budget"]
+    for run in together[:2]:
+        single, _ = alone(run.spec)
+        assert run.given_up_step == single.given_up_step
+        assert run.chance == pytest.approx(single.chance)
+        on = Training(run.spec.to_the_end(), BumpTask())
+        on.load_state_dict(run.state_to_the_end())
+        on.advance()
+        _, expected = alone(run.spec.to_the_end())
+        assert (on.result().status, on.result().steps) == (expected.status, expected.steps)
+
+
+def test_a_target_run_ends_at_its_passage_as_an_early_one_does() -> None:
+    quiet_cpu()
+    early, first = alone(failing(data_count=100))
+    full, second = alone(failing(data_count=100).to_the_end())
+    assert first.status == "passed"
+    assert first == second
+    assert all(torch.equal(a, b) for a, b in zip(early.model.parameters(), full.model.parameters(), strict=True))
