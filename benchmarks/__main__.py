@@ -26,6 +26,7 @@ BENCHMARKS = {
     "simulator": "a thousand workers and a hundred thousand runs under a virtual clock",
     "threshold_search": "trainings per threshold, on simulated studies",
     "stopping": "the rule that ends failing runs",
+    "hard_curves": "curves that are not those of bumps, for that rule",
     "precision": "bfloat16 against float32",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",
