@@ -27,6 +27,7 @@ BENCHMARKS = {
     "threshold_search": "trainings per threshold, on simulated studies",
     "stopping": "the rule that ends failing runs",
     "hard_curves": "curves that are not those of bumps, for that rule",
+    "audits": "threshold searches on such curves, with and without audits",
     "precision": "bfloat16 against float32",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",

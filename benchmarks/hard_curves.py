@@ -15,16 +15,14 @@ import dataclasses
 import itertools
 import json
 import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stopping import probes
+from benchmarks.stopping import probes, replay, table, train
 from orchestrator.spec import RunSpec, Scalar
-from trainables.stopping import has_converged
-from trainables.task import Split, load_task
-from trainables.training import Training, quiet_cpu
+from trainables.task import load_task
+from trainables.training import quiet_cpu
 
 BUMP_SHARES = {"mlp": (0.55, 0.7, 0.8, 0.88, 0.95), "cnn": (0.6, 0.75, 0.85, 0.93)}
 """Data counts of bumps, as shares of the expected threshold."""
@@ -113,42 +111,6 @@ def plan() -> dict[str, list[RunSpec]]:
     return {"selection": selection, "verification": verification}
 
 
-def record(part: str, spec: RunSpec) -> dict[str, Any]:
-    """Train until the run passes or its whole budget is spent: spec, curves and verdict, as plain values.
-
-    `accuracy` and `error` are of the subset a run looks at, `whole` is the accuracy on the whole held-out set. `chance` is the
-    accuracy on the subset when every output is judged against the sample before its own. `norm` is that of all parameters.
-    """
-    start = time.perf_counter()
-    run = Training(spec, load_task(spec.task))
-    subset = run.subset
-    rolled = Split(subset.inputs, subset.targets.roll(1, 0), subset.truth.roll(1, 0))
-    small = len(run.held_out.inputs) == len(subset.inputs)
-    whole: list[float] = []
-    norm: list[float] = []
-    chance: list[float] = []
-    while not run.reason and run.passage_step is None:
-        run.advance(seconds=0)
-        if len(whole) < len(run.curve_step):
-            whole.append(run.curve_accuracy[-1] if small else run._measure(run.held_out)["correct"])
-            norm.append(math.sqrt(sum(p.detach().double().square().sum().item() for p in run.model.parameters())))
-            chance.append(run._measure(rolled)["correct"])
-    return {
-        "part": part,
-        "spec": spec.to_dict(),
-        "step": run.curve_step,
-        "loss": run.curve_loss,
-        "accuracy": run.curve_accuracy,
-        "error": run.curve_error,
-        "whole": whole,
-        "norm": norm,
-        "chance": chance,
-        "variance": run.variance,
-        "passage_step": run.passage_step,
-        "seconds": time.perf_counter() - start,
-    }
-
-
 def bumps(decoder: str, sizes: Mapping[int, int]) -> Iterator[tuple[str, RunSpec]]:
     """Bumps below their expected threshold, seed after seed, without end."""
     for seed in itertools.count(100):
@@ -168,7 +130,7 @@ def collect(runs: Iterable[tuple[str, RunSpec]], file: Path | None, failing: flo
             break
         found = done.get(spec)
         if found is None:
-            found = record(part, spec)
+            found = train(part, spec)
             if file:
                 with file.open("a") as stream:
                     stream.write(json.dumps(found) + "\n")
@@ -181,39 +143,6 @@ def collect(runs: Iterable[tuple[str, RunSpec]], file: Path | None, failing: flo
         records.append(found)
         missed += found["passage_step"] is None
     return records
-
-
-def given_up(found: Mapping[str, Any]) -> int | None:
-    """Step at which the stopping rule gives a recorded run up; None if never before it passes."""
-    spec = RunSpec.from_dict(found["spec"])
-    for point, step in enumerate(found["step"], 1):
-        if step == found["passage_step"] or found["whole"][point - 1] >= spec.target:
-            return None
-        curves = found["loss"][:point], found["accuracy"][:point]
-        if step < spec.max_steps and has_converged(*curves, spec.target, spec.max_steps, found["variance"]):
-            return int(step)
-    return None
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """By subject: passages, verdicts that the rule changes, and steps that it saves on runs that never pass."""
-    lines = [
-        "| subject | part | runs | pass | median passage | latest | given up before they pass | steps saved on failing runs |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for found in records:
-        groups.setdefault((found["spec"]["task"].partition(":")[2], found["part"]), []).append(found)
-    for (name, part), group in groups.items():
-        passing = sorted(found["passage_step"] for found in group if found["passage_step"] is not None)
-        wrong = sum(found["passage_step"] is not None and given_up(found) is not None for found in group)
-        failing = [found for found in group if found["passage_step"] is None]
-        budget = sum(found["spec"]["max_steps"] for found in failing)
-        used = sum(given_up(found) or found["spec"]["max_steps"] for found in failing)
-        saved = f"{1 - used / budget:.0%}".replace("%", " %") if failing else ""
-        cells = [name, part, len(group), len(passing), passing[len(passing) // 2] if passing else "", max(passing, default="")]
-        lines.append("| " + " | ".join(str(cell) for cell in [*cells, wrong, saved]) + " |")
-    return "\n".join(lines)
 
 
 def main() -> None:
@@ -233,7 +162,7 @@ def main() -> None:
         runs = bumps(options.bumps, sizes)
     elif options.quick:
         runs = [("quick", dataclasses.replace(spec, max_steps=1000)) for spec in plan()["selection"][::24]]
-    print(table(collect(runs, options.save, options.failing)))
+    print(table([replay(found) for found in collect(runs, options.save, options.failing)]))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import hard_curves, subjects
+from benchmarks import hard_curves, stopping, subjects
 from orchestrator.spec import RunSpec
 from trainables.task import Task, load_task
 from trainables.training import Training
@@ -83,7 +83,7 @@ def test_a_record_comes_back_from_its_file(tmp_path: Path) -> None:
             assert len(found[curve]) == 3
         assert found["norm"][-1] > 0
         assert found["passage_step"] is None
-    assert "| ModularAddition | quick | 1 | 0 |" in hard_curves.table(trained)
+    assert "| ModularAddition | 11 | 1 | 0 | 0 | 0 |" in stopping.table([stopping.replay(found) for found in trained])
 
 
 def test_collecting_ends_with_so_many_that_fail(tmp_path: Path) -> None:
