@@ -21,6 +21,7 @@ from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.bracket import Bracket
 from orchestrator.spec import MOST_PLANNED, RunSpec, parse_grid
+from trainables.check import check_task, check_words, counts_of
 from trainables.task import load_task
 
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
@@ -82,6 +83,7 @@ def scaling(
         sys.path.insert(0, here)
     sizes = checked(parse_grid, N)
     task_ = checked(load_task, task)
+    checked(check_words, task_)
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
     options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
@@ -112,10 +114,11 @@ def scaling(
             max_steps=max_steps,
             precision=opt.resolve_precision(precision, word, where.on_gpu(task_, word)),
         )
+        checked(check_task, task_, spec)
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
-                counts = checked(task_.counts, template)
+                counts = checked(counts_of, task_, template)
                 brackets.append(Bracket(template=template, task_version=task_.version, counts=counts))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
