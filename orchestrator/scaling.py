@@ -20,7 +20,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.bracket import Bracket
-from orchestrator.spec import MOST_PLANNED, RunSpec, parse_grid
+from orchestrator.spec import LARGEST, MOST_PLANNED, RunSpec, parse_grid
 from trainables.check import check_task, check_words, counts_of
 from trainables.task import load_task
 
@@ -81,7 +81,7 @@ def scaling(
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    sizes = checked(parse_grid, N)
+    sizes = checked(parse_grid, N, 1, LARGEST)
     task_ = checked(load_task, task)
     checked(check_words, task_)
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
