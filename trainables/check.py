@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.spec import RunSpec, Scalar
+from orchestrator.spec import LARGEST, RunSpec, Scalar
 from trainables.seeds import stream, stream_seed
 from trainables.task import Counts, Data, Split, Task
 
@@ -82,6 +82,8 @@ def counts_of(task: Task, spec: RunSpec) -> Counts:
         raise ValueError(f"the task's counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not {given}")
     if high + fixed == 0:
         raise ValueError(f"the task's counts() must allow at least one training sample, not high = 0 at N = {spec.N}")
+    if high + fixed > LARGEST:
+        raise ValueError(f"the task's counts() must give high + fixed of at most {LARGEST}, not {high + fixed} at N = {spec.N}")
     return counts
 
 

@@ -27,6 +27,7 @@ MISTAKES = [
     (["--N", "16..5000"], "N must be at most 1024 for bumps, not 1032"),
     (["--N", "0"], "from 1 to 2147483647"),
     (["--N", "8,2147483648"], "from 1 to 2147483647"),
+    (["--N", "2147483647", "--task", "tests.toy:Toy"], "high + fixed of at most 2147483647"),
     (["--N", "1..100000000"], "more grid sizes than a study plans, 100000"),
     (["--N", "1..60000:1,1..60000:1"], "more grid sizes than a study plans, 100000"),
     (["--decoder", "rnn"], "choose cnn or mlp"),

@@ -148,6 +148,11 @@ class NoCounts(Points):
         return Counts(low=0, high=0)
 
 
+class EndlessCounts(Points):
+    def counts(self, spec):
+        return Counts(low=1, high=2**31 - 8, fixed=8)
+
+
 class RaisingCounts(Points):
     def counts(self, spec):
         return Counts(low=1, high=spec.option("most"))
@@ -415,6 +420,7 @@ BROKEN: dict[type, str] = {
     CrossedCounts: COUNTS + "low = 9, high = 3 and fixed = 0",
     RealCounts: COUNTS + "low = 1, high = 57.6 and fixed = 0",
     NoCounts: "counts() must allow at least one training sample, not high = 0 at N = 8",
+    EndlessCounts: "counts() must give high + fixed of at most 2147483647, not 2147483648 at N = 8",
     RaisingCounts: "counts() at N = 8 fails with KeyError: 'most'",
     RaisingData: "data() at N = 8, data_count = 1 fails with ArithmeticError: the points are gone",
     ExitingData: "data() at N = 8, data_count = 1 fails with SystemExit",
