@@ -291,8 +291,9 @@ def _check_model(task: Task, spec: RunSpec, train: Split) -> nn.Module:
     loss = functional.mse_loss(_outputs(model, batch).float(), batch.targets)
     if not loss.requires_grad:
         raise ValueError("the task's model() must give outputs that depend on its parameters: the loss has no gradient")
+    loss = loss + _penalty(model)
     with _blamed("model() in the backward pass"):
-        (loss + _penalty(model)).backward()
+        loss.backward()
     return model
 
 
