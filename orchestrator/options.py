@@ -18,7 +18,7 @@ subject = partial(typer.Option, rich_help_panel="What is trained")
 trained = partial(typer.Option, rich_help_panel="How it is trained")
 _where = partial(typer.Option, rich_help_panel="Where and how to run")
 
-Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48.")]
+Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48. Of bumps, from 8 to 1024.")]
 Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
 Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
 Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]

@@ -21,7 +21,8 @@ from orchestrator.options import task_options
 from orchestrator.scaling_study import NAME, ScalingStudy
 from orchestrator.searches.audits import STOPS
 from orchestrator.searches.bracket import Bracket
-from orchestrator.spec import MOST_PLANNED, RunSpec, parse_grid
+from orchestrator.spec import LARGEST, MOST_PLANNED, RunSpec, parse_grid
+from trainables.check import check_task, check_words, counts_of
 from trainables.task import load_task
 
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
@@ -85,8 +86,9 @@ def scaling(
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     one_of("--stop", stop, STOPS)
-    sizes = checked(parse_grid, N)
+    sizes = checked(parse_grid, N, 1, LARGEST)
     task_ = checked(load_task, task)
+    checked(check_words, task_)
     given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
     options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
@@ -118,13 +120,17 @@ def scaling(
             max_steps=max_steps,
             precision=opt.resolve_precision(precision, word, where.on_gpu(task_, word)),
         )
+        checked(check_task, task_, spec)
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
-                counts = checked(task_.counts, template)
-                brackets.append(
-                    Bracket(template=template, task_version=task_.version, counts=counts, audits=known_audits(template))
+                bracket = Bracket(
+                    template=template,
+                    task_version=task_.version,
+                    counts=checked(counts_of, task_, template),
+                    audits=known_audits(template),
                 )
+                brackets.append(bracket)
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
     settings = {

@@ -219,7 +219,7 @@ def parse_grid(
     """Read grid sizes, or whatever else `what` names: `16..64` (every `step`th), `16..64:16`, `16,24,48`, or one number.
 
     Raises:
-        ValueError: malformed, empty, or outside [low, high]; the message says what is allowed.
+        ValueError: malformed, empty, outside [low, high], or more than MOST_PLANNED; the message says what is allowed.
     """
     allowed = f"write a range {examples[0]}, a range with a step {examples[1]}, or a list {examples[2]}, from {low} to {high}"
     sizes: list[int] = []
@@ -236,5 +236,8 @@ def parse_grid(
         for bound in (start, stop):
             if not low <= bound <= high:
                 raise ValueError(f"{bound} is out of range for {what}: {allowed}")
-        sizes.extend(range(start, stop + 1, stride))
+        more = range(start, stop + 1, stride)
+        if len(sizes) + len(more) > MOST_PLANNED:
+            raise ValueError(f"{text!r} lists more {what} than a study plans, {MOST_PLANNED}: ask for fewer, or a larger step")
+        sizes.extend(more)
     return tuple(sorted(set(sizes)))

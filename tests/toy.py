@@ -1,6 +1,7 @@
 """A task whose thresholds are known beforehand, and which can be told to misbehave."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from orchestrator.spec import RunSpec
 from trainables.task import Counts, Data, Split
 
 
+def is_trained() -> bool:
+    """Whether this is a worker, where Ray is up; otherwise the task is only checked. (Ray must not be imported before it is
+    told how to authenticate.)"""
+    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
+
+
 def threshold(N: int, seed: int) -> int:
     return 2 * N + 3 * seed
 
@@ -18,8 +25,8 @@ def threshold(N: int, seed: int) -> int:
 class Toy:
     """A run passes exactly if its data count reaches `threshold(N, seed)`.
 
-    `trouble` comes at grid size `trouble_N`: `raise` an exception, lose the `memory`, a `nan` loss, or `die` once (the
-    worker exits, as long as `ledger` has no line `died`). Every start of a training is a line in the file `ledger`.
+    `trouble` comes at grid size `trouble_N` when it is trained: `raise` an exception, lose the `memory`, a `nan` loss, or `die`
+    once (the worker exits, as long as `ledger` has no line `died`). Every start of a training is a line in the file `ledger`.
     """
 
     version = "1"
@@ -33,9 +40,11 @@ class Toy:
         return Counts(low=1, high=spec.N**2)
 
     def data(self, spec: RunSpec) -> Data:
-        self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
-        time.sleep(spec.option("pause"))
-        trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
+        trouble = "none"
+        if is_trained():
+            self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
+            time.sleep(spec.option("pause"))
+            trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
         if trouble == "raise":
             raise ArithmeticError("the toy is broken")
         if trouble == "memory":
@@ -43,9 +52,9 @@ class Toy:
         if trouble == "die" and "died" not in Path(spec.option("ledger")).read_text():
             self.note(spec, "died")
             os._exit(1)
-        inputs = torch.ones(4, 1)
-        targets = inputs * (float("nan") if trouble == "nan" else 1.0)
-        return Data(Split(inputs, targets, inputs), Split(inputs, targets, inputs))
+        inputs, value = torch.ones(max(4, spec.data_count), 1), float("nan") if trouble == "nan" else 1.0
+        samples = Split(inputs, inputs * value, inputs)
+        return Data(train=Split(*(t[: spec.data_count] for t in samples)), held_out=Split(*(t[:4] for t in samples)))
 
     def note(self, spec: RunSpec, line: str) -> None:
         if spec.option("ledger"):

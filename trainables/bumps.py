@@ -28,7 +28,7 @@ AUDITED_VERSIONS = ("2", "1")
 """Versions of the training loop and of the stopping rule that AUDITS are of."""
 AUDITS: Mapping[tuple[str, str], int] = {("bumps", "cnn"): 0, ("bumps", "mlp"): 0}
 
-SMALLEST_N = 8
+SMALLEST_N, LARGEST_N = 8, 1024
 HELD_OUT_SHARE = 0.1
 """Least share of the coordinates that a `random` sample leaves to be judged on."""
 REAL_CENTRES_PER_PIXEL = 4
@@ -215,6 +215,8 @@ def judge_peaks(images: Tensor, centres: Tensor, sigma: float, tolerance: float)
 def _validate(spec: RunSpec) -> None:
     if spec.N < SMALLEST_N:
         raise ValueError(f"N must be at least {SMALLEST_N} for bumps, not {spec.N}")
+    if spec.N > LARGEST_N:
+        raise ValueError(f"N must be at most {LARGEST_N} for bumps, not {spec.N}: memory holds no data set of larger images")
     words = {"centres": CENTRES, "absent": ABSENT, "polarity": POLARITIES}
     for name, allowed in words.items():
         if spec.option(name) not in allowed:

@@ -1,4 +1,7 @@
-"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these seven members."""
+"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these eight members.
+
+`trainables.check` looks at them before the first training.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from orchestrator.spec import RunSpec, Scalar
 
 
 class Split(NamedTuple):
-    """Samples of one kind: `inputs` (n, ...), `targets` (n, ...), and `truth` (n, ...), what `measure` judges against."""
+    """Samples of one kind: `inputs` (n, ...); `targets` (n, ...), floating-point, with a dimension besides the first, so (n, 1)
+    for one value a sample; and `truth` (n, ...), what `measure` judges against."""
 
     inputs: Tensor
     targets: Tensor
@@ -41,10 +45,19 @@ class Counts:
 class Task(Protocol):
     """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it.
 
-    A task may have two more members. `cheap` names the decoders that need no GPU where others use one (see `--cpu-workers`).
-    `packable` names the options that change neither the shape of any tensor nor what `measure` says of an output: runs that
-    differ in these may be trained together, and runs of all seeds, data counts, targets and rates are measured together.
-    Without it, only runs with equal options are trained together, each measured by itself.
+    The loss is the squared error: the mean of (outputs - targets)^2 over all values, plus the model's `penalty()` if there is
+    one. So targets are floating-point numbers, of exactly the shape of the outputs; class labels are one-hot vectors, for
+    example.
+
+    A task must have the eight members below, and may have more:
+
+    - `cheap` names the decoders that need no GPU where others use one (see `--cpu-workers`).
+    - `packable` names the options that change neither the shape of any tensor nor what `measure` says of an output: runs that
+      differ in these may be trained together, and runs of all seeds, data counts, targets and rates are measured together.
+      Without it, only runs with equal options are trained together, each measured by itself.
+    - `audits(spec)` tells how many runs like `spec`, of any N, data count and seed, are known to have been given up by the
+      stopping rule and not to have passed when they were trained to the end. Without it, or under 299, the search trains what
+      its answers rest on to the end.
     """
 
     version: str
@@ -66,7 +79,8 @@ class Task(Protocol):
         are nested: a larger count contains a smaller one."""
 
     def model(self, spec: RunSpec) -> nn.Module:
-        """A freshly initialised network from `Split.inputs` to `Split.targets`; torch's global generator has been seeded.
+        """A freshly initialised network from `Split.inputs` to outputs of the shape of `Split.targets`; torch's global
+        generator has been seeded.
 
         If it has a method `penalty()`, what that returns (a scalar tensor) is added to the loss in every step.
         """

@@ -22,6 +22,12 @@ MEGABYTES = 4
 """Printed by a run whose trouble is `print`."""
 
 
+def is_trained() -> bool:
+    """Whether this is a worker, where Ray is up; otherwise the task is only checked. (Ray must not be imported before it is
+    told how to authenticate.)"""
+    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
+
+
 def note(spec: RunSpec, version: str) -> None:
     with Path(os.environ[LEDGER]).open("a") as ledger:
         ledger.write(f"{run_key(spec, version)} {os.getpid()} {time.monotonic():.6f}\n")
@@ -36,7 +42,8 @@ class Bumps(BumpTask):
     """The real task."""
 
     def data(self, spec: RunSpec) -> Data:
-        note(spec, self.version)
+        if is_trained():
+            note(spec, self.version)
         return super().data(spec)
 
 
@@ -47,8 +54,9 @@ def threshold(N: int, seed: int) -> int:
 class Unruly:
     """A run passes exactly if its data count reaches `threshold(N, seed)`; nothing is learned.
 
-    `trouble` comes at grid size `trouble_N`: to `raise`, lack `memory`, give a `nan`, `print` megabytes, `hang` for ever, `die`
-    (the worker exits) when started for the first time in `study`, which is any text that sets one study apart from another.
+    `trouble` comes at grid size `trouble_N` when it is trained: to `raise`, lack `memory`, give a `nan`, `print` megabytes,
+    `hang` for ever, `die` (the worker exits) when started for the first time in `study`, which is any text that sets one study
+    apart from another.
     """
 
     version = "1"
@@ -62,9 +70,11 @@ class Unruly:
         return Counts(low=1, high=spec.N**2)
 
     def data(self, spec: RunSpec) -> Data:
-        note(spec, self.version)
-        time.sleep(spec.option("pause"))
-        trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
+        trouble = "none"
+        if is_trained():
+            note(spec, self.version)
+            time.sleep(spec.option("pause"))
+            trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
         if trouble == "raise":
             raise ArithmeticError("the toy is broken")
         if trouble == "memory":
@@ -77,9 +87,9 @@ class Unruly:
             for stream in (sys.stdout, sys.stderr):
                 for _ in range(MEGABYTES * 1024):
                     print("x" * 1023, file=stream)
-        inputs = torch.ones(4, 1)
-        targets = inputs * (float("nan") if trouble == "nan" else 1.0)
-        return Data(Split(inputs, targets, inputs), Split(inputs, targets, inputs))
+        inputs, value = torch.ones(max(4, spec.data_count), 1), float("nan") if trouble == "nan" else 1.0
+        samples = Split(inputs, inputs * value, inputs)
+        return Data(train=Split(*(t[: spec.data_count] for t in samples)), held_out=Split(*(t[:4] for t in samples)))
 
     def model(self, spec: RunSpec) -> nn.Module:
         return nn.Linear(1, 1)

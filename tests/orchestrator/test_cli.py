@@ -23,8 +23,13 @@ MISTAKES = [
     (["--N", "16..x"], "16..64:16"),
     (["--N", ""], "16..64:16"),
     (["--N", "64..16"], "empty range"),
-    (["--N", "4"], "from 8 to 1024"),
-    (["--N", "16..5000"], "from 8 to 1024"),
+    (["--N", "4"], "N must be at least 8 for bumps, not 4"),
+    (["--N", "16..5000"], "N must be at most 1024 for bumps, not 1032"),
+    (["--N", "0"], "from 1 to 2147483647"),
+    (["--N", "8,2147483648"], "from 1 to 2147483647"),
+    (["--N", "2147483647", "--task", "tests.toy:Toy"], "high + fixed of at most 2147483647"),
+    (["--N", "1..100000000"], "more grid sizes than a study plans, 100000"),
+    (["--N", "1..60000:1,1..60000:1"], "more grid sizes than a study plans, 100000"),
     (["--decoder", "rnn"], "choose cnn or mlp"),
     (["--encoding", "hash"], "choose"),
     (["--datasets", "bumps,lines"], "choose bumps or stripes+bumps"),
@@ -156,6 +161,16 @@ def test_the_resume_line_starts_the_same_program(program: str, words: list[str],
 )
 def test_grid_sizes(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_grid(text) == sizes
+
+
+def test_a_task_of_ones_own_says_which_sizes_it_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chords = ["--task", "examples.own_task:Chords", "--seeds", "1", "--dry-run"]
+    assert run(scaling.app, [*chords, "--N", "4,2000"]) == 0
+    assert "runs to do" in capsys.readouterr().out
+    check_refusal(scaling.app, [*chords, "--N", "1"], "the task's counts() must give whole numbers", tmp_path, capsys)
 
 
 def test_run_keys_depend_on_everything_and_are_stable() -> None:

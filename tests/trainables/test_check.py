@@ -1,0 +1,592 @@
+"""A task is checked before the first training: each mistake is one sentence that names the member."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from orchestrator import scaling
+from orchestrator.spec import RunSpec
+from tests.conftest import check_refusal
+from trainables.check import check_task, counts_of
+from trainables.task import Counts, Data, Split, Task, load_task
+
+POINTS = 64
+
+
+class Points:
+    """It works: learn two sums of three coordinates."""
+
+    version = "1"
+    choices = {"dataset": ("points",), "decoder": ("linear", "mlp"), "encoding": ("none",), "holdout": ("random",)}
+    defaults = {"noise": 0.0, "shift": 1, "kind": "plain", "strict": True}
+
+    def preset(self, dataset, decoder):
+        return {"depth": 0, "width": 1, "holdout": "random"}
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=POINTS - 8)
+
+    def data(self, spec: RunSpec) -> Data:
+        inputs = self.points(spec)
+        targets = torch.stack([inputs.sum(dim=1), inputs.diff(dim=1).sum(dim=1)], dim=1)
+        train, rest = slice(spec.data_count), slice(spec.data_count, None)
+        return Data(Split(inputs[train], targets[train], inputs[train]), Split(inputs[rest], targets[rest], inputs[rest]))
+
+    def points(self, spec: RunSpec) -> torch.Tensor:
+        return torch.randn(POINTS, 3, generator=torch.Generator().manual_seed(spec.seed))
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(3, 2)
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        error = (outputs - split.targets).norm(dim=1)
+        return {"correct": error < 0.1, "error": error, "near": error < 1, "rounds": error.long()}
+
+
+class Changed(Points):
+    """Points whose tensors of both kinds are changed afterwards."""
+
+    def data(self, spec):
+        return Data(*(self.changed(spec, split) for split in super().data(spec)))
+
+    def changed(self, spec, split):
+        raise NotImplementedError
+
+
+class NumberedVersion(Points):
+    version = 1.0
+
+
+class NoChoices(Points):
+    choices = ["points"]
+
+
+class NoEncoding(Points):
+    choices = {"dataset": ("points",), "decoder": ("linear",), "holdout": ("random",)}
+
+
+class LooseWord(Points):
+    choices = Points.choices | {"decoder": ("linear")}
+
+
+class NoWords(Points):
+    choices = Points.choices | {"dataset": ()}
+
+
+class ListedDefaults(Points):
+    defaults = ["noise"]
+
+
+class ListedOption(Points):
+    defaults = {"widths": [1, 2]}
+
+
+class NumberedOption(Points):
+    defaults = {1: 2.0}
+
+
+class LoosePackable(Points):
+    packable = "noise"
+
+
+class UnknownPackable(Points):
+    packable = ("noise", "sigma")
+
+
+class UnknownCheap(Points):
+    cheap = ("rnn",)
+
+
+class HalfPreset(Points):
+    def preset(self, dataset, decoder):
+        return {"depth": 0} if decoder == "mlp" else super().preset(dataset, decoder)
+
+
+class NoPreset(Points):
+    def preset(self, dataset, decoder):
+        return None
+
+
+class RaisingPreset(Points):
+    def preset(self, dataset, decoder):
+        return {"linear": {}}[decoder.upper()]
+
+
+class RealPreset(Points):
+    def preset(self, dataset, decoder):
+        return {"depth": 0, "width": 1.0, "holdout": "random"}
+
+
+class OtherHoldout(Points):
+    def preset(self, dataset, decoder):
+        return {"depth": 0, "width": 1, "holdout": "edge"}
+
+
+class PairOfCounts(Points):
+    def counts(self, spec):
+        return 1, 56
+
+
+class CrossedCounts(Points):
+    def counts(self, spec):
+        return Counts(low=9, high=3)
+
+
+class RealCounts(Points):
+    def counts(self, spec):
+        return Counts(low=1, high=0.9 * POINTS)
+
+
+class NoCounts(Points):
+    def counts(self, spec):
+        return Counts(low=0, high=0)
+
+
+class EndlessCounts(Points):
+    def counts(self, spec):
+        return Counts(low=1, high=2**31 - 8, fixed=8)
+
+
+class RaisingCounts(Points):
+    def counts(self, spec):
+        return Counts(low=1, high=spec.option("most"))
+
+
+class PickyCounts(Points):
+    def counts(self, spec):
+        raise ValueError("noise must be at least 1")
+
+
+class RaisingData(Points):
+    def data(self, spec):
+        raise ArithmeticError("the points are gone\nall of them")
+
+
+class ExitingData(Points):
+    def data(self, spec):
+        raise SystemExit
+
+
+class PairOfData(Points):
+    def data(self, spec):
+        return tuple(super().data(spec))
+
+
+class PairsOfSplits(Changed):
+    def changed(self, spec, split):
+        return split.inputs, split.targets
+
+
+class ArrayInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=split.inputs.numpy())
+
+
+class ScalarTruth(Changed):
+    def changed(self, spec, split):
+        return split._replace(truth=torch.tensor(1.0))
+
+
+class ShortTargets(Changed):
+    def changed(self, spec, split):
+        return split._replace(targets=split.targets[1:])
+
+
+class ConstantCount(Points):
+    def data(self, spec):
+        return super().data(spec.with_count(4))
+
+
+class ForgottenFixed(Points):
+    def counts(self, spec):
+        return Counts(low=0, high=POINTS - 8, fixed=5)
+
+
+class NothingHeldOut(Points):
+    def counts(self, spec):
+        return Counts(low=1, high=POINTS)
+
+
+class InfiniteInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=split.inputs / 0)
+
+
+class NanTargets(Changed):
+    """Normalised by the training set, of which one sample has no deviation."""
+
+    def data(self, spec):
+        self.deviation = Points.data(self, spec).train.targets.std(dim=0, correction=0)
+        return super().data(spec)
+
+    def changed(self, spec, split):
+        return split._replace(targets=0 * split.targets / self.deviation)
+
+
+class ClassTargets(Changed):
+    def changed(self, spec, split):
+        return split._replace(targets=split.targets.argmax(dim=1))
+
+
+class FlatTargets(Changed):
+    def changed(self, spec, split):
+        return split._replace(targets=split.targets[:, 0])
+
+
+class GlobalDraws(Points):
+    def points(self, spec):
+        return torch.randn(POINTS, 3)
+
+
+class GlobalHeldOut(Points):
+    def data(self, spec):
+        data = super().data(spec)
+        return data._replace(held_out=Split(*(t[torch.randperm(len(t))] for t in data.held_out)))
+
+
+class DrawnByCount(Points):
+    def points(self, spec):
+        return torch.randn(POINTS, 3, generator=torch.Generator().manual_seed(spec.data_count))
+
+
+class OtherOrder(Points):
+    """The same points for all counts, but not the first ones of one order."""
+
+    def points(self, spec):
+        return super().points(spec)[torch.randperm(POINTS, generator=torch.Generator().manual_seed(spec.data_count))]
+
+
+class Growing(Changed):
+    def data(self, spec):
+        self.width = spec.data_count
+        return super().data(spec)
+
+    def changed(self, spec, split):
+        return split._replace(inputs=split.inputs[:, :1].expand(-1, self.width))
+
+
+class FunctionModel(Points):
+    def model(self, spec):
+        return lambda inputs: inputs[:, :2]
+
+
+class Frozen(Points):
+    def model(self, spec):
+        return nn.Linear(3, 2).requires_grad_(False)
+
+
+class Raising(Points):
+    def model(self, spec):
+        return {"linear": nn.Linear(3, 2)}[spec.decoder.upper()]
+
+
+class WrongWidth(Points):
+    def model(self, spec):
+        return nn.Linear(4, 2)
+
+
+class DoubleInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=split.inputs.double())
+
+
+class FlatOutputs(Changed):
+    """Targets (n, 1) against outputs (n,): their difference is (n, n), and nothing complains."""
+
+    def changed(self, spec, split):
+        return split._replace(targets=split.targets[:, :1])
+
+    def model(self, spec):
+        return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
+
+
+class Through(nn.Module):
+    """A linear layer whose outputs go through a function; with a penalty, if there is one."""
+
+    def __init__(self, function, penalty=None):
+        super().__init__()
+        self.linear, self.function = nn.Linear(3, 2), function
+        if penalty is not None:
+            self.penalty = lambda: penalty(self.linear.weight)
+
+    def forward(self, inputs):
+        return self.function(self.linear(inputs))
+
+
+class PairOfOutputs(Points):
+    def model(self, spec):
+        return Through(lambda outputs: (outputs, outputs))
+
+
+class WholeOutputs(Points):
+    def model(self, spec):
+        return Through(lambda outputs: outputs.long())
+
+
+class NanOutputs(Points):
+    def model(self, spec):
+        return Through(lambda outputs: (outputs - 1e9).log())
+
+
+class Detached(Points):
+    def model(self, spec):
+        return Through(lambda outputs: outputs.detach())
+
+
+class NumberPenalty(Points):
+    def model(self, spec):
+        return Through(torch.tanh, lambda weight: weight.sum().item())
+
+
+class WidePenalty(Points):
+    def model(self, spec):
+        return Through(torch.tanh, lambda weight: weight.square().sum(dim=1))
+
+
+class RaisingPenalty(Points):
+    def model(self, spec):
+        return Through(torch.tanh, lambda weight: weight @ weight)
+
+
+class TensorMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split)["correct"]
+
+
+class NoCorrect(Points):
+    def measure(self, spec, outputs, split):
+        return {"error": outputs[:, 0]}
+
+
+class RealCorrect(Points):
+    def measure(self, spec, outputs, split):
+        return {"correct": super().measure(spec, outputs, split)["correct"].float()}
+
+
+class WideCorrect(Points):
+    def measure(self, spec, outputs, split):
+        return {"correct": (outputs - split.targets).abs() < 0.1}
+
+
+class SqueezedMeasure(Points):
+    """Right for every batch but one of a single sample."""
+
+    def measure(self, spec, outputs, split):
+        return {"correct": (outputs[:, :1] - split.targets[:, :1]).squeeze().abs() < 0.1}
+
+
+class MeanError(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {"error": (outputs - split.targets).square().mean()}
+
+
+class NumberError(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {"error": 0.5}
+
+
+class RaisingMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return {"correct": outputs.nearest}
+
+
+COUNTS = "counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not "
+TWICE = "data() must give the same samples whenever it is asked for the same spec, and does not at N = 8, data_count = 14"
+NESTED = "data() must give nested training sets, and at data_count = 14 and 28 the larger lacks samples of the smaller"
+BROKEN: dict[type, str] = {
+    NumberedVersion: "version must be a word, such as '1', not 1.0",
+    NoChoices: "choices must be a mapping with dataset, decoder, encoding, holdout, not a list",
+    NoEncoding: "choices must have dataset, decoder, encoding, holdout, and lack encoding",
+    LooseWord: "choices['decoder'] must be a tuple of at least one word, not 'linear'",
+    NoWords: "choices['dataset'] must be a tuple of at least one word, not ()",
+    ListedDefaults: "defaults must be a mapping from names to values, not a list",
+    ListedOption: "defaults['widths'] must be a number, a word, True or False, not [1, 2]",
+    NumberedOption: "defaults must have words as names, not 1",
+    LoosePackable: "packable must be a tuple of options, not 'noise'",
+    UnknownPackable: "packable must name some of its options, noise, shift, kind, strict, not 'sigma'",
+    UnknownCheap: "cheap must name some of its decoders, linear, mlp, not 'rnn'",
+    HalfPreset: "preset('points', 'mlp') must give depth, width, holdout, and lacks width, holdout",
+    NoPreset: "preset('points', 'linear') must give a mapping with depth, width, holdout, not a NoneType",
+    RaisingPreset: "preset('points', 'linear') fails with KeyError: 'LINEAR'",
+    RealPreset: "preset('points', 'linear') must give a whole number as width, not 1.0",
+    OtherHoldout: "preset('points', 'linear') must give a holdout of its choices, random, not 'edge'",
+    PairOfCounts: "counts() must give a Counts, not a tuple",
+    CrossedCounts: COUNTS + "low = 9, high = 3 and fixed = 0",
+    RealCounts: COUNTS + "low = 1, high = 57.6 and fixed = 0",
+    NoCounts: "counts() must allow at least one training sample, not high = 0 at N = 8",
+    EndlessCounts: "counts() must give high + fixed of at most 2147483647, not 2147483648 at N = 8",
+    RaisingCounts: "counts() at N = 8 fails with KeyError: 'most'",
+    RaisingData: "data() at N = 8, data_count = 1 fails with ArithmeticError: the points are gone",
+    ExitingData: "data() at N = 8, data_count = 1 fails with SystemExit",
+    PairOfData: "data() must give a Data, not a tuple",
+    PairsOfSplits: "data() must give a Split as train, not a tuple",
+    ArrayInputs: "data() must give a tensor (n, ...) as train.inputs, not array(",
+    ScalarTruth: "data() must give a tensor (n, ...) as train.truth, not tensor(1.)",
+    ShortTargets: "data() must give as many inputs as targets and truth, not 1, 0 and 1 in train at N = 8, data_count = 1",
+    ConstantCount: "data() must give data_count training samples, 1 at N = 8, data_count = 1, not 4",
+    ForgottenFixed: "data() must give data_count training samples, 5 = 5 fixed + 0 drawn at N = 8, data_count = 0, not 0",
+    NothingHeldOut: "data() holds out nothing at N = 8, data_count = 64: leave samples to judge on, or let counts() end below",
+    InfiniteInputs: "data() must give finite inputs, and train.inputs has NaN or infinity at N = 8, data_count = 1",
+    NanTargets: "data() must give finite targets, and train.targets has NaN or infinity at N = 8, data_count = 1",
+    ClassTargets: "data() must give floating-point targets, as the loss is the squared error, not torch.int64 in train: "
+    "make class labels one-hot vectors, for example",
+    FlatTargets: "data() must give targets (n, ...) such as (n, 1), not (1,) in train: unsqueeze them",
+    GlobalDraws: TWICE + ": draw from a generator seeded with spec.seed, not from a global one",
+    GlobalHeldOut: TWICE,
+    DrawnByCount: NESTED + ": draw one order from the seed, and take the first data_count of it",
+    OtherOrder: NESTED,
+    Growing: "data() must give samples of the same shapes at every data_count, not others at 14 and 28",
+    FunctionModel: "model() must give a torch.nn.Module, not a function",
+    Frozen: "model() must give a network with something to train, and no parameter requires a gradient",
+    Raising: "model() fails with KeyError: 'LINEAR'",
+    WrongWidth: "model() on inputs (4, 3) of torch.float32 fails with RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+    DoubleInputs: "model() on inputs (4, 3) of torch.float64 fails with RuntimeError: mat1 and mat2 must have the same dtype",
+    FlatOutputs: "model() must give outputs of the shape of the targets, (4, 1), not (4,)",
+    PairOfOutputs: "model() must give a tensor as outputs, not a tuple",
+    WholeOutputs: "model() must give floating-point outputs, not torch.int64",
+    NanOutputs: "model() must give finite outputs, and those of the untrained network have NaN or infinity",
+    Detached: "model() must give outputs that depend on its parameters: the loss has no gradient",
+    NumberPenalty: "model().penalty() must give a floating-point tensor without dimensions, not a float",
+    WidePenalty: "model().penalty() must give a floating-point tensor without dimensions, not a tensor (2,) of torch.float32",
+    RaisingPenalty: "model().penalty() fails with RuntimeError: ",
+    TensorMeasure: "measure() must give a mapping from names to tensors, not a Tensor",
+    NoCorrect: "measure() must give correct, whose mean is the accuracy, and gives error",
+    RealCorrect: "measure() must give a bool tensor of shape (4,) as correct, not torch.float32 of shape (4,)",
+    WideCorrect: "measure() must give a bool tensor of shape (4,) as correct, not torch.bool of shape (4, 2)",
+    SqueezedMeasure: "measure() must give a bool tensor of shape (1,) as correct, not torch.bool of shape ()",
+    MeanError: "measure() must give a real tensor of shape (4,) as error, not torch.float32 of shape ()",
+    NumberError: "measure() must give a real tensor of shape (4,) as error, not a float",
+    RaisingMeasure: "measure() fails with AttributeError: 'Tensor' object has no attribute 'nearest'",
+}
+
+
+def check(task: Task, dataset: str | None = None, decoder: str | None = None, N: int = 8, **options: object) -> None:
+    """As the scaling study does, with words that are the task's, or those of Points where it is one of them."""
+    own = not isinstance(task, Points)
+    choices = task.choices if own else Points.choices
+    words = {"dataset": dataset or choices["dataset"][0], "decoder": decoder or choices["decoder"][0]}
+    preset = (task if own else Points()).preset(**words)
+    defaults = {**(task if own else Points).defaults, **options}
+    spec = RunSpec(
+        task="tests:Task", N=N, data_count=0, seed=0, depth=preset["depth"], width=preset["width"], holdout=preset["holdout"],
+        encoding=choices["encoding"][0], options=tuple(defaults.items()), **words,
+    )  # fmt: skip
+    check_task(task, spec)
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_a_broken_task_is_told_in_one_sentence_that_names_the_member(broken: type) -> None:
+    with pytest.raises(ValueError, match=r"^the task's ") as caught:
+        check(broken())
+    assert str(caught.value).startswith(f"the task's {BROKEN[broken]}")
+    assert str(caught.value).isprintable(), "it is one line"
+
+
+@pytest.mark.parametrize("broken", [HalfPreset, RaisingCounts, ClassTargets, FlatOutputs, NumberError, NothingHeldOut])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["trained", "dry run"])
+def test_the_command_ends_before_anything_is_written(
+    broken: type, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--task", f"{__name__}:{broken.__name__}", "--N", "8,16", *more]
+    check_refusal(scaling.app, arguments, f"error: the task's {BROKEN[broken]}", tmp_path, capsys)
+
+
+def test_every_data_set_and_size_asked_for_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Points, "choices", Points.choices | {"dataset": ("points", "spheres")})
+    monkeypatch.setattr(Points, "model", lambda self, spec: nn.Linear(3, 2 if spec.dataset == "points" else 4))
+    monkeypatch.setattr(Points, "counts", lambda self, spec: Counts(low=1, high=56 if spec.N < 16 else -1))
+    task = ["--task", f"{__name__}:Points", "--dry-run"]
+    check_refusal(scaling.app, [*task, "--N", "8"], "model() must give outputs of the shape of the targets", tmp_path, capsys)
+    arguments = [*task, "--N", "8,16", "--datasets", "points"]
+    check_refusal(scaling.app, arguments, "high = -1 and fixed = 0 at N = 16", tmp_path, capsys)
+
+
+def test_a_refusal_in_the_words_of_the_task_is_left_as_it_is() -> None:
+    with pytest.raises(ValueError, match=r"^noise must be at least 1$"):
+        check(PickyCounts())
+
+
+def test_what_a_task_prints_does_not_spoil_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Points, "model", lambda self, spec: (print("made"), nn.Linear(3, 2))[1])
+    check(Points())
+    assert capsys.readouterr() == ("", "made\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "dataset", "decoder", "N", "options"),
+    [
+        *(("trainables.bumps:BumpTask", d, m, 16, {}) for d in ("bumps", "stripes+bumps") for m in ("cnn", "mlp")),
+        ("trainables.bumps:BumpTask", "bumps", "mlp", 8, {"centres": "real"}),
+        ("trainables.rotation:RotationTask", None, None, 8, {"angles": 40}),
+        ("trainables.regularization:RegularizationTask", None, None, 8, {}),
+        *(("examples.own_task:Chords", None, m, n, {}) for m in ("linear", "mlp") for n in (2, 8)),
+        ("tests.toy:Toy", None, None, 8, {}),
+        ("tests.trainables.test_check:Points", None, None, 8, {}),
+    ],
+)
+def test_a_task_that_works_passes(
+    path: str, dataset: str | None, decoder: str | None, N: int, options: dict[str, object]
+) -> None:
+    check(load_task(path), dataset, decoder, N, **options)
+
+
+def test_rounding_that_depends_on_the_number_of_samples_is_none_of_the_tasks_business() -> None:
+    class Taught(Points):
+        def data(self, spec: RunSpec) -> Data:
+            noise = 1 + 1e-7 * spec.data_count
+            return Data(*(Split(s.inputs * noise, s.targets / noise, s.truth) for s in super().data(spec)))
+
+    check(Taught())
+
+
+def test_the_global_generator_and_the_threads_are_as_they_were() -> None:
+    torch.manual_seed(3)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    check(Points())
+    with pytest.raises(ValueError, match="same samples"):
+        check(GlobalDraws())
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+
+
+def test_the_check_is_cheap() -> None:
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        check(load_task("trainables.bumps:BumpTask"), N=16)
+        seconds.append(time.process_time() - began)
+    assert min(seconds) < 0.5
+
+
+def test_large_data_are_made_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Noted(Points):
+        def data(self, spec: RunSpec) -> Data:
+            asked.append(spec.data_count)
+            return super().data(spec)
+
+    check(Noted())
+    assert asked == [1, 14, 14, 28, 56]
+    asked.clear()
+    monkeypatch.setattr("trainables.check.MOST_BYTES", 100)
+    check(Noted())
+    assert asked == [1, 1]
+
+
+def test_counts_are_those_of_the_task() -> None:
+    spec = RunSpec(task="tests:Task", dataset="points", N=8, data_count=0, seed=0)
+    assert counts_of(Points(), spec) == Counts(low=1, high=56)
+    assert counts_of(Points(), dataclasses.replace(spec, N=9)) == Counts(low=1, high=56)

@@ -1,0 +1,344 @@
+"""Whether a task is what a study asks for: looked at before the first training, by making one batch and measuring it.
+
+A mistake is a ValueError with one sentence that names the member and what it should give. Only the smallest data counts, one
+of middle size and the largest are tried, with one seed: what fails elsewhere fails when it is trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from orchestrator.spec import LARGEST, RunSpec, Scalar
+from trainables.seeds import stream, stream_seed
+from trainables.task import Counts, Data, Split, Task
+
+WORDS = ("dataset", "decoder", "encoding", "holdout")
+SHAPE = ("depth", "width", "holdout")
+SAMPLES = 4
+"""In the batch that is trained on and measured."""
+DRAWN = 16
+"""Images, about, of the set that a larger one must contain."""
+MOST_SAMPLES, MOST_BYTES = 4096, 2**28
+"""Of the largest training set and the largest data that are made, whatever `Counts.high` is: if not the smallest is larger."""
+COMPARED = 128
+"""Samples that are compared, from each end of a set."""
+CLOSE = 1e-4
+"""Numbers of two samples are the same if they differ by less than this share of the largest: rounding depends on how many
+samples are computed together."""
+
+
+def check_task(task: Task, spec: RunSpec) -> None:
+    """Make and measure one batch of `spec`, whose own `data_count` is not looked at. Torch's global generator stays as it was.
+
+    Raises:
+        ValueError: a member gives something else than it should, or raises an exception.
+    """
+    check_words(task)
+    with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
+        data = _check_data(task, spec, counts_of(task, spec))
+        model = _check_model(task, spec, data.train)
+        for split in data:
+            for size in (SAMPLES, 1):  # the last part of a set may be one sample
+                _check_measure(task, spec, model.eval(), Split(*(t[:size] for t in split)))
+
+
+def check_words(task: Task) -> None:
+    """The part of `check_task` that needs no spec: the task's words and its presets.
+
+    Raises:
+        ValueError: as `check_task`.
+    """
+    if not isinstance(task.version, str):
+        raise ValueError(f"the task's version must be a word, such as '1', not {task.version!r}")
+    _check_choices(task.choices)
+    _check_defaults(task.defaults)
+    _check_names(task, "packable", "options", task.defaults)
+    _check_names(task, "cheap", "decoders", task.choices["decoder"])
+    for dataset in task.choices["dataset"]:
+        for decoder in task.choices["decoder"]:
+            _check_preset(task, dataset, decoder)
+
+
+def counts_of(task: Task, spec: RunSpec) -> Counts:
+    """The data counts that the task allows for `spec`.
+
+    Raises:
+        ValueError: the spec asks for something this task cannot do, in the task's words; or as `check_task`.
+    """
+    with _blamed(f"counts() at N = {spec.N}", ValueError):
+        counts = task.counts(spec)
+    if not isinstance(counts, Counts):
+        raise ValueError(f"the task's counts() must give a Counts, not a {_kind(counts)}")
+    low, high, fixed = counts.low, counts.high, counts.fixed
+    if not all(type(n) is int for n in (low, high, fixed)) or not (0 <= low <= high and fixed >= 0):
+        given = f"low = {low!r}, high = {high!r} and fixed = {fixed!r} at N = {spec.N}"
+        raise ValueError(f"the task's counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not {given}")
+    if high + fixed == 0:
+        raise ValueError(f"the task's counts() must allow at least one training sample, not high = 0 at N = {spec.N}")
+    if high + fixed > LARGEST:
+        raise ValueError(f"the task's counts() must give high + fixed of at most {LARGEST}, not {high + fixed} at N = {spec.N}")
+    return counts
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """As a worker has it: threads that wait for each other take many times as long on busy cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _blamed(member: str, *passed: type[Exception]) -> Iterator[None]:
+    """An exception becomes a sentence about the member, unless it is one of those passed on."""
+    try:
+        yield
+    except passed:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        raise ValueError(f"the task's {member} fails with {reason}") from error
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
+def _check_choices(choices: Mapping[str, tuple[str, ...]]) -> None:
+    if not isinstance(choices, Mapping):
+        raise ValueError(f"the task's choices must be a mapping with {', '.join(WORDS)}, not a {_kind(choices)}")
+    if missing := [name for name in WORDS if name not in choices]:
+        raise ValueError(f"the task's choices must have {', '.join(WORDS)}, and lack {', '.join(missing)}")
+    for name in WORDS:
+        words = choices[name]
+        if not (isinstance(words, tuple) and words and all(isinstance(word, str) and word for word in words)):
+            raise ValueError(f"the task's choices[{name!r}] must be a tuple of at least one word, not {words!r}")
+
+
+def _check_defaults(defaults: Mapping[str, Scalar]) -> None:
+    if not isinstance(defaults, Mapping):
+        raise ValueError(f"the task's defaults must be a mapping from names to values, not a {_kind(defaults)}")
+    for name, value in defaults.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the task's defaults must have words as names, not {name!r}")
+        if not isinstance(value, Scalar):
+            raise ValueError(f"the task's defaults[{name!r}] must be a number, a word, True or False, not {value!r}")
+
+
+def _check_names(task: Task, member: str, what: str, known: Collection[str]) -> None:
+    """Of an optional member that lists names."""
+    names: Any = getattr(task, member, ())
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise ValueError(f"the task's {member} must be a tuple of {what}, not {names!r}")
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"the task's {member} must name some of its {what}, {', '.join(known) or 'none'}, not {unknown[0]!r}")
+
+
+def _check_preset(task: Task, dataset: str, decoder: str) -> None:
+    call = f"preset({dataset!r}, {decoder!r})"
+    with _blamed(call):
+        preset = task.preset(dataset, decoder)
+    if not isinstance(preset, Mapping):
+        raise ValueError(f"the task's {call} must give a mapping with {', '.join(SHAPE)}, not a {_kind(preset)}")
+    if missing := [name for name in SHAPE if name not in preset]:
+        raise ValueError(f"the task's {call} must give {', '.join(SHAPE)}, and lacks {', '.join(missing)}")
+    for name in ("depth", "width"):
+        if type(preset[name]) is not int:
+            raise ValueError(f"the task's {call} must give a whole number as {name}, not {preset[name]!r}")
+    if preset["holdout"] not in (allowed := task.choices["holdout"]):
+        holdout = preset["holdout"]
+        raise ValueError(f"the task's {call} must give a holdout of its choices, {', '.join(allowed)}, not {holdout!r}")
+
+
+def _check_data(task: Task, spec: RunSpec, counts: Counts) -> Data:
+    """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too."""
+    low = max(counts.low, 1 - counts.fixed)
+    whole = _data(task, spec, counts, low)
+    room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
+    most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
+    smallest = _part(whole)
+    del whole
+    half = (low + max(low, most)) // 2
+    few = min(low + DRAWN - 1, (low + half) // 2)
+    some = smallest if few == low else _part(_data(task, spec, counts, few))
+    _check_repeats(some, _part(_data(task, spec, counts, few)), f"N = {spec.N}, data_count = {few}")
+    if half > few:
+        _check_nested(some.train, _data(task, spec, counts, half).train, f"{few} and {half}")
+    if most > half:
+        _data(task, spec, counts, most)
+    return some
+
+
+def _part(data: Data) -> Data:
+    """Without most of the held-out samples, which may be many."""
+    return Data(data.train, Split(*(t[:COMPARED].clone() for t in data.held_out)))
+
+
+def _data(task: Task, spec: RunSpec, counts: Counts, count: int) -> Data:
+    """Data of one data count, each part of it looked at."""
+    at = f"at N = {spec.N}, data_count = {count}"
+    with _blamed(f"data() {at}"):
+        data = task.data(spec.with_count(count))
+    if not isinstance(data, Data):
+        raise ValueError(f"the task's data() must give a Data, not a {_kind(data)}")
+    for name, split in zip(Data._fields, data, strict=True):
+        _check_split(name, split, at)
+    size, drawn = len(data.train.inputs), counts.fixed + count
+    if size != drawn:
+        promised = f"{drawn} = {counts.fixed} fixed + {count} drawn" if counts.fixed else drawn
+        raise ValueError(f"the task's data() must give data_count training samples, {promised} {at}, not {size}")
+    if not len(data.held_out.inputs):
+        raise ValueError(f"the task's data() holds out nothing {at}: leave samples to judge on, or let counts() end below")
+    return Data(*(Split(*(t.cpu() for t in split)) for split in data))
+
+
+def _check_split(name: str, split: Split, at: str) -> None:
+    if not isinstance(split, Split):
+        raise ValueError(f"the task's data() must give a Split as {name}, not a {_kind(split)}")
+    for field, tensor in zip(Split._fields, split, strict=True):
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            raise ValueError(f"the task's data() must give a tensor (n, ...) as {name}.{field}, not {tensor!r:.40}")
+    sizes = [len(tensor) for tensor in split]
+    if len(set(sizes)) > 1:
+        given = f"{sizes[0]}, {sizes[1]} and {sizes[2]} in {name} {at}"
+        raise ValueError(f"the task's data() must give as many inputs as targets and truth, not {given}")
+    inputs, targets = split.inputs, split.targets
+    if not _is_finite(inputs):
+        raise ValueError(f"the task's data() must give finite inputs, and {name}.inputs has NaN or infinity {at}")
+    if not targets.is_floating_point():
+        raise ValueError(
+            f"the task's data() must give floating-point targets, as the loss is the squared error, not {targets.dtype} "
+            f"in {name}: make class labels one-hot vectors, for example"
+        )
+    if targets.dim() < 2:
+        shape = tuple(targets.shape)
+        raise ValueError(f"the task's data() must give targets (n, ...) such as (n, 1), not {shape} in {name}: unsqueeze them")
+    if not _is_finite(targets):
+        raise ValueError(f"the task's data() must give finite targets, and {name}.targets has NaN or infinity {at}")
+
+
+def _is_finite(values: Tensor) -> bool:
+    """In one pass, and without another tensor of this size: the least and the largest of values with a NaN are NaN."""
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return not values.numel() or all(bool(bound.isfinite()) for bound in values.detach().aminmax())
+
+
+def _check_repeats(first: Data, second: Data, at: str) -> None:
+    for one, other in zip(first, second, strict=True):
+        same_shapes = [t.shape for t in one[:2]] == [t.shape for t in other[:2]]
+        if not same_shapes or not _same(*_marks(_ends(one), _ends(other))).all():
+            raise ValueError(
+                f"the task's data() must give the same samples whenever it is asked for the same spec, and does not at {at}: "
+                "draw from a generator seeded with spec.seed, not from a global one"
+            )
+
+
+def _check_nested(few: Split, more: Split, at: str) -> None:
+    if [t.shape[1:] for t in few[:2]] != [t.shape[1:] for t in more[:2]]:
+        raise ValueError(f"the task's data() must give samples of the same shapes at every data_count, not others at {at}")
+    for_few, for_more = _marks(_ends(few), more)
+    if not all(_same(mark, for_more).any() for mark in for_few):
+        raise ValueError(
+            f"the task's data() must give nested training sets, and at data_count = {at} the larger lacks samples of the "
+            "smaller: draw one order from the seed, and take the first data_count of it"
+        )
+
+
+def _same(marks: Tensor, others: Tensor) -> Tensor:
+    """Which samples are the same (n,)."""
+    return ((marks - others).abs() <= CLOSE).all(dim=1)
+
+
+def _ends(split: Split) -> Split:
+    """The first and the last of many samples."""
+    return Split(*(t if len(t) <= 2 * COMPARED else torch.cat([t[:COMPARED], t[-COMPARED:]]) for t in split))
+
+
+def _marks(*splits: Split) -> tuple[Tensor, ...]:
+    """Six numbers a sample (n, 6), at most 1, which tell samples apart: random projections of its inputs and its targets."""
+    marks: list[list[Tensor]] = [[] for _ in splits]
+    for field in ("inputs", "targets"):
+        rows = [getattr(split, field)[:, None].flatten(1).float() for split in splits]
+        directions = torch.randn(rows[0].shape[1], 3, generator=stream(0, "check", field))
+        projected = [r @ directions for r in rows]
+        scale = torch.cat(projected).abs().max().clamp(min=1e-30)
+        for mark, p in zip(marks, projected, strict=True):
+            mark.append(p / scale)
+    return tuple(torch.cat(mark, dim=1) for mark in marks)
+
+
+def _check_model(task: Task, spec: RunSpec, train: Split) -> nn.Module:
+    """The model, after one batch went forth and back."""
+    with _blamed("model()"):
+        torch.manual_seed(stream_seed(spec.seed, "weights"))
+        model = task.model(spec)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"the task's model() must give a torch.nn.Module, not a {_kind(model)}")
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError("the task's model() must give a network with something to train, and no parameter requires a gradient")
+    index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
+    batch = Split(*(t[index] for t in train))
+    loss = functional.mse_loss(_outputs(model, batch).float(), batch.targets)
+    if not loss.requires_grad:
+        raise ValueError("the task's model() must give outputs that depend on its parameters: the loss has no gradient")
+    loss = loss + _penalty(model)
+    with _blamed("model() in the backward pass"):
+        loss.backward()
+    return model
+
+
+def _outputs(model: nn.Module, batch: Split) -> Tensor:
+    inputs, wanted = batch.inputs, batch.targets.shape
+    with _blamed(f"model() on inputs {tuple(inputs.shape)} of {inputs.dtype}"):
+        outputs = model(inputs)
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"the task's model() must give a tensor as outputs, not a {_kind(outputs)}")
+    if outputs.shape != wanted:
+        given = f"{tuple(wanted)}, not {tuple(outputs.shape)}"
+        raise ValueError(f"the task's model() must give outputs of the shape of the targets, {given}")
+    if not outputs.is_floating_point():
+        raise ValueError(f"the task's model() must give floating-point outputs, not {outputs.dtype}")
+    if not _is_finite(outputs):
+        raise ValueError("the task's model() must give finite outputs, and those of the untrained network have NaN or infinity")
+    return outputs
+
+
+def _penalty(model: nn.Module) -> Tensor | float:
+    penalty: Any = getattr(model, "penalty", None)
+    if penalty is None:
+        return 0.0
+    with _blamed("model().penalty()"):
+        value = penalty()
+    if not isinstance(value, Tensor) or value.dim() or not value.is_floating_point():
+        given = f"a tensor {tuple(value.shape)} of {value.dtype}" if isinstance(value, Tensor) else f"a {_kind(value)}"
+        raise ValueError(f"the task's model().penalty() must give a floating-point tensor without dimensions, not {given}")
+    return value
+
+
+@torch.no_grad()
+def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> None:
+    outputs = _outputs(model, part).float()
+    with _blamed("measure()"):
+        measures = task.measure(spec, outputs, part)
+    if not isinstance(measures, Mapping):
+        raise ValueError(f"the task's measure() must give a mapping from names to tensors, not a {_kind(measures)}")
+    if "correct" not in measures:
+        given = ", ".join(map(str, measures)) or "nothing"
+        raise ValueError(f"the task's measure() must give correct, whose mean is the accuracy, and gives {given}")
+    shape = (len(outputs),)
+    for name, values in measures.items():
+        numbers = "a bool" if name == "correct" else "a real"
+        given = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {_kind(values)}"
+        fits = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
+        if not fits or (name == "correct" and values.dtype != torch.bool):
+            raise ValueError(f"the task's measure() must give {numbers} tensor of shape {shape} as {name}, not {given}")
