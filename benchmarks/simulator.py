@@ -84,7 +84,7 @@ def report_of(spec: RunSpec, passed: bool, accuracy: float, seconds: float) -> d
     curve = [accuracy] * len(points)
     result = {
         "status": "passed" if passed else "missed",
-        "reason": "target" if passed else "converged",
+        "reason": "target" if passed else "budget",
         "steps": steps,
         "passage_step": steps if passed else None,
         "accuracy": accuracy,

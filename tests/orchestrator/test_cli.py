@@ -1,5 +1,6 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
+import dataclasses
 import re
 import signal
 import subprocess
@@ -123,6 +124,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
     assert options == {
         *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
+        "--stop",
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
         *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
@@ -178,8 +180,11 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
     assert len(keys) == 3
     assert run_key(RunSpec.from_dict(SPEC.to_dict()), "1") == run_key(SPEC, "1")
     assert family_key(SPEC, "1") == family_key(SPEC.with_count(4), "1")
-    assert run_key(SPEC, "1") == "10377e03461b5fc6aefd2149"
-    assert family_key(SPEC, "1") == "c241b0d4678856cde9fc9d20", "it changes with TRAINING_VERSION alone"
+    budget = dataclasses.replace(SPEC, stop="budget")
+    assert run_key(budget, "1") == "9570c44d0fb60dac925c4331"
+    assert family_key(budget, "1") == "f394c528bfc1d6902f4ccab8", "it changes with TRAINING_VERSION alone"
+    assert run_key(SPEC, "1") == "f54fe206cbdcea3c41d20609"
+    assert family_key(SPEC, "1") == "21b4783f838fb4b8fef89eec", "it changes with RULE_VERSION, too"
 
 
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:

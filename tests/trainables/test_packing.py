@@ -120,7 +120,8 @@ def test_a_run_does_not_feel_the_others() -> None:
 
 @pytest.mark.parametrize("decoder", ["mlp", "cnn"])
 def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str) -> None:
-    specs = [bumps(decoder, seed=s, data_count=d, target=0.5) for s, d in ((0, 3), (0, 40), (1, 120), (2, 129), (2, 5))]
+    runs = ((0, 25, 0.95, 1e-2), (0, 40, 0.5, 1e-3), (1, 120, 0.5, 1e-3), (2, 129, 0.5, 1e-3), (2, 5, 0.5, 1e-3))
+    specs = [bumps(decoder, seed=s, data_count=d, target=t, lr=lr) for s, d, t, lr in runs]
     together, alone = both(specs, BumpTask())
     pack = Pack(together)
     sizes = set()
@@ -132,7 +133,7 @@ def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str) -> None
         ours, theirs = run.result(), twin.result()
         assert (ours.status, ours.reason, ours.steps) == (theirs.status, theirs.reason, theirs.steps)
         assert ours.accuracy == pytest.approx(theirs.accuracy, abs=0.02)
-    assert {run.reason for run in together} == {"target", "converged"}
+    assert {run.reason for run in together} == {"target", "converged", "budget"}
 
 
 def test_on_a_gpu_gaps_are_closed_when_half_of_the_runs_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
