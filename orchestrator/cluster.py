@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UserError
+from orchestrator.scratch import fits, scratch
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
@@ -68,8 +69,14 @@ class Cluster:
         return self.worker_count() + self.cpu_workers
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
-        """Ray, up for the time of the block. An embedded one is reachable only with a token made for this launch."""
+    def connected(self) -> Iterator[Path]:
+        """Ray, up for the time of the block, and a folder for what is needed as long. An embedded one is reachable from this
+        machine only, with a token made for this launch, and keeps its files and sockets where no other user can enter."""
+        with scratch() as folder, self._connected(folder):
+            yield folder
+
+    @contextmanager
+    def _connected(self, folder: Path) -> Iterator[None]:
         environment = {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -79,6 +86,8 @@ class Cluster:
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        if self.address == "local" and "ray" not in sys.modules:  # it looks only once
+            environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # no cluster: everything listens on 127.0.0.1
         os.environ.update(environment)
         import ray
         import ray.exceptions
@@ -92,6 +101,7 @@ class Cluster:
                     num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder / "ray") if fits(folder) else None,
                     **common,
                 )
             else:

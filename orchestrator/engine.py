@@ -6,9 +6,7 @@ Tune's experiment folder is made afresh in every launch and thrown away; the sto
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,15 +42,15 @@ def execute(execution: Execution, cluster: Cluster, farewell: Callable[[], None]
     if execution.is_over():
         return execution.outcome
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
-    with cluster.connected(), _signals(execution, farewell):
+    with cluster.connected() as folder, _signals(execution, farewell):
         execution.workers = cluster.worker_count()
-        _fit(execution, cluster)
+        _fit(execution, cluster, folder / "tune")
     if execution.fatal is not None:
         raise execution.fatal
     return execution.outcome
 
 
-def _fit(execution: Execution, cluster: Cluster) -> None:
+def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
     from ray import tune
 
     from orchestrator.tune_bridge import Ending, NewestFirst, StudySearcher, Workers
@@ -61,29 +59,25 @@ def _fit(execution: Execution, cluster: Cluster) -> None:
     def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": cluster.cpus_per_run, "GPU": config["gpus"]}])
 
-    folder = Path(tempfile.mkdtemp(prefix="sweep-tune-"))
-    try:
-        tune.Tuner(
-            tune.with_resources(PackTrainable, resources),
-            tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(execution, cluster.gpus_per_run),
-                num_samples=-1,
-                max_concurrent_trials=execution.workers + execution.cpu_workers,
-                reuse_actors=True,
-                scheduler=NewestFirst(),
-            ),
-            run_config=tune.RunConfig(
-                name="launch",
-                storage_path=str(folder),
-                callbacks=[Workers(execution)],
-                stop=Ending(execution),
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
-                failure_config=tune.FailureConfig(max_failures=0),
-            ),
-        ).fit()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    tune.Tuner(
+        tune.with_resources(PackTrainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(execution, cluster.gpus_per_run),
+            num_samples=-1,
+            max_concurrent_trials=execution.workers + execution.cpu_workers,
+            reuse_actors=True,
+            scheduler=NewestFirst(),
+        ),
+        run_config=tune.RunConfig(
+            name="launch",
+            storage_path=str(folder),
+            callbacks=[Workers(execution)],
+            stop=Ending(execution),
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    ).fit()
 
 
 @contextmanager
