@@ -47,6 +47,8 @@ def test_an_embedded_ray_is_out_of_reach_of_others_and_leaves_nothing(start: Sta
     ]
     assert len(listening) > 3
     assert {ip.removeprefix("::ffff:") for _, ip in listening} == {"127.0.0.1"}, listening
+    workers = [process for process in ray_processes(command) if process.name().startswith("ray::")]
+    assert {process.nice() for process in workers} == {launch.nice()}, "workers step back behind anything else that is busy"
     (socket,) = place.rglob("sockets/raylet")
     private = [folder for folder in socket.parents if folder.is_relative_to(place) and not folder.stat().st_mode & 0o77]
     assert private, "somebody else can enter every folder"
