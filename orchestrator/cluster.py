@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UserError
+from orchestrator.pulse import Part
 from orchestrator.scratch import fits, scratch
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
+
+RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""The variable that says how long Ray waits for the head of a cluster."""
 
 
 @dataclass(slots=True)
@@ -126,6 +130,21 @@ class Cluster:
         finally:
             sys.stdout.flush()
             ray.shutdown()
+
+    def parts(self) -> list[Part]:
+        """What of Ray must be alive for a launch to get on, as long as it is connected."""
+        import ray
+
+        server, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        server = server.strip("[]")
+        if self.address != "local":  # it may be away for a while, but soon after this time Ray ends the process without a word
+            patience = 0.75 * float(os.environ.get(RAY_PATIENCE, "60"))
+            return [Part(f"the head of the cluster ({server})", server, int(port), patience)]
+        node = ray.nodes()[0]
+        return [
+            Part("gcs_server, a part of the embedded Ray,", server, int(port)),
+            Part("raylet, a part of the embedded Ray,", node["NodeManagerAddress"], node["NodeManagerPort"]),
+        ]
 
     def _fitting(self, resources: dict[str, float]) -> int:
         """Runs that the cluster as it is now holds at a time."""

@@ -34,6 +34,7 @@ from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
 ON_ERROR = ("continue", "stop")
+INTERRUPTED = "interrupted; all finished runs are kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,14 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     """
     options.check()
     console = Console(file=sys.stderr if options.json else sys.stdout)
+    try:
+        return _launch(study, options, command, console)
+    except KeyboardInterrupt:  # before anything is trained, or after; `execute` takes signals itself
+        say(console, f"{INTERRUPTED}\nto continue: {shlex.join(command)}")
+        return Exit.SIGINT
+
+
+def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console) -> int:
     cluster = options.cluster()
     cluster.check()
     try:
@@ -202,11 +211,14 @@ def _train_and_answer(
         packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=study.wanted,
     )
-    resume = " ".join(shlex.quote(word) for word in command)
+    resume = shlex.join(command)
 
-    def farewell() -> None:
+    def farewell(error: BaseException | None) -> None:
         progress.__exit__()
-        say(console, f"to continue: {resume}")
+        if error is None:
+            say(console, f"{INTERRUPTED}\nto continue: {resume}")
+        else:
+            say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
 
     try:
         if not study.search.finished(rows):
@@ -236,7 +248,7 @@ def _train_and_answer(
 
 def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:
     if outcome.stopped in ("SIGINT", "SIGTERM"):
-        say(console, f"to continue: {resume}")
+        say(console, f"{INTERRUPTED}\nto continue: {resume}")
         return Exit[outcome.stopped]
     if not study.search.finished(rows):
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator import __main__ as everything
-from orchestrator import scaling
+from orchestrator import launch, scaling
 from orchestrator.cli import invocation, run
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
 from tests.conftest import ROOT, check_refusal
@@ -165,6 +165,20 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
     assert family_key(SPEC, "1") == family_key(SPEC.with_count(4), "1")
     assert run_key(SPEC, "1") == "10377e03461b5fc6aefd2149"
     assert family_key(SPEC, "1") == "c241b0d4678856cde9fc9d20", "it changes with TRAINING_VERSION alone"
+
+
+def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "execute", interrupted)
+    monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 130
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: sweep scaling --N 8"
 
 
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:

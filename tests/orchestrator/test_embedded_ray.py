@@ -1,7 +1,9 @@
 """The Ray that a launch starts for itself: who can reach it, what happens when it dies, and what it leaves behind."""
 
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +35,12 @@ def left(place: Path) -> list[str]:
 
 def ray_processes(command: Command) -> list[psutil.Process]:
     return psutil.Process(command.process.pid).children(recursive=True)
+
+
+def survivors(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Processes of an ended Ray that are still there. Two of them end a minute later: they try to tell the driver."""
+    _, alive = psutil.wait_procs([process for process in family if not process.name().endswith("Agent")], timeout=15)
+    return alive
 
 
 def test_an_embedded_ray_is_out_of_reach_of_others_and_leaves_nothing(start: Start, tmp_path: Path, place: Path) -> None:
@@ -67,4 +75,59 @@ def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: 
     assert left(place)
     again = start(*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=0.5")
     assert again.wait() == 0, again.stdout + again.stderr
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tmp_path: Path, place: Path, part: str) -> None:
+    options = (*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 2), command.stdout + command.stderr
+    family = ray_processes(command)
+    next(process for process in family if process.name() == part).kill()
+    killed_at = time.monotonic()
+    assert command.wait() == 1, command.stdout + command.stderr
+    assert time.monotonic() - killed_at < 10
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told.startswith(f"stopped: {part}, a part of the embedded Ray, has died")
+    assert last == "all finished runs are kept; to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert "Traceback" not in command.stdout + command.stderr
+    assert survivors(family) == []
+    assert left(place) == []
+    again = start(*options)
+    assert again.wait() == 0, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place: Path, part: str) -> None:
+    options = (*OPTIONS, "--N", "8", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    next(process for process in ray_processes(command) if process.name() == part).send_signal(signal.SIGSTOP)
+    time.sleep(1)  # one that hangs is not taken for dead
+    os.kill(command.process.pid, signal.SIGINT)
+    sent_at = time.monotonic()
+    assert command.wait() == 130, command.stdout + command.stderr
+    assert time.monotonic() - sent_at < 15
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert left(place) == []
+
+
+def test_three_signals_at_once_leave_at_once_and_nothing_behind(start: Start, tmp_path: Path, place: Path) -> None:
+    options = (*OPTIONS, "--N", "8", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    family = ray_processes(command)
+    for _ in range(3):
+        os.kill(command.process.pid, signal.SIGINT)
+        time.sleep(0.2)
+    sent_at = time.monotonic()
+    assert command.wait() == 130, command.stdout + command.stderr
+    assert time.monotonic() - sent_at < 6
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert survivors(family) == []
     assert left(place) == []
