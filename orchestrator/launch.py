@@ -226,6 +226,9 @@ def _train_and_answer(
             if options.price or options.max_hours is not None:
                 seconds = study.seconds_left(rows) or study.plan(rows)[1]
                 say(console, estimate_text(seconds, all_workers, options.price))
+            if not console.is_terminal:  # where there is a table at once
+                where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
+                say(console, f"{where}: some 10 to 30 s pass before the first run")
             with progress, _quiet(options.verbose):
                 outcome = execute(execution, cluster, farewell)
         else:

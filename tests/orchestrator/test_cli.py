@@ -176,7 +176,8 @@ def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
     monkeypatch.setattr(launch, "execute", interrupted)
     monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 130
-    *_, told, last = capsys.readouterr().out.splitlines()
+    *_, starting, told, last = capsys.readouterr().out.splitlines()
+    assert starting.startswith("starting Ray on this machine: "), "else there is silence for half a minute"
     assert told == "interrupted; all finished runs are kept"
     assert last == "to continue: sweep scaling --N 8"
 
