@@ -34,7 +34,7 @@ from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
 ON_ERROR = ("continue", "stop")
-INTERRUPTED = "interrupted; all finished runs are kept"
+KEPT = "all finished runs are kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     try:
         return _launch(study, options, command, console)
     except KeyboardInterrupt:  # before anything is trained, or after; `execute` takes signals itself
-        say(console, f"{INTERRUPTED}\nto continue: {shlex.join(command)}")
+        say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
         return Exit.SIGINT
 
 
@@ -212,13 +212,20 @@ def _train_and_answer(
         concerns=study.wanted,
     )
     resume = shlex.join(command)
+    runs = store.path / "runs"
+    place = _identity(runs)
+
+    def kept() -> str:
+        if _identity(runs) == place or "://" in str(options.store):
+            return KEPT
+        return f"{options.store} was moved or removed while in use, its runs with it: move it back, or all are trained again"
 
     def farewell(error: BaseException | None) -> None:
         progress.__exit__()
         if error is None:
-            say(console, f"{INTERRUPTED}\nto continue: {resume}")
+            say(console, f"interrupted; {kept()}\nto continue: {resume}")
         else:
-            say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
+            say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
 
     try:
         if not study.search.finished(rows):
@@ -235,7 +242,7 @@ def _train_and_answer(
             outcome = Outcome()
         files = store.publish(study.name, study.write(rows, out, force=True))
     except (StoreError, OSError) as error:
-        say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
+        farewell(error)
         return Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
     spent = format_seconds(time.monotonic() - progress.began)
@@ -246,13 +253,21 @@ def _train_and_answer(
     if options.json:
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
+    if outcome.stopped in ("SIGINT", "SIGTERM"):
+        farewell(None)
+        return Exit[outcome.stopped]
     return _conclude(study, rows, outcome, console, resume, options.price)
 
 
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder is there, if any: another one by the same name is another one."""
+    with contextlib.suppress(OSError):
+        about = folder.stat()
+        return about.st_dev, about.st_ino
+    return None
+
+
 def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:
-    if outcome.stopped in ("SIGINT", "SIGTERM"):
-        say(console, f"{INTERRUPTED}\nto continue: {resume}")
-        return Exit[outcome.stopped]
     if not study.search.finished(rows):
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
         why = reasons.get(outcome.stopped or "", "it was interrupted")

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from orchestrator import __main__ as everything
 from orchestrator import launch, scaling
 from orchestrator.cli import invocation, run
+from orchestrator.execution import Execution, Outcome
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
+from orchestrator.store import StoreError
 from tests.conftest import ROOT, check_refusal
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
@@ -180,6 +182,27 @@ def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
     assert starting.startswith("starting Ray on this machine: "), "else there is silence for half a minute"
     assert told == "interrupted; all finished runs are kept"
     assert last == "to continue: sweep scaling --N 8"
+
+
+@pytest.mark.parametrize(("how", "code"), [("it fails", 1), ("Ctrl-C", 130)])
+def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
+    how: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "store"
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        place.rename(tmp_path / "elsewhere")
+        if how == "it fails":
+            raise StoreError("it cannot be written")
+        execution.outcome.stopped = "SIGINT"
+        return execution.outcome
+
+    monkeypatch.setattr(launch, "execute", execute)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(place)]) == code
+    told = capsys.readouterr().out
+    assert "are kept" not in told
+    assert f"{place} was moved or removed while in use, its runs with it: move it back, or all are trained again" in told
+    assert "to continue: " in told.splitlines()[-1]
 
 
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:
