@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.cluster import Cluster
 from orchestrator.errors import LostRayError
-from orchestrator.execution import Execution, Outcome
+from orchestrator.execution import PATIENCE_SECONDS, Execution, Outcome
 from orchestrator.pulse import Part, watched
 from orchestrator.scratch import remove_all
 
@@ -49,6 +49,7 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
 
     Raises:
         StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
+        LostRayError: the embedded Ray starts no worker.
     """
     if execution.is_over():
         return execution.outcome
@@ -63,6 +64,8 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
     with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
         heed_signals()  # Ray has taken some to itself
         execution.workers = cluster.worker_count()
+        if cluster.address == "local":
+            execution.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
         if execution.outcome.stopped is None:
             with watched(cluster.parts(), lost):
                 _fit(execution, cluster, folder / "tune")

@@ -23,7 +23,7 @@ from orchestrator import options as opt
 from orchestrator.cli import Exit, check_folder, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
-from orchestrator.errors import UserError
+from orchestrator.errors import LostRayError, UserError
 from orchestrator.estimate import cost_text, estimate_text
 from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.packing import PackSizes
@@ -241,7 +241,7 @@ def _train_and_answer(
         else:
             outcome = Outcome()
         files = store.publish(study.name, study.write(rows, out, force=True))
-    except (StoreError, OSError) as error:
+    except (StoreError, LostRayError, OSError) as error:
         farewell(error)
         return Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
