@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UserError
+from orchestrator.errors import LostRayError, UserError
 from orchestrator.pulse import Part
 from orchestrator.scratch import fits, scratch
 
@@ -120,6 +120,11 @@ class Cluster:
                 f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it has a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
             ) from None
+        except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
+            if self.address != "local":
+                raise
+            told = "Ray could not be started, perhaps as the machine is too busy or short of memory"
+            raise LostRayError(f"{told} ({error})") from error
         logging.getLogger("ray.tune").setLevel(level)
         try:
             resources = ray.cluster_resources()

@@ -184,6 +184,23 @@ def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
     assert last == "to continue: sweep scaling --N 8"
 
 
+def test_a_ray_that_does_not_come_up_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    import ray
+
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_CHDIR_TO_TRIAL_DIR", "PYTHONPATH", "RAY_worker_niceness"):
+        monkeypatch.setenv(name, "0")  # put back afterwards
+    monkeypatch.setattr(ray, "init", init)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told.startswith("stopped: Ray could not be started, perhaps as the machine is too busy")
+    assert last.startswith("all finished runs are kept; to continue: ")
+
+
 @pytest.mark.parametrize(("how", "code"), [("it fails", 1), ("Ctrl-C", 130)])
 def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     how: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
