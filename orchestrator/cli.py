@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 import typer
 
 from orchestrator.errors import UserError
+from orchestrator.scratch import remove_all
 
 _ParseError: Any = typer.BadParameter.__mro__[2]
 """The common base of what typer's parser raises (click's ClickException, under whatever name this typer has it)."""
@@ -75,8 +76,12 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
     For work of which everything that is done is kept at once.
     """
 
+    def end() -> None:
+        remove_all()
+        os._exit(Exit.SIGINT)
+
     def leave(*_: object) -> None:
-        timer = threading.Timer(grace, os._exit, (Exit.SIGINT,))
+        timer = threading.Timer(grace, end)
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt

@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import UserError
+from orchestrator.errors import LostRayError, UserError
+from orchestrator.pulse import Part
+from orchestrator.scratch import fits, scratch
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
+
+RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""The variable that says how long Ray waits for the head of a cluster."""
 
 
 @dataclass(slots=True)
@@ -68,8 +73,14 @@ class Cluster:
         return self.worker_count() + self.cpu_workers
 
     @contextmanager
-    def connected(self) -> Iterator[None]:
-        """Ray, up for the time of the block. An embedded one is reachable only with a token made for this launch."""
+    def connected(self) -> Iterator[Path]:
+        """Ray, up for the time of the block, and a folder for what is needed as long. An embedded one is reachable from this
+        machine only, with a token made for this launch, and keeps its files and sockets where no other user can enter."""
+        with scratch() as folder, self._connected(folder):
+            yield folder
+
+    @contextmanager
+    def _connected(self, folder: Path) -> Iterator[None]:
         environment = {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -79,6 +90,10 @@ class Cluster:
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        if self.address == "local" and "RAY_worker_niceness" not in os.environ:
+            environment["RAY_worker_niceness"] = "0"  # else workers hardly run beside anything else that is busy
+        if self.address == "local" and "ray" not in sys.modules:  # it looks only once
+            environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # no cluster: everything listens on 127.0.0.1
         os.environ.update(environment)
         import ray
         import ray.exceptions
@@ -92,6 +107,7 @@ class Cluster:
                     num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder / "ray") if fits(folder) else None,
                     **common,
                 )
             else:
@@ -104,6 +120,11 @@ class Cluster:
                 f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it has a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
             ) from None
+        except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
+            if self.address != "local":
+                raise
+            told = "Ray could not be started, perhaps as the machine is too busy or short of memory"
+            raise LostRayError(f"{told} ({error})") from error
         logging.getLogger("ray.tune").setLevel(level)
         try:
             resources = ray.cluster_resources()
@@ -114,6 +135,21 @@ class Cluster:
         finally:
             sys.stdout.flush()
             ray.shutdown()
+
+    def parts(self) -> list[Part]:
+        """What of Ray must be alive for a launch to get on, as long as it is connected."""
+        import ray
+
+        server, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        server = server.strip("[]")
+        if self.address != "local":  # it may be away for a while, but soon after this time Ray ends the process without a word
+            patience = 0.75 * float(os.environ.get(RAY_PATIENCE, "60"))
+            return [Part(f"the head of the cluster ({server})", server, int(port), patience)]
+        node = ray.nodes()[0]
+        return [
+            Part("gcs_server, a part of the embedded Ray,", server, int(port)),
+            Part("raylet, a part of the embedded Ray,", node["NodeManagerAddress"], node["NodeManagerPort"]),
+        ]
 
     def _fitting(self, resources: dict[str, float]) -> int:
         """Runs that the cluster as it is now holds at a time."""

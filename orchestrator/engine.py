@@ -5,10 +5,9 @@ Tune's experiment folder is made afresh in every launch and thrown away; the sto
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cluster import Cluster
-from orchestrator.execution import Execution, Outcome
+from orchestrator.errors import LostRayError
+from orchestrator.execution import PATIENCE_SECONDS, Execution, Outcome
+from orchestrator.pulse import Part, watched
+from orchestrator.scratch import remove_all
 
 GRACE_SECONDS = 10.0
 """After Ctrl-C or SIGTERM the launch ends within this time, also if Ray is gone already and cannot be shut down."""
+NOT_ANSWERED = 1
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -32,27 +36,47 @@ TUNE_SETTINGS = {
 }
 
 
-def execute(execution: Execution, cluster: Cluster, farewell: Callable[[], None] = lambda: None) -> Outcome:
+Farewell = Callable[[BaseException | None], None]
+"""Says how the launch ended: by a signal (None), or by what."""
+
+
+def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None) -> Outcome:
     """Run the search to its end, or to a limit or signal, on the cluster.
 
     Args:
-        farewell: called just before the process is ended at once, which a third signal does, or one that Ray does not obey.
+        farewell: called just before the process is ended at once. A third signal does that, one that Ray does not obey, and the
+            death of Ray, which would hang, or itself end the process without a word.
 
     Raises:
         StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
+        LostRayError: the embedded Ray starts no worker.
     """
     if execution.is_over():
         return execution.outcome
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
-    with cluster.connected(), _signals(execution, farewell):
+    leaving = _Leaving(farewell)
+
+    def lost(part: Part) -> None:
+        since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
+        told = f"{part.name} {since}; perhaps somebody ended it, or its machine ran out of memory"
+        leaving.now(NOT_ANSWERED, LostRayError(told))
+
+    with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
+        heed_signals()  # Ray has taken some to itself
         execution.workers = cluster.worker_count()
-        _fit(execution, cluster)
+        if cluster.address == "local":
+            execution.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
+        if execution.outcome.stopped is None:
+            with watched(cluster.parts(), lost):
+                _fit(execution, cluster, folder / "tune")
+        if execution.fatal is not None:
+            leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
     if execution.fatal is not None:
         raise execution.fatal
     return execution.outcome
 
 
-def _fit(execution: Execution, cluster: Cluster) -> None:
+def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
     from ray import tune
 
     from orchestrator.tune_bridge import Ending, NewestFirst, StudySearcher, Workers
@@ -61,57 +85,112 @@ def _fit(execution: Execution, cluster: Cluster) -> None:
     def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": cluster.cpus_per_run, "GPU": config["gpus"]}])
 
-    folder = Path(tempfile.mkdtemp(prefix="sweep-tune-"))
-    try:
-        tune.Tuner(
-            tune.with_resources(PackTrainable, resources),
-            tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(execution, cluster.gpus_per_run),
-                num_samples=-1,
-                max_concurrent_trials=execution.workers + execution.cpu_workers,
-                reuse_actors=True,
-                scheduler=NewestFirst(),
-            ),
-            run_config=tune.RunConfig(
-                name="launch",
-                storage_path=str(folder),
-                callbacks=[Workers(execution)],
-                stop=Ending(execution),
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
-                failure_config=tune.FailureConfig(max_failures=0),
-            ),
-        ).fit()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    tune.Tuner(
+        tune.with_resources(PackTrainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(execution, cluster.gpus_per_run),
+            num_samples=-1,
+            max_concurrent_trials=execution.workers + execution.cpu_workers,
+            reuse_actors=True,
+            scheduler=NewestFirst(),
+        ),
+        run_config=tune.RunConfig(
+            name="launch",
+            storage_path=str(folder),
+            callbacks=[Workers(execution)],
+            stop=Ending(execution),
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    ).fit()
+
+
+class _Leaving:
+    """Ends the process at once, or after a while, if nothing else does: Ray may hang for ever in what cannot be interrupted."""
+
+    def __init__(self, farewell: Farewell) -> None:
+        self._farewell = farewell
+        self._begun = threading.Lock()
+        self._timers: list[threading.Timer] = []
+
+    def now(self, code: int, error: BaseException | None = None) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
+        _after(GRACE_SECONDS, os._exit, code)  # the terminal may hang as well
+        try:
+            self._farewell(error)
+            remove_all()
+        finally:
+            os._exit(code)
+
+    def within(self, seconds: float, code: int, error: BaseException | None = None) -> None:
+        """Unless it is `over` before."""
+        self._timers.append(_after(seconds, self.now, code, error))
+
+    def finally_within(self, seconds: float, code: int) -> None:
+        """Also if it is over: what comes after may hang too."""
+        _after(seconds, self.now, code)
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """After the block Ray is gone."""
+        try:
+            yield
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            if self._begun.locked():
+                threading.Event().wait()  # the process is ending already
+
+
+def _after(seconds: float, do: Callable[..., None], *args: object) -> threading.Timer:
+    timer = threading.Timer(seconds, do, args)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 @contextmanager
-def _signals(execution: Execution, farewell: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C or SIGTERM once: stop starting and running, keep every finished row. The third time: leave at once."""
+def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], None]]:
+    """Ctrl-C or SIGTERM once: stop starting and running, keep every finished row. The third time: leave at once.
+
+    A thread is told of signals through a pipe: Python runs handlers in its main thread only, which may be deep in Ray. Yields
+    what takes the signals again from whoever took them meanwhile.
+    """
     received = 0
+    listening, telling = os.pipe()
+    os.set_blocking(telling, False)
 
-    def leave(number: int) -> None:
-        farewell()
-        os._exit(128 + number)
-
-    def stop(number: int, frame: object) -> None:
+    def obey() -> None:
         nonlocal received
-        received += 1
-        name = signal.Signals(number).name
-        if received == 1:
-            execution.outcome.stopped = name
-            execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more leaves at once)")
-            patience = threading.Timer(GRACE_SECONDS, leave, [number])
-            patience.daemon = True
-            patience.start()  # never cancelled: shutting Ray down may be what hangs
-        elif received >= 3:
-            leave(number)
+        while told := os.read(listening, 1):
+            if (number := told[0]) not in STOPPING:
+                continue
+            received += 1
+            if received == 1:
+                leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
+                name = signal.Signals(number).name
+                execution.outcome.stopped = name
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more leaves at once)")
+            elif received >= 3:
+                leaving.now(128 + number)
+        os.close(listening)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    def heed() -> None:
+        for number in STOPPING:
+            signal.signal(number, lambda *_: None)
+
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    heed()
+    pipe_before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    threading.Thread(target=obey, daemon=True, name="signals").start()
     try:
-        yield
+        yield heed
     finally:
-        if not received:  # else a third one is obeyed also while Ray is shut down and the answer written
+        if not received:  # else a third one is obeyed also while the answer is written
+            signal.set_wakeup_fd(pipe_before)
             for number, handler in before.items():
                 signal.signal(number, handler)
+            os.close(telling)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.errors import LostRayError
 from orchestrator.packing import PackSizes
 from orchestrator.searches import Curve, Rows, Search
 from orchestrator.spec import RunSpec, run_key
@@ -110,6 +111,10 @@ class Execution:
     """Since when there have always been some."""
     _heard: dict[str, float] = field(default_factory=dict)
     """When something was heard last of the others."""
+    _last_sign: float = 0.0
+    """When a worker was last placed or heard of."""
+    hopeless_after: float | None = None
+    """The launch ends after so many seconds without a sign of a worker, if some wait for one. None: a cluster may grow."""
     _patience: float = PATIENCE_SECONDS
     fatal: BaseException | None = None
     _looked_at: float = 0.0
@@ -229,16 +234,24 @@ class Execution:
     def on_placed(self, trial_id: str) -> None:
         """A worker has begun with a pack."""
         self._unplaced.discard(trial_id)
-        self._heard[trial_id] = time.monotonic()
+        self._heard[trial_id] = self._last_sign = time.monotonic()
 
     def on_tick(self) -> None:
-        """Time passes: say so if workers wait for a machine in vain."""
-        if self._unplaced and (waited := time.monotonic() - self._unplaced_since) > self._patience:
+        """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless."""
+        if not self._unplaced:
+            return
+        now = time.monotonic()
+        silent = now - max(self._unplaced_since, self._last_sign)
+        if self.hopeless_after is not None and silent > self.hopeless_after and self.fatal is None:
+            told = f"for {silent:.0f} s (--stall-minutes) Ray has started no worker on this machine"
+            self.fatal = LostRayError(f"{told}: it hangs, or the machine is too busy")
+        elif (waited := now - self._unplaced_since) > self._patience:
             self._patience = 2 * waited
-            self.observer.notice(
-                f"for {waited:.0f} s machines have been wanting, now for {len(self._unplaced)} of {len(self.running)} workers: "
-                "`ray status` on the cluster's head tells what it has, waits for and cannot get"
-            )
+            about = f"now for {len(self._unplaced)} of {len(self.running)} workers"
+            hint = "`ray status` on the cluster's head tells what it has, waits for and cannot get"
+            if self.hopeless_after is not None:
+                hint = "this machine is too busy, or Ray hangs"
+            self.observer.notice(f"for {waited:.0f} s machines have been wanting, {about}: {hint}")
 
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
@@ -250,7 +263,7 @@ class Execution:
         """Something is heard of a trial, which its worker spent this time on; the seconds since the last time."""
         now = time.monotonic()
         since = now - self._heard.get(trial_id, now)
-        self._heard[trial_id] = now
+        self._heard[trial_id] = self._last_sign = now
         self.outcome.worker_seconds += since
         return since
 

@@ -23,7 +23,7 @@ from orchestrator import options as opt
 from orchestrator.cli import Exit, check_folder, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
-from orchestrator.errors import UserError
+from orchestrator.errors import LostRayError, UserError
 from orchestrator.estimate import cost_text, estimate_text
 from orchestrator.execution import Execution, Limits, Outcome
 from orchestrator.packing import PackSizes
@@ -34,6 +34,7 @@ from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
 ON_ERROR = ("continue", "stop")
+KEPT = "all finished runs are kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +153,14 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     """
     options.check()
     console = Console(file=sys.stderr if options.json else sys.stdout)
+    try:
+        return _launch(study, options, command, console)
+    except KeyboardInterrupt:  # before anything is trained, or after; `execute` takes signals itself
+        say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
+        return Exit.SIGINT
+
+
+def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console) -> int:
     cluster = options.cluster()
     cluster.check()
     try:
@@ -206,11 +215,21 @@ def _train_and_answer(
         packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=study.wanted,
     )
-    resume = " ".join(shlex.quote(word) for word in command)
+    resume = shlex.join(command)
+    runs = store.path / "runs"
+    place = _identity(runs)
 
-    def farewell() -> None:
+    def kept() -> str:
+        if _identity(runs) == place or "://" in str(options.store):
+            return KEPT
+        return f"{options.store} was moved or removed while in use, its runs with it: move it back, or all are trained again"
+
+    def farewell(error: BaseException | None) -> None:
         progress.__exit__()
-        say(console, f"to continue: {resume}")
+        if error is None:
+            say(console, f"interrupted; {kept()}\nto continue: {resume}")
+        else:
+            say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
 
     try:
         if not study.search.finished(rows):
@@ -218,6 +237,9 @@ def _train_and_answer(
             if options.price or options.max_hours is not None:
                 seconds = study.seconds_left(rows) or study.plan(rows)[1]
                 say(console, estimate_text(seconds, all_workers, options.price))
+            if not console.is_terminal:  # where there is a table at once
+                where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
+                say(console, f"{where}: some 10 to 30 s pass before the first run")
             with progress, _quiet(options.verbose):
                 outcome = execute(execution, cluster, farewell)
         else:
@@ -225,8 +247,8 @@ def _train_and_answer(
         if study.search.finished(rows):
             _drop_kept_ends(store, rows)
         files = store.publish(study.name, study.write(rows, out, force=True))
-    except (StoreError, OSError) as error:
-        say(console, f"stopped: {error}\nall finished runs are kept; to continue: {resume}")
+    except (StoreError, LostRayError, OSError) as error:
+        farewell(error)
         return Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
     spent = format_seconds(time.monotonic() - progress.began)
@@ -237,6 +259,9 @@ def _train_and_answer(
     if options.json:
         json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
+    if outcome.stopped in ("SIGINT", "SIGTERM"):
+        farewell(None)
+        return Exit[outcome.stopped]
     return _conclude(study, rows, outcome, console, resume, options.price)
 
 
@@ -249,10 +274,15 @@ def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
                 store.drop_checkpoint(key)
 
 
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Which folder is there, if any: another one by the same name is another one."""
+    with contextlib.suppress(OSError):
+        about = folder.stat()
+        return about.st_dev, about.st_ino
+    return None
+
+
 def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:
-    if outcome.stopped in ("SIGINT", "SIGTERM"):
-        say(console, f"to continue: {resume}")
-        return Exit[outcome.stopped]
     if not study.search.finished(rows):
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
         why = reasons.get(outcome.stopped or "", "it was interrupted")

@@ -82,7 +82,12 @@ CpuWorkers = Annotated[
 Price = Annotated[float | None, _where(min=0, help="What an hour of a worker costs, in any currency.", show_default="none")]
 MaxCost = Annotated[float | None, _where(min=0, help="Start no run after the workers cost this much; needs `--price`.")]
 StallMinutes = Annotated[
-    float, _where(min=0.05, help="A run that does not get on for so long is tried once more, then has failed.")
+    float,
+    _where(
+        min=0.05,
+        help="A run that does not get on for so long is tried once more, then has failed; an embedded Ray that starts no "
+        "worker for so long ends the launch.",
+    ),
 ]
 DryRun = Annotated[bool, _where("--dry-run", help="Print the plan, train nothing.")]
 MaxHours = Annotated[float | None, _where(min=0, help="Start no run after this time.")]

@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator import __main__ as everything
-from orchestrator import scaling
+from orchestrator import launch, scaling
 from orchestrator.cli import invocation, run
+from orchestrator.execution import Execution, Outcome
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
+from orchestrator.store import StoreError
 from tests.conftest import ROOT, check_refusal
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
@@ -185,6 +187,59 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
     assert family_key(budget, "1") == "f394c528bfc1d6902f4ccab8", "it changes with TRAINING_VERSION alone"
     assert run_key(SPEC, "1") == "f54fe206cbdcea3c41d20609"
     assert family_key(SPEC, "1") == "21b4783f838fb4b8fef89eec", "it changes with RULE_VERSION, too"
+
+
+def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "execute", interrupted)
+    monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 130
+    *_, starting, told, last = capsys.readouterr().out.splitlines()
+    assert starting.startswith("starting Ray on this machine: "), "else there is silence for half a minute"
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: sweep scaling --N 8"
+
+
+def test_a_ray_that_does_not_come_up_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def init(**_: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    import ray
+
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_CHDIR_TO_TRIAL_DIR", "PYTHONPATH", "RAY_worker_niceness"):
+        monkeypatch.setenv(name, "0")  # put back afterwards
+    monkeypatch.setattr(ray, "init", init)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told.startswith("stopped: Ray could not be started, perhaps as the machine is too busy")
+    assert last.startswith("all finished runs are kept; to continue: ")
+
+
+@pytest.mark.parametrize(("how", "code"), [("it fails", 1), ("Ctrl-C", 130)])
+def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
+    how: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "store"
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        place.rename(tmp_path / "elsewhere")
+        if how == "it fails":
+            raise StoreError("it cannot be written")
+        execution.outcome.stopped = "SIGINT"
+        return execution.outcome
+
+    monkeypatch.setattr(launch, "execute", execute)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(place)]) == code
+    told = capsys.readouterr().out
+    assert "are kept" not in told
+    assert f"{place} was moved or removed while in use, its runs with it: move it back, or all are trained again" in told
+    assert "to continue: " in told.splitlines()[-1]
 
 
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:

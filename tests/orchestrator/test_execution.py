@@ -259,6 +259,28 @@ def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
     assert len(watcher.notices) == 4
 
 
+def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=2, workers=2)
+    execution.hopeless_after = 300.0
+    next_run(execution, "a")
+    next_run(execution, "b")
+    now += 299
+    execution.on_placed("a")
+    for _ in range(40):
+        now += 20
+        assert not result_of(execution, "a", done=False, step=1, accuracy=0.1)
+        execution.on_tick()
+    assert execution.fatal is None, "one of them works"
+    assert len(watcher.notices) > 1
+    assert all(notice.endswith("this machine is too busy, or Ray hangs") for notice in watcher.notices)
+    now += 301
+    execution.on_tick()
+    assert str(execution.fatal).startswith("for 301 s (--stall-minutes) Ray has started no worker on this machine")
+    assert execution.is_over()
+
+
 class TwoDecoders(Toy):
     """A task with a decoder that needs no GPU."""
 

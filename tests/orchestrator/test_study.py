@@ -167,6 +167,7 @@ def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp
     assert cost.wait() == 1, cost.stdout + cost.stderr
     first, *_, last = cost.stdout.splitlines()
     assert first == "0 runs in results, training the rest with 2 at a time"
+    assert "\nstarting Ray on this machine: some 10 to 30 s pass before the first run\n" in cost.stdout
     assert re.search(r"^about .* with 2 at a time, for \d+\.\d\d at 3600 a worker hour$", cost.stdout, re.MULTILINE)
     spent = re.search(r"^(\d+) runs trained in .*, for (\d+\.\d\d) at 3600 a worker hour$", cost.stdout, re.MULTILINE)
     assert spent is not None

@@ -1,0 +1,116 @@
+"""A folder for what one launch needs only while it runs: the files, sockets and logs of its Ray, and those of Tune.
+
+Ray opens its folders to every user of a machine. So they lie within one that only its owner may enter. It goes when the launch
+ends; that of a launch that was killed goes when the same user starts the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "sweep-tmp-"
+_NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+PARTS = ("ray", "tune")
+"""The folders within. Nothing else is ever removed."""
+SOCKET_PATH = 103
+"""The longest path that a socket may have, in bytes (Linux allows four more)."""
+RAY_ADDS = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1")
+REMOVAL_SECONDS = 2.0
+
+_open: dict[Path, int] = {}
+"""The folders of this process, with the locks that tell others so."""
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A new folder for the time of the block, which no other user can enter. Ray's sockets fit below `ray`, if they fit
+    anywhere (see `fits`)."""
+    places = _places()
+    for place in places:
+        _sweep(place)
+    folder = _make(next((p for p in places if fits(p / f"{PREFIX}12345678")), places[0]))
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def fits(folder: Path) -> bool:
+    """Whether Ray's sockets have short enough paths in the part `ray` of this folder."""
+    return len(os.fsencode(folder / "ray")) + RAY_ADDS <= SOCKET_PATH
+
+
+def remove(folder: Path) -> None:
+    """Remove the folder. Processes of Ray that are just ending may still put files into it, so it is tried again."""
+    lock = _open.pop(folder, None)
+    end = time.monotonic() + REMOVAL_SECONDS
+    while not _removed(folder) and time.monotonic() < end:
+        time.sleep(0.05)
+    if lock is not None:
+        os.close(lock)
+
+
+def remove_all() -> None:
+    """For a process that is about to end without leaving its blocks."""
+    for folder in list(_open):
+        remove(folder)
+
+
+def _places() -> list[Path]:
+    """Where the folder may be: Ray's own choice of the user, the temporary folder, and one whose path is short."""
+    given = [os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp"]
+    return [Path(place).absolute() for place in dict.fromkeys(filter(None, given)) if os.access(place, os.W_OK | os.X_OK)]
+
+
+def _make(place: Path) -> Path:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # another launch took it for one of a killed launch, and is removing it
+            os.close(lock)
+            continue
+        except OSError:  # no locks in this file system: then nobody sweeps there either
+            pass
+        if folder.exists():
+            _open[folder] = lock
+            return folder
+        os.close(lock)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the folders there of this user whose launches have ended: the kernel has freed their locks."""
+    for folder in place.glob(f"{PREFIX}*"):
+        if not _NAME.fullmatch(folder.name):
+            continue
+        with contextlib.suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                about = os.fstat(lock)
+                if about.st_uid == os.getuid() and stat.S_IMODE(about.st_mode) == 0o700:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _removed(folder)
+            finally:
+                os.close(lock)
+
+
+def _removed(folder: Path) -> bool:
+    for part in PARTS:
+        shutil.rmtree(folder / part, ignore_errors=True)
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,133 @@
+"""The Ray that a launch starts for itself: who can reach it, what happens when it dies, and what it leaves behind."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+from tests.conftest import Command, wait_for_rows
+
+pytestmark = pytest.mark.slow
+Start = Callable[..., Command]
+OPTIONS = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01", "--no-speculate")
+NOBODY = 65534
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The temporary folder of the launches: open to all users, as usual, with a short path, and empty."""
+    with TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        Path(folder).chmod(0o1777)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def left(place: Path) -> list[str]:
+    """What lies there, but for the cache that torch keeps for each user."""
+    return [path.name for path in place.iterdir() if not path.name.startswith("torchinductor_")]
+
+
+def ray_processes(command: Command) -> list[psutil.Process]:
+    return psutil.Process(command.process.pid).children(recursive=True)
+
+
+def survivors(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Processes of an ended Ray that are still there. Two of them end a minute later: they try to tell the driver."""
+    _, alive = psutil.wait_procs([process for process in family if not process.name().endswith("Agent")], timeout=15)
+    return alive
+
+
+def test_an_embedded_ray_is_out_of_reach_of_others_and_leaves_nothing(start: Start, tmp_path: Path, place: Path) -> None:
+    command = start(*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=0.5")
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    launch = psutil.Process(command.process.pid)
+    listening = [
+        (process.name(), socket.laddr.ip)
+        for process in (launch, *ray_processes(command))
+        for socket in process.net_connections("tcp")
+        if socket.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) > 3
+    assert {ip.removeprefix("::ffff:") for _, ip in listening} == {"127.0.0.1"}, listening
+    workers = [process for process in ray_processes(command) if process.name().startswith("ray::")]
+    assert {process.nice() for process in workers} == {launch.nice()}, "workers step back behind anything else that is busy"
+    (socket,) = place.rglob("sockets/raylet")
+    private = [folder for folder in socket.parents if folder.is_relative_to(place) and not folder.stat().st_mode & 0o77]
+    assert private, "somebody else can enter every folder"
+    if os.getuid() == 0:
+        moved = subprocess.run(["mv", socket, f"{socket}-moved"], user=NOBODY, group=NOBODY, capture_output=True)
+        assert moved.returncode != 0
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert left(place) == []
+
+
+def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: Path, place: Path) -> None:
+    killed = start(*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=0.5")
+    assert wait_for_rows(killed, tmp_path, 1), killed.stdout + killed.stderr
+    killed.process.kill()
+    killed.wait()
+    assert left(place)
+    again = start(*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=0.5")
+    assert again.wait() == 0, again.stdout + again.stderr
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tmp_path: Path, place: Path, part: str) -> None:
+    options = (*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 2), command.stdout + command.stderr
+    family = ray_processes(command)
+    next(process for process in family if process.name() == part).kill()
+    killed_at = time.monotonic()
+    assert command.wait() == 1, command.stdout + command.stderr
+    assert time.monotonic() - killed_at < 10
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told.startswith(f"stopped: {part}, a part of the embedded Ray, has died")
+    assert last == "all finished runs are kept; to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert "Traceback" not in command.stdout + command.stderr
+    assert survivors(family) == []
+    assert left(place) == []
+    again = start(*options)
+    assert again.wait() == 0, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place: Path, part: str) -> None:
+    options = (*OPTIONS, "--N", "8", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    next(process for process in ray_processes(command) if process.name() == part).send_signal(signal.SIGSTOP)
+    time.sleep(1)  # one that hangs is not taken for dead
+    os.kill(command.process.pid, signal.SIGINT)
+    sent_at = time.monotonic()
+    assert command.wait() == 130, command.stdout + command.stderr
+    assert time.monotonic() - sent_at < 15
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert left(place) == []
+
+
+def test_three_signals_at_once_leave_at_once_and_nothing_behind(start: Start, tmp_path: Path, place: Path) -> None:
+    options = (*OPTIONS, "--N", "8", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    family = ray_processes(command)
+    for _ in range(3):
+        os.kill(command.process.pid, signal.SIGINT)
+        time.sleep(0.2)
+    sent_at = time.monotonic()
+    assert command.wait() == 130, command.stdout + command.stderr
+    assert time.monotonic() - sent_at < 6
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert survivors(family) == []
+    assert left(place) == []

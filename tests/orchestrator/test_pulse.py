@@ -1,0 +1,51 @@
+"""A part of Ray that is gone is noticed, and only one that is gone."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from orchestrator import pulse as module
+from orchestrator.pulse import Part, watched
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(module, "TIMEOUT_SECONDS", 0.2)
+
+
+def test_a_part_that_is_gone_is_told_once() -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1000)
+    there = Part("server", *listener.getsockname())
+    told: list[str] = []
+    heard = threading.Event()
+
+    def lost(part: Part) -> None:
+        told.append(part.name)
+        heard.set()
+
+    with watched([there], lost):
+        time.sleep(0.5)
+        assert told == []
+        listener.close()
+        assert heard.wait(5)
+        time.sleep(0.2)
+    assert told == ["server"]
+
+
+def test_neither_a_busy_part_nor_one_that_never_answered_is_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as busy:
+        address = busy.getsockname()
+        with socket.create_connection(address):
+            held = [socket.socket() for _ in range(4)]
+            for one in held:
+                one.setblocking(False)
+                one.connect_ex(address)
+            part = Part("busy", *address, answered=0.0)
+            assert not part.gone(), "its queue is full: it does not answer, and is not refused"
+            assert Part("far", *address, patience=1.0, answered=0.0).gone(), "of one far away any silence counts"
+            for one in held:
+                one.close()
+    assert not Part("never", *address).gone()

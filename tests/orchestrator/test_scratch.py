@@ -1,0 +1,91 @@
+"""The folder of a launch: nobody else enters it, it goes with the launch, and only what is ours goes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from orchestrator import scratch as module
+from orchestrator.scratch import PREFIX, fits, remove_all, scratch
+
+HOLDER = """
+from orchestrator.scratch import scratch
+with scratch() as folder:
+    (folder / "ray" / "sockets").mkdir(parents=True)
+    print(folder, flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder with a short path, in which everything is made."""
+    with TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        monkeypatch.setattr(module.tempfile, "gettempdir", lambda: folder)
+        yield Path(folder)
+
+
+def test_a_folder_is_private_and_goes_with_the_block(place: Path) -> None:
+    with scratch() as folder:
+        assert folder.parent == place
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert fits(folder)
+        (folder / "ray" / "logs").mkdir(parents=True)
+        with scratch() as another:
+            assert another != folder
+            assert folder.exists(), "one that is in use is left alone"
+    assert not list(place.iterdir())
+    with scratch() as folder:
+        remove_all()
+        assert not folder.exists()
+
+
+def test_what_a_killed_launch_left_is_removed_and_nothing_else(place: Path) -> None:
+    command, pipe = [sys.executable, "-c", HOLDER], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        left = Path(holder.stdout.readline().strip())
+        with scratch():
+            assert left.exists(), "its launch is alive"
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    assert left.exists()
+    strangers = [place / name for name in ("sweep-results", f"{PREFIX}results", f"{PREFIX}12345678", f"{PREFIX}abcdefgh")]
+    for stranger in strangers:
+        stranger.mkdir(mode=0o700)
+    (strangers[2] / "notes").write_text("mine")
+    strangers[3].chmod(0o755)
+    (place / f"{PREFIX}87654321").symlink_to(strangers[0])
+    with scratch():
+        assert not left.exists()
+    assert set(place.iterdir()) == {*strangers, place / f"{PREFIX}87654321"}
+    assert (strangers[2] / "notes").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
+def test_folders_of_others_are_left_alone(place: Path) -> None:
+    other = place / f"{PREFIX}12345678"
+    other.mkdir(mode=0o700)
+    os.chown(other, 12345, 12345)
+    with scratch():
+        pass
+    assert other.exists()
+
+
+def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = place / ("d" * 60)
+    deep.mkdir()
+    assert not fits(deep)
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(deep))
+    monkeypatch.delenv("RAY_TMPDIR")
+    with scratch() as folder:
+        assert fits(folder)
+    monkeypatch.setattr(module.os, "access", lambda name, mode: name == str(deep))
+    with scratch() as folder:
+        assert folder.parent == deep, "Ray must choose a place itself then"
