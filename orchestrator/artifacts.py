@@ -7,10 +7,11 @@ import errno
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from orchestrator.leases import Lease
 from orchestrator.locks import StoreLocks
@@ -202,7 +203,8 @@ class Artifacts:
         if self._remote is not None:
             return self._remote.get(self._name(place))
         try:
-            return place.read_bytes()
+            with open_file(place) as file:
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -271,8 +273,21 @@ class Artifacts:
             raise StoreError(f"cannot {action} in {place}: {error.strerror or error}; {hint}") from error
 
 
-def stamp_of(stat: os.stat_result) -> Stamp:
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading. It never waits, as for somebody to write to a FIFO.
+
+    Raises:
+        OSError: among others if it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def make_folder(path: Path) -> None:

@@ -18,7 +18,7 @@ STOPS = ("early", "budget")
 SCHEDULES = ("constant", "cosine")
 
 LARGEST = 2**31 - 1
-_LIMITS = {
+LIMITS = {
     "N": (1, LARGEST),
     "data_count": (0, LARGEST),
     "seed": (0, 2**63 - 1),
@@ -97,7 +97,7 @@ class RunSpec(_Keyed):
         for name, value in self.options:
             if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_usable(value)):
                 raise ValueError(f"the option {name} must be a word or a finite number, not {value!r}")
-        for name, (low, high) in _LIMITS.items():
+        for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")

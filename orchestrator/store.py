@@ -29,9 +29,10 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
+from orchestrator.contents import checked
 from orchestrator.index import INDEXED, Index, matching
 from orchestrator.leases import APPEND
-from orchestrator.parts import DamagedError, load, parquet_bytes, take
+from orchestrator.parts import DamagedError, is_large, load, parquet_bytes, slices, take
 from orchestrator.remote import grown
 from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
@@ -195,10 +196,10 @@ class ResultStore(Artifacts):
             rows of runs that another machine has claimed are not among them.
 
         Raises:
-            ValueError: a row does not fit SCHEMA; nothing is written.
+            ValueError: a row does not fit SCHEMA, or has values that no run has; nothing is written.
             StoreError: it could not be written; earlier rows are intact and the same call may be repeated.
         """
-        table = encode(rows)
+        table = checked(encode(rows))
         self._needs_writing("append to")
         written: list[pa.Table] = []
         keys = table["key"].to_pylist()
@@ -208,8 +209,8 @@ class ResultStore(Artifacts):
             index = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
             fresh = take(table, list(index.values()))
             try:
-                for start in range(0, fresh.num_rows, ROWS_PER_BULK_PART):
-                    written.append(self._extend(fresh.slice(start, ROWS_PER_BULK_PART)))
+                for piece in slices(fresh, ROWS_PER_BULK_PART):
+                    written.append(self._extend(piece))
             except BaseException:
                 self._news += written
                 raise
@@ -359,7 +360,7 @@ class ResultStore(Artifacts):
         return len(keys) - len(kept)
 
     def _part(self, stamp: Stamp, table: pa.Table, whole: bool = True) -> _Part:
-        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= self._bytes_per_part
+        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= self._bytes_per_part or is_large(table)
         return _Part(stamp, table.num_rows, full, table.select(INDEXED), None if full and whole else table)
 
     def _keys_of(self, name: str) -> set[str]:

@@ -1,0 +1,131 @@
+"""Whether the values of a part are such as a run can have. A file may come from elsewhere: a right schema says little."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.rows import KEY_LENGTH, SCHEMA, STATUSES
+from orchestrator.spec import LARGEST, LIMITS
+
+DEEPEST = 32
+"""Levels that lists and objects in `measures` may have."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMES = tuple((end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))
+_RANGES: dict[str, tuple[int, int]] = {
+    **LIMITS,
+    **dict.fromkeys(("fixed_count", "steps", "passage_step"), (0, LARGEST)),
+    "pack_size": (1, LARGEST),
+    "seconds": (0, LARGEST),
+}
+"""Of numbers, both included."""
+_CURVES = ("curve_loss", "curve_accuracy", "curve_error")
+
+
+def checked(table: pa.Table) -> pa.Table:
+    """
+    Raises:
+        ValueError: see `fault`.
+    """
+    if why := fault(table):
+        raise ValueError(why)
+    return table
+
+
+def fault(table: pa.Table) -> str | None:
+    """What is wrong with the values of a table of some of the columns of SCHEMA, the first thing found; None if nothing is."""
+    try:
+        table.validate(full=True)  # text is UTF-8, lists lie within their values
+    except pa.ArrowException as error:
+        return "its columns are damaged (" + " ".join(str(error).split())[:200] + ")"
+    for name in table.column_names:
+        if why := _fault_of_column(name, table[name]):
+            return f"column {name} {why}"
+    return _fault_of_curves(table)
+
+
+def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
+    if column.null_count and not SCHEMA.field(name).nullable:
+        return "has empty places"
+    if name in _RANGES and not _within(column, *_RANGES[name]):
+        low, high = _RANGES[name]
+        return f"has values that are no numbers from {low} to {high}"
+    if name == "finished_at" and not _within(column.cast(pa.int64()), *_TIMES):
+        return "has times outside the years 1 to 9999"
+    if name == "status" and not set(pc.unique(column).to_pylist()) <= set(STATUSES):
+        return f"has values that are none of {', '.join(STATUSES)}"
+    if name == "key" and not _are_keys(column):
+        return f"has values that are no run keys, {KEY_LENGTH} letters long"
+    if name in ("options", "measures") and not _are_objects(pc.unique(column).to_pylist()):
+        return "has values that are no JSON objects"
+    if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
+        return "has empty places in its lists"
+    return None
+
+
+def _fault_of_curves(table: pa.Table) -> str | None:
+    """The curves have a value for each step. Rows from before there was a curve of the error have none of it."""
+    if "curve_step" not in table.column_names:
+        return None
+    if not _within(pc.list_flatten(table["curve_step"]), 0, LARGEST):
+        return "column curve_step has values below 0"
+    points = pc.list_value_length(table["curve_step"])
+    for name in _CURVES:
+        if name in table.column_names:
+            lengths = pc.list_value_length(table[name])
+            fits = pc.equal(lengths, points)
+            if name == "curve_error":
+                fits = pc.or_(fits, pc.equal(lengths, 0))
+            if not pc.all(fits, min_count=0).as_py():
+                return f"columns curve_step and {name} have lists of different lengths"
+    return None
+
+
+def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:
+    """Whether all values that are there are numbers from `low` to `high`; NaN is none."""
+    inside = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+    return bool(pc.all(inside, min_count=0).as_py())
+
+
+def _are_keys(column: pa.ChunkedArray) -> bool:
+    good = pc.and_(pc.string_is_ascii(column), pc.equal(pc.binary_length(column), KEY_LENGTH))
+    return bool(pc.all(good, min_count=0).as_py())
+
+
+def _are_objects(texts: Iterable[str]) -> bool:
+    try:
+        return all(_is_object(text) for text in texts)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_object(text: str) -> bool:
+    """Whether it is a JSON object of at most DEEPEST levels: what is deeper cannot be read everywhere.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON.
+    """
+    value, end = _DECODER.raw_decode(text)
+    if not isinstance(value, dict) or end < len(text):
+        return False
+    return text.count("{") + text.count("[") <= DEEPEST or _levels(value) <= DEEPEST
+
+
+def _levels(value: object) -> int:
+    levels, level = 0, [value]
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        levels += 1
+        level = [item for part in level for item in (part.values() if isinstance(part, dict) else part)]
+    return levels
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"JSON has no {constant}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
