@@ -1,17 +1,22 @@
-"""Whether the values of a part are such as a run can have. A file may come from elsewhere: a right schema says little."""
+"""Whether the values of a part are such as a run can have, and a row is that of the run it describes. A file may come from
+elsewhere: a right schema says little.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.rows import KEY_LENGTH, SCHEMA, STATUSES
-from orchestrator.spec import LARGEST, LIMITS
+from orchestrator.spec import LARGEST, LIMITS, RunSpec, has_keys
 
+DESCRIPTION = ("key", "family", "task_version", *RunSpec.__dataclass_fields__)
+"""Columns by which `misfit` judges."""
 DEEPEST = 32
 """Levels that lists and objects in `measures` may have."""
 
@@ -25,6 +30,17 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 """Of numbers, both included."""
 _CURVES = ("curve_loss", "curve_accuracy", "curve_error")
+
+
+def misfit(row: Mapping[str, Any]) -> str | None:
+    """Why a row cannot be believed: it describes no run, or its keys are not those of the run it describes. None if it can."""
+    try:
+        spec = RunSpec.from_dict(row)
+    except ValueError as error:
+        return " ".join(f"describes no run ({error})".split())[:200]
+    if not has_keys(spec, row["task_version"], row["key"], row["family"]):
+        return "has a key that is not that of its description"
+    return None
 
 
 def checked(table: pa.Table) -> pa.Table:

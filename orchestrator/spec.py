@@ -39,6 +39,9 @@ TRAINING_VERSION = "2"
 """Version of the training loop and its stopping rule, part of every run key: raise it with any change to them after which
 the same spec could end otherwise."""
 
+TRAINING_VERSIONS = (TRAINING_VERSION, "1")
+"""Also the former ones: rows with keys of theirs are right, and answer nothing any more."""
+
 
 class _Keyed:
     """Room for the run key, which is asked for again and again; no field, so that it is neither compared nor copied.
@@ -159,9 +162,18 @@ def family_key(spec: RunSpec, task_version: str) -> str:
     return _digest({**spec.to_dict(), "data_count": None}, task_version)
 
 
-def _digest(spec: dict[str, Any], task_version: str) -> str:
+def has_keys(spec: RunSpec, task_version: str, key: str, family: str) -> bool:
+    """Whether these are the keys of the run, and of its family, in some version of the training loop."""
+    fields = spec.to_dict()
+    for version in TRAINING_VERSIONS:
+        if _digest(fields, task_version, version) == key:
+            return _digest({**fields, "data_count": None}, task_version, version) == family
+    return False
+
+
+def _digest(spec: dict[str, Any], task_version: str, training_version: str = TRAINING_VERSION) -> str:
     spec = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
-    value = {"spec": spec, "task_version": task_version, "training_version": TRAINING_VERSION}
+    value = {"spec": spec, "task_version": task_version, "training_version": training_version}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
