@@ -22,19 +22,16 @@ from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from orchestrator import options as opt
 from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.cluster import Cluster
+from orchestrator.contents import DESCRIPTION
 from orchestrator.errors import UserError
 from orchestrator.measures import MeasureTable, encode
 from orchestrator.progress import say
-from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore, StoreError
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
 IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
-NEEDED = ("key", *RunSpec.__dataclass_fields__)
-"""Columns of a run from which its network is made."""
-
 Row = Mapping[str, Any]
 
 app = new_app()
@@ -107,7 +104,7 @@ class _Job:
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
         kept = self.table.with_weights()
-        for row in results.rows(NEEDED, {"status": ("passed", "missed"), "task": self.kinds}):
+        for row in results.rows(DESCRIPTION, {"status": ("passed", "missed"), "task": self.kinds}):
             if row["key"] not in self._seen and row["key"] in kept:
                 self._seen.add(row["key"])
                 names = registry.applicable(row, self.kinds[row["task"]])

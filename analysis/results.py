@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from analysis.tasks import BUILT_IN, load_all, not_loaded
-from orchestrator.contents import misfit
 from orchestrator.measures import MeasureTable
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
@@ -61,7 +60,5 @@ class Results:
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:
-    if misfit(run) is not None:
-        return False
     version = versions.get(run["task"])
     return version is None or run_key(RunSpec.from_dict(run), version) == run["key"]

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,9 @@ from orchestrator.locks import StoreLocks
 from orchestrator.remote import URI, Remote, RemoteError
 
 PACK_SIZES = "pack-sizes.json"
+
+SETTLING_SECONDS = 120.0
+"""When an upload that was cut short is sure to have taken effect, or never to."""
 
 Stamp = tuple[int, int, int]
 """Inode, size and modification time: a file that was replaced has another."""
@@ -248,6 +252,25 @@ class Artifacts:
             raise
         sync_folder(target.parent)
         return stamp
+
+    def _sweep(self) -> None:
+        """Remove the temporaries of processes that are no more: those whose token nobody has locked."""
+        with contextlib.suppress(FileNotFoundError):
+            for temporary in (self.path / ".tmp").iterdir():
+                token = temporary.name.rpartition(".")[2]
+                if self._remote is not None and time.time() - temporary.lstat().st_ctime < SETTLING_SECONDS:
+                    continue
+                if self._locks.take("launch", token):
+                    temporary.unlink(missing_ok=True)
+                    self._locks.free("launch", token)
+        if self._remote is not None:
+            self._lease.sweep(self._has_ended)
+
+    def _has_ended(self, token: str) -> bool:
+        ended = self._locks.take("launch", token)
+        if ended:
+            self._locks.free("launch", token)
+        return ended
 
     @contextlib.contextmanager
     def _in_words(self, action: str) -> Iterator[None]:

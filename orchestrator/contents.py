@@ -5,18 +5,26 @@ elsewhere: a right schema says little.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.rows import KEY_LENGTH, SCHEMA, STATUSES
+from orchestrator.rows import KEY_LENGTH, SCHEMA, STATUSES, decode
 from orchestrator.spec import LARGEST, LIMITS, RunSpec, has_keys
 
-DESCRIPTION = ("key", "family", "task_version", *RunSpec.__dataclass_fields__)
+_FIELDS = tuple(RunSpec.__dataclass_fields__)
+_COUNTED: dict[str, Any] = {name: low for name, (low, _) in LIMITS.items()}
+_UNCOUNTED = tuple(name for name in _FIELDS if name not in _COUNTED and name != "options")
+"""Fields that rows have in common, and that `fault` knows nothing of."""
+DESCRIPTION = ("key", "family", "task_version", *_FIELDS)
 """Columns by which `misfit` judges."""
+NAMED = 3
+"""Rows of one file that a notice names."""
 DEEPEST = 32
 """Levels that lists and objects in `measures` may have."""
 
@@ -34,13 +42,54 @@ _CURVES = ("curve_loss", "curve_accuracy", "curve_error")
 
 def misfit(row: Mapping[str, Any]) -> str | None:
     """Why a row cannot be believed: it describes no run, or its keys are not those of the run it describes. None if it can."""
+    fields = {name: row[name] for name in _FIELDS}
     try:
-        spec = RunSpec.from_dict(row)
-    except ValueError as error:
+        _check(*(fields[name] for name in _UNCOUNTED), tuple(fields["options"].items()))
+    except (ValueError, TypeError) as error:
         return " ".join(f"describes no run ({error})".split())[:200]
-    if not has_keys(spec, row["task_version"], row["key"], row["family"]):
+    if not has_keys(fields, row["task_version"], row["key"], row["family"]):
         return "has a key that is not that of its description"
     return None
+
+
+@lru_cache(1000)
+def _check(*values: Any) -> None:
+    """
+    Raises:
+        ValueError, TypeError: no run has these values of _UNCOUNTED, and these options.
+    """
+    RunSpec(**_COUNTED, **dict(zip((*_UNCOUNTED, "options"), values, strict=True)))
+
+
+def sift(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], dict[str, str]]:
+    """The rows that can be believed, and why not of the others, by key. Rows without all of DESCRIPTION are not judged."""
+    if not rows or not rows[0].keys() >= set(DESCRIPTION):
+        return list(rows), {}
+    wrong = {row["key"]: why for row in rows if (why := misfit(row)) is not None}
+    return [row for row in rows if row["key"] not in wrong] if wrong else list(rows), wrong
+
+
+def choose(table: pa.Table, suspects: Collection[str]) -> dict[str, int]:
+    """Each key of the table with the place of its row. Of rows with the same key, the first that can be believed, or the first;
+    of those of `suspects`, none that cannot be believed."""
+    keys = table["key"].to_pylist()
+    doubtful = {key for key, times in Counter(keys).items() if times > 1} | {key for key in keys if key in suspects}
+    if not doubtful:
+        return {key: i for i, key in enumerate(keys)}
+    asked = [i for i, key in enumerate(keys) if key in doubtful]
+    rows = decode(table.select(DESCRIPTION).take(pa.array(asked)))
+    wrong = {i for i, row in zip(asked, rows, strict=True) if misfit(row) is not None}
+    places: dict[str, int] = {}
+    for i in sorted(range(len(keys)), key=lambda i: (i in wrong, i)):
+        if i not in wrong or keys[i] not in suspects:
+            places.setdefault(keys[i], i)
+    return places
+
+
+def in_words(wrong: Mapping[str, str]) -> str:
+    """What `sift` found, for a notice."""
+    named = "; ".join(f"{key} {why}" for key, why in list(wrong.items())[:NAMED])
+    return f"{named}; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else named
 
 
 def checked(table: pa.Table) -> pa.Table:

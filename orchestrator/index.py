@@ -125,7 +125,8 @@ def matching(table: pa.Table, where: Mapping[str, Collection[object]]) -> np.nda
     fits = np.ones(table.num_rows, bool)
     for name, allowed in where.items():
         values = pa.array(list(allowed), SCHEMA.field(name).type)
-        fits &= pc.is_in(table[name].cast(values.type), value_set=values).to_numpy()
+        column = table[name].cast(pa.binary()) if pa.types.is_fixed_size_binary(table[name].type) else table[name]
+        fits &= pc.is_in(column.cast(values.type), value_set=values).to_numpy()
     return np.flatnonzero(fits)
 
 

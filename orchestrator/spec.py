@@ -162,19 +162,29 @@ def family_key(spec: RunSpec, task_version: str) -> str:
     return _digest({**spec.to_dict(), "data_count": None}, task_version)
 
 
-def has_keys(spec: RunSpec, task_version: str, key: str, family: str) -> bool:
-    """Whether these are the keys of the run, and of its family, in some version of the training loop."""
-    fields = spec.to_dict()
+def has_keys(fields: dict[str, Any], task_version: str, key: str, family: str) -> bool:
+    """Whether these are the keys of the run with these fields, and of its family, in some version of the training loop."""
     for version in TRAINING_VERSIONS:
-        if _digest(fields, task_version, version) == key:
-            return _digest({**fields, "data_count": None}, task_version, version) == family
+        text = _text(fields, task_version, version)
+        if _hash(text) == key:  # before `data_count` there are only numbers in the text
+            return _hash(text.replace(f'"data_count":{fields["data_count"]},', '"data_count":null,', 1)) == family
     return False
 
 
-def _digest(spec: dict[str, Any], task_version: str, training_version: str = TRAINING_VERSION) -> str:
+def _digest(spec: dict[str, Any], task_version: str) -> str:
+    return _hash(_text(spec, task_version, TRAINING_VERSION))
+
+
+def _text(spec: dict[str, Any], task_version: str, training_version: str) -> str:
     spec = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
     value = {"spec": spec, "task_version": task_version, "training_version": training_version}
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
