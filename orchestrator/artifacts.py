@@ -10,6 +10,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -19,6 +20,8 @@ from orchestrator.locks import StoreLocks
 from orchestrator.remote import URI, Remote, RemoteError
 
 PACK_SIZES = "pack-sizes.json"
+LARGEST_PACK = 4096
+"""No measurement of a pack size gets so far."""
 
 SETTLING_SECONDS = 120.0
 """When an upload that was cut short is sure to have taken effect, or never to."""
@@ -124,10 +127,10 @@ class Artifacts:
         """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
         try:
             saved = json.loads(self._load(self.path / PACK_SIZES) or b"{}")
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         known = saved.items() if isinstance(saved, dict) else ()
-        return {shape: size for shape, size in known if isinstance(size, int) and size >= 1}
+        return {shape: size for shape, size in known if type(size) is int and 1 <= size <= LARGEST_PACK}
 
     def save_pack_sizes(self, sizes: Mapping[str, int]) -> None:
         with self._in_words("save the pack sizes"):
@@ -245,6 +248,8 @@ class Artifacts:
                     if not at_once:
                         temporary.with_name(f"again-{temporary.name}").touch()
                 stamp = stamp_of(os.fstat(file.fileno()))
+            if target.is_dir() and not target.is_symlink():
+                self._clear(target)
             temporary.replace(target)
         except BaseException:
             if known:
@@ -271,6 +276,13 @@ class Artifacts:
         if ended:
             self._locks.free("launch", token)
         return ended
+
+    def _clear(self, folder: Path) -> None:
+        """Move a folder that is where a file belongs to `set-aside/`."""
+        aside = self.path / "set-aside"
+        make_folder(aside)
+        taken = set(os.listdir(aside))  # noqa: PTH208 - with broken links
+        folder.rename(aside / next(n for n in chain([folder.name], (f"{folder.name}.{i}" for i in count(1))) if n not in taken))
 
     @contextlib.contextmanager
     def _in_words(self, action: str) -> Iterator[None]:

@@ -106,7 +106,7 @@ def unpack(data: bytes, wanted: Callable[[pa.Schema], Sequence[str] | None], mos
         texts = [field.name for field in schema if pa.types.is_string(field.type)]
         with pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True) as parquet:
             table = parquet.read(names, use_threads=False)
-        if table.nbytes + sum(map(_text_bytes, table.columns)) > most:
+        if table.nbytes + sum(map(text_bytes, table.columns)) > most:
             raise DamagedError(_too_large(most))
         return table.cast(schema if names is None else pa.schema([schema.field(name) for name in table.column_names]))
     except (OSError, ValueError, pa.ArrowException) as error:
@@ -134,7 +134,7 @@ def _repeats(metadata: pq.FileMetaData, most: int) -> bool:
     return repeats
 
 
-def _text_bytes(column: pa.ChunkedArray) -> int:
+def text_bytes(column: pa.ChunkedArray) -> int:
     """Of the values of a column of texts that is still packed."""
     if not pa.types.is_dictionary(column.type):
         return 0

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
 from orchestrator.contents import checked, choose, in_words, sift
-from orchestrator.index import INDEXED, Index, matching
+from orchestrator.index import INDEXED, Index
 from orchestrator.leases import APPEND
 from orchestrator.parts import DamagedError, is_large, load, parquet_bytes, slices, take
 from orchestrator.register import LostPartError, Part, Register
@@ -336,8 +336,8 @@ class ResultStore(Register):
         """
         problems = {}
         for name, places in self._places({"key": keys}):
-            table = self._read(name, SCHEMA.names, places, {"key": keys})
-            right, wrong = sift(decode(table))
+            table = self._read(name, SCHEMA.names, places)
+            _, wrong = sift(decode(table))
             if wrong:
                 if name in self._index.parts:
                     self._forget_index()
@@ -347,8 +347,6 @@ class ResultStore(Register):
                 self._recent -= wrong.keys()
                 self._parts[name] = self._part(part.stamp, take(whole, kept), whole=False)
                 problems[name] = in_words(wrong)
-            elif right and self._opened and name in self._index.parts:
-                self._news.append((name, table))  # who asks may not have found it: an index can be wrong
         return problems
 
     def _make_way(self, table: pa.Table) -> None:
@@ -386,7 +384,7 @@ class ResultStore(Register):
             self._look()
             while True:
                 try:
-                    return [(name, self._read(name, columns or SCHEMA.names, p, where)) for name, p in self._places(where)]
+                    return [(name, self._read(name, columns or SCHEMA.names, places)) for name, places in self._places(where)]
                 except LostPartError as error:  # damaged, or gone, since it was looked at
                     self._settle(self._load_changed(error.args))
 
@@ -418,19 +416,17 @@ class ResultStore(Register):
             self.notices.append(f"set aside {self._place(name)}: {why}; it is now {self._place(place)}")
         self._bad.pop(name, None)
 
-    def _read(
-        self, name: str, columns: Sequence[str], places: np.ndarray | None, where: Mapping[str, Collection[object]] | None
-    ) -> pa.Table:
+    def _read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
         part, columns = self._parts[name], list(columns)
         table = part.table
         if table is None:
             try:
-                table, stamp = load(self._runs / name, list(dict.fromkeys([*columns, *(where or ())])))
+                table, stamp = load(self._runs / name, list(dict.fromkeys([*columns, *INDEXED])))
             except (FileNotFoundError, DamagedError):
                 raise LostPartError(name) from None
             if stamp != part.stamp:
                 raise LostPartError(name)
-            if table.num_rows != part.rows or not (places is None or np.array_equal(matching(table, where or {}), places)):
+            if not table.select(INDEXED).equals(self._index.head(name) if part.head is None else part.head):
                 self._drop_index()
                 raise LostPartError(name)
         table = table.select(columns)
