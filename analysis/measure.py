@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,22 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
+from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from orchestrator import options as opt
 from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.cluster import Cluster
+from orchestrator.contents import DESCRIPTION
 from orchestrator.errors import UserError
 from orchestrator.measures import MeasureTable, encode
 from orchestrator.progress import say
-from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore, StoreError
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
 IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
-NEEDED = ("key", *RunSpec.__dataclass_fields__)
-"""Columns of a run from which its network is made."""
-
 Row = Mapping[str, Any]
 
 app = new_app()
@@ -46,31 +44,42 @@ class Outcome:
     measured: int = 0
     runs: int = 0
     failed: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    """A line about runs whose task is not loaded."""
 
 
 def measure_missing(
-    store: str | Path, address: str = "local", workers: int | None = None, verbose: bool = False, follow: bool = False
+    store: str | Path,
+    address: str = "local",
+    workers: int | None = None,
+    verbose: bool = False,
+    follow: bool = False,
+    tasks: Sequence[str] = (),
 ) -> Outcome:
     """Measure what has not been measured yet of every run whose weights are in the store; with `follow`, go on as runs finish,
     until interrupted.
 
     What is measured is durable at once, so a call that was killed costs what was in progress, and the next one goes on. Two
-    calls at once share the work.
+    calls at once share the work. Only the project's own tasks are loaded, and those at the import paths `tasks`.
 
     Raises:
-        UserError: no such store, one that cannot be read, or an address that does not answer.
+        UserError: no such store, one that cannot be read, a task that cannot be loaded, or an address that does not answer.
         StoreError: a result could not be saved; those before it are kept.
     """
     if "://" not in str(store) and not Path(store).is_dir():
         raise UserError(f"--store {str(store)!r} is no folder: name the one that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
+    kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
     try:
         opened = ResultStore(store, read_only=True)
     except StoreError as error:
         raise UserError(str(error)) from None
     with MeasureTable(store) as table, opened as results:
-        job = _Job(table, outcome, console)
+        job = _Job(table, outcome, console, {path: path for path in registry.TASKS} | kinds)
         job.look(results)
+        kept = table.with_weights()
+        of_tasks = [row["task"] for row in results.rows(["key", "task"]) if row["key"] in kept] if kept else []
+        outcome.passed_over = not_loaded(of_tasks, {*BUILT_IN, *tasks}, "not measured")
         for notice in (*results.notices, *table.notices):
             say(console, f"warning: {notice}")
         if not job.waiting and not follow:
@@ -85,8 +94,9 @@ def measure_missing(
 class _Job:
     """The measuring of one store: what waits, what is in progress, and what came of it."""
 
-    def __init__(self, table: MeasureTable, outcome: Outcome, console: Console) -> None:
-        self.table, self.outcome, self.console = table, outcome, console
+    def __init__(self, table: MeasureTable, outcome: Outcome, console: Console, kinds: Mapping[str, str]) -> None:
+        """`kinds`: the tasks whose runs are measured, each with the one of registry.TASKS that it is or extends."""
+        self.table, self.outcome, self.console, self.kinds = table, outcome, console, kinds
         self.waiting: dict[str, tuple[Row, list[str]]] = {}
         self._seen: set[str] = set()
         self._known = table.known()
@@ -94,10 +104,11 @@ class _Job:
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
         kept = self.table.with_weights()
-        for row in results.rows(NEEDED, {"status": ("passed", "missed"), "task": registry.TASKS}):
+        for row in results.rows(DESCRIPTION, {"status": ("passed", "missed"), "task": self.kinds}):
             if row["key"] not in self._seen and row["key"] in kept:
                 self._seen.add(row["key"])
-                missing = [name for name in registry.applicable(row) if self._is_missing(row["key"], name)]
+                names = registry.applicable(row, self.kinds[row["task"]])
+                missing = [name for name in names if self._is_missing(row["key"], name)]
                 if missing:
                     self.waiting[row["key"]] = row, missing
 
@@ -128,7 +139,7 @@ class _Job:
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 weights = self.table.load_weights(key)
-                streams[task.remote(dict(row), weights, names)] = key
+                streams[task.remote(dict(row), weights, names, self.kinds[row["task"]])] = key
             if not streams:
                 return
             ready, _ = ray.wait(list(streams), num_returns=1)
@@ -166,12 +177,12 @@ class _Job:
         return (key, name, registry.VERSIONS[name]) not in self._known
 
 
-def _measure_run(row: Row, weights: bytes, names: list[str]) -> Iterator[tuple[str, bytes, str]]:
+def _measure_run(row: Row, weights: bytes, names: list[str], kind: str) -> Iterator[tuple[str, bytes, str]]:
     """A task: every measure of one run as (name, file, error), as soon as it is done."""
     from trainables.training import quiet_cpu
 
     quiet_cpu()
-    trained = registry.load(row, weights)
+    trained = registry.load(row, weights, kind)
     with threadpool_limits(1):  # NumPy's own threads would fight over the core
         for name in names:
             began = time.perf_counter()
@@ -188,6 +199,7 @@ def measure(
     follow: Annotated[bool, typer.Option("--follow", help="Go on as runs finish, until Ctrl-C.")] = False,
     address: opt.Address = "local",
     workers: opt.Workers = None,
+    task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
     """Measures every trained decoder in a store: images, superposition, kernels, geometry, probes, tuning, rotation.
@@ -195,14 +207,18 @@ def measure(
     Only what has not been measured yet is; the same command continues after any interruption, and may run while studies train.
     `python -m analysis.report` does the same first, and then draws and judges.
 
+    No code is run that only the store names: of a task of your own that extends one of this project, say `--task module:Class`.
+
     **Exit codes**: 0 all measured; 1 some measures failed; 2 a mistake in the command; 130 after Ctrl-C.
     """
     try:
         with ends_on_interrupt():
-            outcome = measure_missing(store, address, workers, verbose, follow)
+            outcome = measure_missing(store, address, workers, verbose, follow, task or ())
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
+    for line in outcome.passed_over:
+        print(f"note: {line}", file=sys.stderr)
     print(f"{outcome.measured} measures of {outcome.runs} runs are new in {store}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 

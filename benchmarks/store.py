@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import random
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.probing import ladder
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec
+from orchestrator.spec import RunSpec, family_key, run_key
 from orchestrator.store import ROWS_PER_PART, ResultStore
 from trainables.task import Counts
 
@@ -102,18 +101,20 @@ def answers() -> list[Row]:
 
 def others(count: int) -> Iterator[pa.Table]:
     """Rows of other studies, ROWS_PER_PART at a time."""
-    places = [divmod(i, PROBES) for i in range(COPIED)]
-    specs = [template(8 * (1 + family % 16), 100 + family).with_count(1 + probe) for family, probe in places]
-    pattern = encode([row(i, spec, "missed") for i, spec in enumerate(specs)])
+
+    def place(i: int) -> RunSpec:
+        family, probe = divmod(i, PROBES)
+        return template(8 * (1 + family % 16), 100 + family).with_count(1 + probe)
+
+    pattern = encode([row(i, place(i), "missed") for i in range(COPIED)])
     for start in range(0, count, ROWS_PER_PART):
         table = pattern.slice(start % COPIED, ROWS_PER_PART)
         if start >= COPIED:
-            seeds = pa.array([start + i for i in range(ROWS_PER_PART)], pa.int64())
-            families = [secrets.token_hex(12) for _ in range(ROWS_PER_PART // PROBES + 1)]
+            copies = [place(i) for i in range(start, start + ROWS_PER_PART)]
             changed = {
-                "key": [secrets.token_hex(12) for _ in range(ROWS_PER_PART)],
-                "family": [families[i // PROBES] for i in range(ROWS_PER_PART)],
-                "seed": seeds,
+                "key": [run_key(spec, "1") for spec in copies],
+                "family": [family_key(spec, "1") for spec in copies],
+                **{name: [getattr(spec, name) for spec in copies] for name in ("N", "seed", "data_count")},
             }
             for name, values in changed.items():
                 field = SCHEMA.field(name)

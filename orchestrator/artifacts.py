@@ -7,16 +7,24 @@ import errno
 import json
 import os
 import secrets
+import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from orchestrator.leases import Lease
 from orchestrator.locks import StoreLocks
 from orchestrator.remote import URI, Remote, RemoteError
 
 PACK_SIZES = "pack-sizes.json"
+LARGEST_PACK = 4096
+"""No measurement of a pack size gets so far."""
+
+SETTLING_SECONDS = 120.0
+"""When an upload that was cut short is sure to have taken effect, or never to."""
 
 Stamp = tuple[int, int, int]
 """Inode, size and modification time: a file that was replaced has another."""
@@ -126,10 +134,10 @@ class Artifacts:
         """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
         try:
             saved = json.loads(self._load(self.path / PACK_SIZES) or b"{}")
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         known = saved.items() if isinstance(saved, dict) else ()
-        return {shape: size for shape, size in known if isinstance(size, int) and size >= 1}
+        return {shape: size for shape, size in known if type(size) is int and 1 <= size <= LARGEST_PACK}
 
     def save_pack_sizes(self, sizes: Mapping[str, int]) -> None:
         with self._in_words("save the pack sizes"):
@@ -209,7 +217,8 @@ class Artifacts:
         if self._remote is not None:
             return self._remote.get(self._name(place))
         try:
-            return place.read_bytes()
+            with open_file(place) as file:
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -246,6 +255,8 @@ class Artifacts:
                     if not at_once:
                         temporary.with_name(f"again-{temporary.name}").touch()
                 stamp = stamp_of(os.fstat(file.fileno()))
+            if target.is_dir() and not target.is_symlink():
+                self._clear(target)
             temporary.replace(target)
         except BaseException:
             if known:
@@ -253,6 +264,32 @@ class Artifacts:
             raise
         sync_folder(target.parent)
         return stamp
+
+    def _sweep(self) -> None:
+        """Remove the temporaries of processes that are no more: those whose token nobody has locked."""
+        with contextlib.suppress(FileNotFoundError):
+            for temporary in (self.path / ".tmp").iterdir():
+                token = temporary.name.rpartition(".")[2]
+                if self._remote is not None and time.time() - temporary.lstat().st_ctime < SETTLING_SECONDS:
+                    continue
+                if self._locks.take("launch", token):
+                    temporary.unlink(missing_ok=True)
+                    self._locks.free("launch", token)
+        if self._remote is not None:
+            self._lease.sweep(self._has_ended)
+
+    def _has_ended(self, token: str) -> bool:
+        ended = self._locks.take("launch", token)
+        if ended:
+            self._locks.free("launch", token)
+        return ended
+
+    def _clear(self, folder: Path) -> None:
+        """Move a folder that is where a file belongs to `set-aside/`."""
+        aside = self.path / "set-aside"
+        make_folder(aside)
+        taken = set(os.listdir(aside))  # noqa: PTH208 - with broken links
+        folder.rename(aside / next(n for n in chain([folder.name], (f"{folder.name}.{i}" for i in count(1))) if n not in taken))
 
     @contextlib.contextmanager
     def _in_words(self, action: str) -> Iterator[None]:
@@ -278,8 +315,21 @@ class Artifacts:
             raise StoreError(f"cannot {action} in {place}: {error.strerror or error}; {hint}") from error
 
 
-def stamp_of(stat: os.stat_result) -> Stamp:
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading. It never waits, as for somebody to write to a FIFO.
+
+    Raises:
+        OSError: among others if it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def make_folder(path: Path) -> None:

@@ -168,9 +168,9 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
     except StoreError as error:
         raise UserError(str(error)) from None
     with store:
+        rows = Rows(store.rows(where=study.wanted))
         for notice in store.notices:
             say(console, f"warning: {notice}")
-        rows = Rows(store.rows(where=study.wanted))
         if options.dry_run:
             plan, seconds = study.plan(rows)
             console.print(plan)

@@ -16,9 +16,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.artifacts import Artifacts, make_folder
+from orchestrator.parts import DamagedError, read_file, unpack
+
+MOST_BYTES = 1 << 30
+"""Of a file, packed or unpacked: a matrix over all pairs of 4096 positions has 64 MiB."""
 
 SCHEMA = pa.schema(
     [
@@ -161,12 +166,32 @@ def _load(path: Path) -> pa.Table | None:
     key, measure, version = _named(path)
     if not version.isdecimal():
         return None
+
+    def wanted(schema: pa.Schema) -> None:
+        if not schema.equals(SCHEMA):
+            raise DamagedError("its columns are others")
+
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
-            if not parquet.schema_arrow.equals(SCHEMA):
-                return None
-            table = parquet.read(use_threads=False)
-    except (OSError, ValueError, pa.ArrowException):
+        table = unpack(read_file(path, MOST_BYTES)[0], wanted, MOST_BYTES)
+        table.validate(full=True)
+    except (OSError, DamagedError, pa.ArrowException):
         return None
     of_file = table.select(["key", "measure", "version"]).to_pylist()
-    return table if all(tuple(row.values()) == (key, measure, int(version)) for row in of_file) else None
+    same = all(tuple(row.values()) == (key, measure, int(version)) for row in of_file)
+    return table if same and _is_sound(table) else None
+
+
+def _is_sound(table: pa.Table) -> bool:
+    """Whether arrays fill their shapes, and times and places are there."""
+    if any(table[field.name].null_count for field in SCHEMA if not field.nullable):
+        return False
+    if any(pc.list_flatten(table[name]).null_count for name in ("shape", "array")):
+        return False
+    sizes = pc.list_value_length(table["array"]).to_pylist()
+    for shape, size in zip(table["shape"].to_pylist(), sizes, strict=True):
+        if shape is None or size is None:
+            if shape is not None or size is not None:
+                return False
+        elif any(length < 0 for length in shape) or math.prod(shape) != size:
+            return False
+    return all(0 <= seconds < math.inf for seconds in table["seconds"].to_pylist())

@@ -33,6 +33,10 @@ Stop = Annotated[
 ]
 
 TaskPath = Annotated[str, subject("--task", help="The subject, `module:Class`; bring your own.")]
+TaskPaths = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="A task of your own, `module:Class`, to load for the runs that have it; repeatable."),
+]
 Decoder = Annotated[str | None, subject(help="`cnn` or `mlp`.", show_default="cnn")]
 Depth = Annotated[int | None, subject(min=0, help="Hidden layers.", show_default="2")]
 Width = Annotated[

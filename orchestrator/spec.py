@@ -18,7 +18,7 @@ STOPS = ("early", "target", "budget")
 SCHEDULES = ("constant", "cosine")
 
 LARGEST = 2**31 - 1
-_LIMITS = {
+LIMITS = {
     "N": (1, LARGEST),
     "data_count": (0, LARGEST),
     "seed": (0, 2**63 - 1),
@@ -45,6 +45,9 @@ after which it could give up another run, or the same run elsewhere."""
 
 GIVEN_UP = "converged"
 """The `reason` in the row of a run that the stopping rule gave up."""
+
+FORMER_VERSIONS = ("2", "1")
+"""In keys of older rows, which are right and answer nothing any more. Before "2.1" the version of the rule was not told."""
 
 
 class _Keyed:
@@ -105,7 +108,7 @@ class RunSpec(_Keyed):
         for name, value in self.options:
             if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_usable(value)):
                 raise ValueError(f"the option {name} must be a word or a finite number, not {value!r}")
-        for name, (low, high) in _LIMITS.items():
+        for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
@@ -171,11 +174,33 @@ def family_key(spec: RunSpec, task_version: str) -> str:
     return _digest({**spec.to_dict(), "data_count": None}, task_version)
 
 
+def has_keys(fields: dict[str, Any], task_version: str, key: str, family: str) -> bool:
+    """Whether these are the keys of the run with these fields, and of its family, in some version of the training loop."""
+    for version in (_version(fields["stop"]), *FORMER_VERSIONS):
+        text = _text(fields, task_version, version)
+        if _hash(text) == key:  # before `data_count` there are only numbers in the text
+            return _hash(text.replace(f'"data_count":{fields["data_count"]},', '"data_count":null,', 1)) == family
+    return False
+
+
 def _digest(spec: dict[str, Any], task_version: str) -> str:
+    return _hash(_text(spec, task_version, _version(spec["stop"])))
+
+
+def _version(stop: str) -> str:
+    return f"{TRAINING_VERSION}.{RULE_VERSION}" if stop == "early" else TRAINING_VERSION
+
+
+def _text(spec: dict[str, Any], task_version: str, training_version: str) -> str:
     spec = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
-    version = f"{TRAINING_VERSION}.{RULE_VERSION}" if spec["stop"] == "early" else TRAINING_VERSION
-    value = {"spec": spec, "task_version": task_version, "training_version": version}
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    value = {"spec": spec, "task_version": task_version, "training_version": training_version}
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -29,9 +29,11 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
-from orchestrator.index import INDEXED, Index, matching
+from orchestrator.contents import checked, choose, in_words, sift
+from orchestrator.index import INDEXED, Index
 from orchestrator.leases import APPEND
-from orchestrator.parts import DamagedError, load, parquet_bytes, take
+from orchestrator.parts import DamagedError, is_large, load, parquet_bytes, slices, take
+from orchestrator.register import LostPartError, Part, Register
 from orchestrator.remote import grown
 from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
@@ -46,28 +48,9 @@ BYTES_PER_GROWN_PART = 1 << 20
 """In a bucket, where every version of a part begins with the former one."""
 PULL_EVERY = 2.0
 """Seconds between two looks at a bucket, unless one is needed."""
-SETTLING_SECONDS = 120.0
-"""When an upload that was cut short is sure to have taken effect, or never to."""
 
 
-class _LostPartError(Exception):
-    """The part of this name is no longer what it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part as it was when last looked at. One that is `full` is never changed again."""
-
-    stamp: Stamp
-    rows: int
-    full: bool
-    head: pa.Table | None = None
-    """Its INDEXED columns; None: they are in the index."""
-    table: pa.Table | None = None
-    """All columns; None: they are in the file, just so."""
-
-
-class ResultStore(Artifacts):
+class ResultStore(Register):
     """All finished runs, each exactly once, keyed by run key.
 
     What a reader of `runs/` may see, at any instant and after any crash: every row whose `append` has returned, none
@@ -101,16 +84,14 @@ class ResultStore(Artifacts):
         super().__init__(path)
         self.read_only = read_only
         self.notices: list[str] = []
-        self._runs = self.path / "runs"
         self._guard = threading.RLock()
-        self._parts: dict[str, _Part] = {}
-        self._index = Index()
-        self._recent: set[str] = set()
-        """The keys that are not in the index."""
         self._opened = False
         self._bad: dict[str, Stamp | None] = {}
         """Files left where they are (read_only) that need no second notice."""
-        self._news: list[pa.Table] = []
+        self._news: list[tuple[str, pa.Table]] = []
+        """Each with the name of its part."""
+        self._named: set[str] = set()
+        """Keys of rows that a notice was about."""
         self._own_part: str | None = None
         self._claims: set[str] = set()
         self._closed = False
@@ -148,11 +129,15 @@ class ResultStore(Artifacts):
         return bool(self._known([str(key)]))
 
     def rows(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> list[Row]:
-        """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look."""
+        """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look.
+
+        A row that is not that of the run it describes (see `contents.misfit`) is left out, and named in `notices`. To know that
+        takes all columns of `contents.DESCRIPTION`; with less, rows are given as they are.
+        """
         with self._guard:
-            table = self.table(columns, where)
+            tables = self._tables(columns, where)
             self._news.clear()
-        return decode(table)
+            return self._believed(tables)
 
     def table(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> pa.Table:
         """Rows as an Arrow table, with `options` and `measures` as JSON text.
@@ -162,17 +147,9 @@ class ResultStore(Artifacts):
             where: column (one of `index.CHOICES`) to the values it may have. Other rows are left out, and parts that have no
                 such rows are not read: with the families of a study, its rows come in less than a second from any store.
         """
-        names = list(columns or SCHEMA.names)
-        with self._guard, self._in_words("read the rows"):
-            self._look()
-            while True:
-                tables = [SCHEMA.empty_table().select(names)]
-                try:
-                    for name, places in self._places(where):
-                        tables.append(self._read(name, names, places))
-                    return pa.concat_tables(tables)
-                except _LostPartError as error:  # damaged, or gone, since it was looked at
-                    self._settle(self._load_changed([str(error)]))
+        empty = SCHEMA.empty_table().select(list(columns or SCHEMA.names))
+        with self._guard:
+            return pa.concat_tables([empty, *(table for _, table in self._tables(columns, where))])
 
     def refresh(self) -> list[Row]:
         """The rows that this object has neither returned nor found when it was opened; each is reported once.
@@ -183,7 +160,7 @@ class ResultStore(Artifacts):
             with self._in_words("read the rows"):
                 self._look()
             news, self._news = self._news, []
-        return [row for table in news for row in decode(table)]
+            return self._believed(news)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Add the rows whose key is not in the store yet; durable when it returns.
@@ -195,21 +172,21 @@ class ResultStore(Artifacts):
             rows of runs that another machine has claimed are not among them.
 
         Raises:
-            ValueError: a row does not fit SCHEMA; nothing is written.
+            ValueError: a row does not fit SCHEMA, or has values that no run has; nothing is written.
             StoreError: it could not be written; earlier rows are intact and the same call may be repeated.
         """
-        table = encode(rows)
+        table = checked(encode(rows))
         self._needs_writing("append to")
-        written: list[pa.Table] = []
+        written: list[tuple[str, pa.Table]] = []
         keys = table["key"].to_pylist()
         with self._guard, self._in_words("append results"), self._locks.appending(), self._undisputed(keys) as disputed:
             self._look(locked=True)
+            self._make_way(table)
             known = self._known(keys) | disputed
-            index = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
-            fresh = take(table, list(index.values()))
+            fresh = take(table, [i for key, i in choose(table, ()).items() if key not in known])
             try:
-                for start in range(0, fresh.num_rows, ROWS_PER_BULK_PART):
-                    written.append(self._extend(fresh.slice(start, ROWS_PER_BULK_PART)))
+                for piece in slices(fresh, ROWS_PER_BULK_PART):
+                    written.append(("", self._extend(piece)))
             except BaseException:
                 self._news += written
                 raise
@@ -271,7 +248,7 @@ class ResultStore(Artifacts):
             if gone := self._parts[name].rows:
                 self.notices.append(f"{self._place(name)} is gone: what is needed of its {gone} rows the next launch trains")
             self._drop(name)
-        problems: dict[str, str] = {}
+        problems, indexed = dict[str, str](), bool(self._index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
         may_differ = {name for name, part in self._parts.items() if not part.full}.union(again)
         for name in sorted((found - self._parts.keys()) | (found & may_differ)):
@@ -288,26 +265,12 @@ class ResultStore(Artifacts):
                 self._drop(name)
         for name, (table, stamp) in loaded.items():
             self._bad.pop(name, None)
-            if doubled := self._take_in(name, table, stamp):
-                problems[name] = f"{doubled} of its rows are in other files already"
+            problems |= self._take_in(name, table, stamp)
+        if indexed and not self._index.parts:  # it was wrong: its parts are not known any more
+            problems |= self._load_changed()
         return problems
 
-    def _open_index(self) -> None:
-        """Register the parts that are in the index, if all of them are as they were; else every part is read."""
-        index = Index.open(self.path / ".index")
-        with contextlib.suppress(OSError):
-            if all(stamp_of((self._runs / name).stat()) == stamp for name, (stamp, _) in index.parts.items()):
-                self._index = index
-                self._parts = {name: _Part(stamp, rows, True) for name, (stamp, rows) in index.parts.items()}
-
-    def _forget_index(self) -> None:
-        """Keep in memory what is in the index, as one of its parts is not what it was."""
-        for name, head in self._index.heads():
-            self._parts[name] = replace(self._parts[name], head=head)
-            self._recent.update(head["key"].to_pylist())
-        self._index = Index()
-
-    def _beyond_index(self) -> dict[str, _Part]:
+    def _beyond_index(self) -> dict[str, Part]:
         """The full parts that are not in the index, if they are so many that it should be written anew."""
         parts = {name: part for name, part in self._parts.items() if part.full and part.head is not None and part.table is None}
         return parts if sum(part.rows for part in parts.values()) >= ROWS_BEYOND_INDEX else {}
@@ -343,41 +306,91 @@ class ResultStore(Artifacts):
                 else:
                     self._set_aside(name, why)
 
-    def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> int:
-        """Register a part that was read; the number of its rows that are left out as another part has their keys."""
-        keys = table["key"].to_pylist()
+    def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> dict[str, str]:
+        """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
+        stays; what is wrong with the parts that have the others, by name."""
         before = self._keys_of(name)
+        keys = set(table["key"].to_pylist())
         self._recent -= before.difference(keys)
-        known = self._known(keys) - before
-        kept = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
+        known = self._known(list(keys)) - before
+        places = choose(table, known)
+        problems: dict[str, str] = {}
+        if known:
+            with contextlib.suppress(LostPartError):  # then the next look finds what is wrong
+                problems = self._forget_wrong(known.intersection(places))
+            known = self._known(list(known)) - before
+        kept = {key: i for key, i in places.items() if key not in known}
         self._recent.update(kept)
-        whole = len(kept) == len(keys)
+        whole = len(kept) == table.num_rows
         self._parts[name] = self._part(stamp, table if whole else take(table, list(kept.values())), whole)
         news = [i for key, i in kept.items() if key not in before]
         if news and self._opened:
-            self._news.append(take(table, news))
-        return len(keys) - len(kept)
+            self._news.append((name, take(table, news)))
+        return problems if whole else problems | {name: f"{table.num_rows - len(kept)} of its rows are in other files already"}
 
-    def _part(self, stamp: Stamp, table: pa.Table, whole: bool = True) -> _Part:
-        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= self._bytes_per_part
-        return _Part(stamp, table.num_rows, full, table.select(INDEXED), None if full and whole else table)
+    def _forget_wrong(self, keys: Collection[str]) -> dict[str, str]:
+        """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
 
-    def _keys_of(self, name: str) -> set[str]:
-        """Of a part that is not in the index; none of an unknown one."""
-        part = self._parts.get(name)
-        return set() if part is None or part.head is None else set(part.head["key"].to_pylist())
+        Raises:
+            LostPartError: one of these parts must be looked at again.
+        """
+        problems = {}
+        for name, places in self._places({"key": keys}):
+            table = self._read(name, SCHEMA.names, places)
+            _, wrong = sift(decode(table))
+            if wrong:
+                if name in self._index.parts:
+                    self._forget_index()
+                part = self._parts[name]
+                whole = load(self._runs / name)[0] if part.table is None else part.table
+                kept = [i for i, key in enumerate(whole["key"].to_pylist()) if key not in wrong]
+                self._recent -= wrong.keys()
+                self._parts[name] = self._part(part.stamp, take(whole, kept), whole=False)
+                problems[name] = in_words(wrong)
+        return problems
 
-    def _known(self, keys: Sequence[str]) -> set[str]:
-        """Those of the keys that are in the store."""
-        recent = self._recent.intersection(keys)
-        return recent | self._index.holds([key for key in keys if key not in recent])
+    def _make_way(self, table: pa.Table) -> None:
+        """Take out rows that have keys of these rows and cannot be believed."""
+        known = self._known(table["key"].to_pylist())
+        right = choose(table, known).keys() & known if known else set()
+        problems: dict[str, str] | None = {} if not right else None
+        while problems is None:
+            try:
+                problems = self._forget_wrong(right)
+            except LostPartError as error:
+                self._settle(self._load_changed(error.args), locked=True)
+        for name, why in problems.items():
+            if self._remote is None:
+                self._set_aside(name, why)
+            else:  # the next launch sets it aside, as it finds the keys twice
+                self.notices.append(f"left out rows of {self._place(name)}: {why}")
 
-    def _drop(self, name: str) -> None:
-        """Forget a part whose file is gone or damaged; its runs are no longer in the store."""
-        if name in self._index.parts:
-            self._forget_index()
-        self._recent -= self._keys_of(name)
-        self._parts.pop(name, None)
+    def _believed(self, tables: Sequence[tuple[str, pa.Table]]) -> list[Row]:
+        """The rows that are those of the runs they describe; of the others a notice, once."""
+        found: list[Row] = []
+        for name, table in tables:
+            rows, wrong = sift(decode(table))
+            found += rows
+            if not self._named.issuperset(wrong):
+                self._named.update(wrong)
+                self.notices.append(f"left out {len(wrong)} rows of {self._place(name)}: {in_words(wrong)}")
+        return found
+
+    def _tables(
+        self, columns: Sequence[str] | None, where: Mapping[str, Collection[object]] | None
+    ) -> list[tuple[str, pa.Table]]:
+        """The parts that have such rows, each with these columns of them."""
+        with self._in_words("read the rows"):
+            self._look()
+            while True:
+                try:
+                    return [(name, self._read(name, columns or SCHEMA.names, places)) for name, places in self._places(where)]
+                except LostPartError as error:  # damaged, or gone, since it was looked at
+                    self._settle(self._load_changed(error.args))
+
+    def _part(self, stamp: Stamp, table: pa.Table, whole: bool = True) -> Part:
+        full = table.num_rows >= ROWS_PER_PART or stamp[1] >= self._bytes_per_part or is_large(table)
+        return Part(stamp, table.num_rows, full, table.select(INDEXED), None if full and whole else table)
 
     def _set_aside(self, name: str, why: str) -> None:
         """Keep the file under `set-aside/`; in `runs/` remain those of its rows that nothing else holds, if any."""
@@ -394,7 +407,7 @@ class ResultStore(Artifacts):
             assert part.table is not None
             self._parts[name] = self._part(self._write(self._runs / name, self._part_bytes(name, part.table)), part.table)
             former = self._place(place)
-            self.notices.append(f"removed doubled rows from {self._place(name)}: {why}; the former file is {former}")
+            self.notices.append(f"removed rows from {self._place(name)}: {why}; the former file is {former}")
         else:
             if self._remote is not None:
                 self._remote.move(f"runs/{name}", f"set-aside/{aside}")
@@ -403,24 +416,19 @@ class ResultStore(Artifacts):
             self.notices.append(f"set aside {self._place(name)}: {why}; it is now {self._place(place)}")
         self._bad.pop(name, None)
 
-    def _places(self, where: Mapping[str, Collection[object]] | None) -> list[tuple[str, np.ndarray | None]]:
-        """The parts that have such rows, and where in them; None for all their rows."""
-        if where is None:
-            return [(name, None) for name in sorted(self._parts)]
-        places = dict(self._index.find(where))
-        places |= {name: matching(part.head, where) for name, part in self._parts.items() if part.head is not None}
-        return [(name, places[name]) for name in sorted(places) if len(places[name])]
-
     def _read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
-        part = self._parts[name]
+        part, columns = self._parts[name], list(columns)
         table = part.table
         if table is None:
             try:
-                table, stamp = load(self._runs / name, columns)
+                table, stamp = load(self._runs / name, list(dict.fromkeys([*columns, *INDEXED])))
             except (FileNotFoundError, DamagedError):
-                raise _LostPartError(name) from None
+                raise LostPartError(name) from None
             if stamp != part.stamp:
-                raise _LostPartError(name)
+                raise LostPartError(name)
+            if not table.select(INDEXED).equals(self._index.head(name) if part.head is None else part.head):
+                self._drop_index()
+                raise LostPartError(name)
         table = table.select(columns)
         return table if places is None else take(table, places)
 
@@ -462,25 +470,6 @@ class ResultStore(Artifacts):
         if self._own_part is not None:
             self._locks.free("part", self._own_part)
             self._own_part = None
-
-    def _sweep(self) -> None:
-        """Remove the temporaries of processes that are no more: those whose token nobody has locked."""
-        with contextlib.suppress(FileNotFoundError):
-            for temporary in (self.path / ".tmp").iterdir():
-                token = temporary.name.rpartition(".")[2]
-                if self._remote is not None and time.time() - temporary.lstat().st_ctime < SETTLING_SECONDS:
-                    continue
-                if self._locks.take("launch", token):
-                    temporary.unlink(missing_ok=True)
-                    self._locks.free("launch", token)
-        if self._remote is not None:
-            self._lease.sweep(self._has_ended)
-
-    def _has_ended(self, token: str) -> bool:
-        ended = self._locks.take("launch", token)
-        if ended:
-            self._locks.free("launch", token)
-        return ended
 
     # What only a bucket needs
 

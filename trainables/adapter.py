@@ -16,6 +16,7 @@ import torch
 from ray import tune
 
 from orchestrator.spec import GIVEN_UP, RunSpec
+from trainables.checkpoint import check_saved
 from trainables.packing import Pack, best_pack_size
 from trainables.task import load_task
 from trainables.training import CURVES, Training, quiet_cpu
@@ -105,6 +106,7 @@ class PackTrainable(tune.Trainable):
             try:
                 training = Training(spec, task, device)
                 saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+                check_saved(saved, training)
                 training.load_state_dict(saved["training"])
                 self._seconds[key] = saved["seconds"]
                 return training

@@ -32,18 +32,24 @@ TASKS = (BUMPS, ROTATION)
 """The tasks whose networks are measured."""
 
 
-def applicable(row: Mapping[str, Any]) -> list[str]:
+def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
-    box, or one of the rotation task."""
-    if row["task"] == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
+    box, or one of the rotation task.
+
+    Args:
+        kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
+    """
+    kind = kind or row["task"]
+    if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
         return list(OF_DECODERS)
-    return list(OF_ROTATIONS) if row["task"] == ROTATION else []
+    return list(OF_ROTATIONS) if kind == ROTATION else []
 
 
-def load(row: Mapping[str, Any], weights: bytes) -> Any:
-    """The trained network as the measures of its task take it.
+def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None) -> Any:
+    """The trained network as the measures of its task take it. Its task is loaded; `kind` as above.
 
     Raises:
         SafetensorError, RuntimeError: the weights are damaged, or those of another network.
     """
-    return rotation.TrainedRotation.load(row, weights) if row["task"] == ROTATION else TrainedDecoder.load(row, weights)
+    of_rotation = (kind or row["task"]) == ROTATION
+    return rotation.TrainedRotation.load(row, weights) if of_rotation else TrainedDecoder.load(row, weights)

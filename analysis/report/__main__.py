@@ -28,13 +28,14 @@ def report(
     ] = True,
     address: opt.Address = "local",
     workers: opt.Workers = None,
+    task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
     """What do the runs in a store say of each claim of the paper?
 
     Measures the trained decoders, judges every claim by the rule that stands beside it, and writes one HTML page with all
     figures, which are files too, and the numbers behind it (`claims.json`). Trains nothing: for a claim without enough runs the
-    page names the command that makes them.
+    page names the command that makes them. Runs of your own tasks are counted; nothing that only the store names is loaded.
 
     **Examples**
 
@@ -55,8 +56,8 @@ def report(
 
     try:
         with ends_on_interrupt():
-            unmeasured = measure_missing(store, address, workers, verbose).failed if measure else []
-        results = Results.of(store)
+            unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if measure else []
+        results = Results.of(store, task or ())
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED

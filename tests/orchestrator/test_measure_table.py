@@ -1,10 +1,14 @@
 """The table of measures: what was saved is read back by any reader, once, and damage costs only what it hit."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
 from orchestrator.measures import MeasureTable, encode
@@ -86,3 +90,31 @@ def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable) -> None:
     assert not MeasureTable(table.path).claim(KEY)
     table.release(KEY)
     assert MeasureTable(table.path).claim(KEY)
+
+
+FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "a shape of another size": lambda table: replaced(table, "shape", [None, None, [2, 2]]),
+    "a negative shape": lambda table: replaced(table, "shape", [None, None, [-2, -3]]),
+    "an array without a shape": lambda table: replaced(table, "shape", [None] * 3),
+    "a hole in an array": lambda table: replaced(table, "array", [None, None, [1.0, None, 1.0, 1.0, 1.0, 1.0]]),
+    "a name that is no UTF-8": lambda table: replaced(table, "quantity", no_text(3)),
+    "NaN seconds": first("seconds", float("nan")),
+    "negative seconds": first("seconds", -1.0),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_with_values_that_no_measure_gives_is_damaged(table: MeasureTable, tmp_path: Path, fault: str) -> None:
+    path = next((tmp_path / "measures").iterdir())
+    change(path, FAULTS[fault])
+    reader = MeasureTable(tmp_path)
+    assert reader.rows() == []
+    assert len(reader.notices) == 1
+    assert table.known() == set()
+    assert (tmp_path / "set-aside" / path.name).exists()
+
+
+def test_a_file_that_is_none_is_not_waited_for(table: MeasureTable, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "measures" / f"{OTHER}.images-1.parquet")
+    assert len(MeasureTable(tmp_path).rows()) == len(QUANTITIES)
+    assert table.known() == {(KEY, "images", 1)}

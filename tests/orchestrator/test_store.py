@@ -79,9 +79,10 @@ def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
         id_mse=np.float64(0.125),
         ood_mse=None,
         measures=measures,
-        curve_step=[],
+        curve_step=[20, 40],
         curve_loss=[float("nan"), 0.1],
-        curve_accuracy=[],
+        curve_accuracy=[0.5, 1.0],
+        curve_error=[],
         error="line 1\nline 2 \U0001f600",
         seconds=1.25,
         host="höst",
@@ -334,7 +335,7 @@ def test_a_part_of_schema_1_is_read_and_extended(tmp_path: Path) -> None:
         assert reader.notices == []
         assert reader.rows() == [{**row(i), "schedule": "constant", "curve_error": []} for i in (1, 2)]
     with ResultStore(tmp_path) as store:
-        assert counts(store.append([row(2), row(3, curve_error=[0.5])])) == [3]
+        assert counts(store.append([row(2), row(3, curve_error=[0.5, 0.25])])) == [3]
         assert store.table().schema.equals(SCHEMA)
     (whole,) = parts(tmp_path)
     assert pq.read_schema(whole).equals(SCHEMA)
@@ -343,7 +344,7 @@ def test_a_part_of_schema_1_is_read_and_extended(tmp_path: Path) -> None:
         assert {r["data_count"]: (r["schedule"], r["curve_error"]) for r in store.rows()} == {
             1: ("constant", []),
             2: ("constant", []),
-            3: ("constant", [0.5]),
+            3: ("constant", [0.5, 0.25]),
         }
 
 

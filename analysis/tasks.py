@@ -1,0 +1,48 @@
+"""Which tasks may be loaded: those of this project, and those that the user names. Never one that only a row names.
+
+To load a task is to run its module, and a folder below the working directory is importable: whoever writes a row and a file
+would run code here.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+
+from analysis.measures.registry import BUMPS, ROTATION
+from orchestrator.errors import UserError
+from trainables.bumps import BumpTask
+from trainables.rotation import RotationTask
+from trainables.task import Task, load_task
+
+BUILT_IN = (BUMPS, "trainables.regularization:RegularizationTask", ROTATION)
+NAMED = 3
+"""Tasks that a notice names."""
+
+
+def load_all(paths: Iterable[str]) -> dict[str, Task]:
+    """The tasks at these import paths.
+
+    Raises:
+        UserError: one cannot be loaded.
+    """
+    try:
+        return {path: load_task(path) for path in paths}
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def measured_as(task: Task) -> str | None:
+    """The task of this project whose measures fit the networks of a task that extends it."""
+    return BUMPS if isinstance(task, BumpTask) else ROTATION if isinstance(task, RotationTask) else None
+
+
+def not_loaded(tasks: Sequence[str], known: Collection[str], are: str) -> list[str]:
+    """A line about the runs, given by their tasks, whose task is none of the known ones; no line if there are none."""
+    others = sorted(set(tasks).difference(known))
+    if not others:
+        return []
+    runs = sum(task not in known for task in tasks)
+    named = ", ".join(map(repr, others[:NAMED])) + (" and others" if others[NAMED:] else "")
+    option = f"--task {shlex.quote(others[0])}" if others[0].isprintable() else "--task module:Class"
+    return [f"{runs} runs of {named} are {are}, and their task is not loaded: if you trust its code, add {option}"]

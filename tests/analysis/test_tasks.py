@@ -1,0 +1,119 @@
+"""Reading a store runs no code that only its rows name."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from safetensors import torch as safetensors
+
+from analysis import measure
+from analysis.report import __main__ as report
+from analysis.results import Results
+from analysis.tasks import BUILT_IN, load_all
+from orchestrator.cli import run
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from orchestrator.store import ResultStore
+from tests.conftest import check_refusal
+from trainables.bumps import BumpTask
+from trainables.task import Task
+
+EVIL = """
+from pathlib import Path
+Path({mark!r}).touch()
+from trainables.bumps import BumpTask
+class X(BumpTask):
+    version = "7"
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A store below the working directory with a run of its own task, `results.evil:X`, with weights, and one of bumps."""
+    place, task = tmp_path / "results", BumpTask()
+    specs = [
+        RunSpec(
+            task=path, dataset="bumps", N=8, data_count=30, seed=0, decoder="mlp", depth=1, width=4, holdout="center",
+            options=tuple(task.defaults.items()), stop="budget",
+        )
+        for path in ("results.evil:X", BUILT_IN[0])
+    ]  # fmt: skip
+    versions = ("7", task.version)
+    with ResultStore(place) as store:
+        rows = [
+            make_row(spec, task_version=v, fixed_count=0, status="missed", reason="budget")
+            for spec, v in zip(specs, versions, strict=True)
+        ]
+        store.append(rows)
+        store.save_weights(rows[0]["key"], safetensors.save(task.model(specs[0]).state_dict()))
+    (place / "evil.py").write_text(EVIL.format(mark=str(tmp_path / "it ran")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield place
+    for name in ("results", "results.evil"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("words", [["--no-measure"], []])
+def test_a_report_loads_no_task_that_only_the_store_names(
+    store: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(report.app, ["--store", str(store), *words]) == 0
+    assert not (tmp_path / "it ran").exists()
+    notices = [line for line in capsys.readouterr().err.splitlines() if "evil" in line]
+    assert notices == [
+        "warning: 1 runs of 'results.evil:X' are only counted, and their task is not loaded: if you trust its code, "
+        "add --task results.evil:X"
+    ]
+    assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_measuring_loads_no_task_that_only_the_store_names(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(measure.app, ["--store", str(store)]) == 0
+    assert not (store.parent / "it ran").exists()
+    printed = capsys.readouterr()
+    assert "0 measures of 0 runs are new" in printed.out
+    assert "1 runs of 'results.evil:X' are not measured" in printed.err
+
+
+def test_a_task_that_the_user_names_is_loaded(store: Path, tmp_path: Path) -> None:
+    results = Results.of(store, ["results.evil:X"])
+    assert (tmp_path / "it ran").exists()
+    assert len(results.runs) == 2
+    assert results.notices == []
+    sys.modules["results.evil"].X.version = "8"
+    assert [row["task"] for row in Results.of(store, ["results.evil:X"]).runs] == [BUILT_IN[0]], "not of a former version"
+
+
+def test_runs_of_a_task_that_extends_the_bump_task_are_measured(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StartedError(Exception):
+        pass
+
+    def started(job: measure._Job, *_: object) -> None:
+        raise StartedError(*((row["task"], names) for row, names in job.waiting.values()))
+
+    monkeypatch.setattr(measure._Job, "run", started)
+    monkeypatch.setattr("orchestrator.cluster.Cluster.connected", lambda self: nullcontext())
+    with pytest.raises(StartedError) as caught:
+        measure.measure_missing(store, tasks=["results.evil:X"])
+    assert caught.value.args == (("results.evil:X", list(measure.registry.OF_DECODERS)),)
+
+
+def test_a_task_that_cannot_be_loaded_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "there" / "store"
+    ResultStore(place).close()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for app in (report.app, measure.app):
+        check_refusal(app, ["--store", str(place), "--task", "no.such:Task"], "cannot be imported", tmp_path / "here", capsys)
+
+
+def test_the_built_in_tasks_are_all_there_are() -> None:
+    assert all(isinstance(task, Task) for task in load_all(BUILT_IN).values())
+    folder = Path(__file__).parents[2] / "trainables"
+    found = {f"trainables.{path.stem}" for path in folder.glob("*.py") if "def counts(self" in path.read_text()}
+    assert found - {"trainables.task"} == {path.partition(":")[0] for path in BUILT_IN}

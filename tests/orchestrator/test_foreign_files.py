@@ -1,0 +1,170 @@
+"""Files of a store that may be deleted at any time may also be anything: they are passed over, and written anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from spoil import replaced
+from store_child import row
+
+import orchestrator.store as store_module
+from orchestrator.artifacts import PACK_SIZES, Artifacts
+from orchestrator.index import Index
+from orchestrator.parts import parquet_bytes
+from orchestrator.store import ResultStore
+
+PARTS = b"orchestrator.parts"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of 45 rows in parts of 10, four of them in the index."""
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    with ResultStore(tmp_path / "s") as opened:
+        for start in range(0, 45, 10):
+            opened.append([row(i) for i in range(start, min(start + 10, 45))])
+    assert len(Index.open(tmp_path / "s" / ".index").parts) == 4
+    return tmp_path / "s"
+
+
+def sealed(body: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(body) + body
+
+
+def table_of(store: Path) -> pa.Table:
+    return pq.read_table(pa.BufferReader((store / ".index").read_bytes()[8:]))
+
+
+def relisted(change: Callable[[list[Any]], Any]) -> Callable[[Path], bytes]:
+    """An index with another list of its parts."""
+
+    def make(store: Path) -> bytes:
+        table = table_of(store)
+        listed = change(json.loads(table.schema.metadata[PARTS]))
+        return sealed(parquet_bytes(table.replace_schema_metadata({PARTS: json.dumps(listed).encode()})))
+
+    return make
+
+
+def rewritten(name: str, change: Callable[[list[Any]], list[Any]]) -> Callable[[Path], bytes]:
+    """An index with other values in a column."""
+
+    def make(store: Path) -> bytes:
+        table = table_of(store)
+        return sealed(parquet_bytes(replaced(table, name, change(table[name].to_pylist()))))
+
+    return make
+
+
+INDICES: dict[str, Callable[[Path], bytes]] = {
+    "nothing": lambda store: b"",
+    "a word": lambda store: b"x",
+    "only a checksum": lambda store: sealed(b""),
+    "nonsense": lambda store: sealed(b"nonsense" * 100),
+    "no list of parts": lambda store: sealed(parquet_bytes(table_of(store).replace_schema_metadata({}))),
+    "a list of brackets": lambda store: sealed(parquet_bytes(table_of(store).replace_schema_metadata({PARTS: b"[" * 200_000}))),
+    "a list of numbers": relisted(lambda parts: [1, 2, 3]),
+    "parts without names": relisted(lambda parts: [[None, *part[1:]] for part in parts]),
+    "parts elsewhere": relisted(lambda parts: [[f"../runs/{part[0]}", *part[1:]] for part in parts]),
+    "parts with less than no rows": relisted(lambda parts: [[*parts[0][:2], -10], [*parts[1][:2], 30], *parts[2:]]),
+    "stamps of words": relisted(lambda parts: [[part[0], ["a", "b", "c"], part[2]] for part in parts]),
+    "too few rows": relisted(lambda parts: parts[:2]),
+    "rows of other parts": relisted(lambda parts: [[*parts[0][:2], 5], [*parts[1][:2], 15], *parts[2:]]),
+    "parts in another order": relisted(lambda parts: parts[::-1]),
+    "other columns": lambda store: sealed(parquet_bytes(table_of(store).select(["key", "family"]))),
+    "other types": lambda store: sealed(parquet_bytes(table_of(store).set_column(5, "N", pa.array(["8"] * 40)))),
+    "other families": rewritten("family", lambda values: ["f" * 24 for _ in values]),
+    "other counts": rewritten("data_count", lambda values: values[1:] + values[:1]),
+    "other keys": rewritten("key", lambda values: [b"f" * 24 for _ in values]),
+    "shifted keys": rewritten("key", lambda values: values[1:] + values[:1]),
+    "keys that are no letters": rewritten("key", lambda values: [b"\xff" * 24 for _ in values]),
+}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("kind", INDICES)
+def test_an_index_that_is_wrong_changes_nothing(store: Path, kind: str, read_only: bool) -> None:
+    (store / ".index").write_bytes(INDICES[kind](store))
+    with ResultStore(store, read_only=read_only) as opened:
+        family = {"family": {row(0)["family"]}}
+        some = opened.rows(where={"data_count": {3, 14, 44}})
+        assert sorted(r["data_count"] for r in some) in ([3, 14, 44], [44], [3, 44], [14, 44])
+        if not read_only:
+            # What an index hides is trained again; then it turns out that it is there.
+            opened.rows(where=family)
+            fresh = opened.append([row(i) for i in range(50)])
+            assert [r["data_count"] for r in fresh] == [45, 46, 47, 48, 49]
+            assert {r["data_count"] for r in opened.rows(where=family)} == set(range(50))
+        else:
+            assert {r["data_count"] for r in opened.rows()} == set(range(45))
+        assert opened.notices == []
+    with ResultStore(store) as opened:
+        assert sorted(r["data_count"] for r in opened.rows()) == list(range(45 if read_only else 50))
+        assert opened.notices == []
+
+
+def test_rows_that_an_index_hides_are_reported_when_they_are_appended(store: Path) -> None:
+    (store / ".index").write_bytes(INDICES["other families"](store))
+    with ResultStore(store) as opened:
+        assert len(opened.rows(where={"family": {row(0)["family"]}})) == 5
+        assert opened.append([row(3)]) == []
+        assert row(3) in opened.refresh()
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "a broken link", "a link to itself", "a socket"])
+@pytest.mark.parametrize("name", [".index", PACK_SIZES])
+def test_what_is_no_file_is_passed_over_and_written_anew(store: Path, name: str, kind: str) -> None:
+    place = store / name
+    place.unlink(missing_ok=True)
+    if kind == "a FIFO":
+        os.mkfifo(place)
+    elif kind == "a folder":
+        (place / "with").mkdir(parents=True)
+    elif kind == "a socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            os.chdir(store)
+            listener.bind(name)
+    else:
+        place.symlink_to("nowhere" if kind == "a broken link" else name)
+    with ResultStore(store, read_only=True) as reader:
+        assert len(reader.rows()) == 45
+        assert reader.load_pack_sizes() == {}
+    with ResultStore(store) as opened:
+        opened.save_pack_sizes({"shape": 8})
+        assert len(opened.rows()) == 45
+        assert opened.load_pack_sizes() == {"shape": 8}
+    assert len(Index.open(store / ".index").parts) == 4
+    assert (store / "set-aside" / name / "with").exists() == (kind == "a folder")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"a":' * 200_000, "[1]", "\xff", '{"a": 0, "b": -1, "c": true, "d": 1e9}', f'{{"a": {10**400}}}'],
+)
+def test_pack_sizes_that_make_no_sense_are_measured_again(tmp_path: Path, text: str) -> None:
+    (tmp_path / PACK_SIZES).write_text(text, encoding="latin-1")
+    files = Artifacts(tmp_path)
+    assert files.load_pack_sizes() == {}
+    files.save_pack_sizes({"shape": 2})
+    assert files.load_pack_sizes() == {"shape": 2}
+
+
+@pytest.mark.parametrize("folder", ["weights", "checkpoints"])
+def test_weights_and_checkpoints_that_are_no_files_do_not_hang(tmp_path: Path, folder: str) -> None:
+    files = Artifacts(tmp_path)
+    (tmp_path / folder).mkdir()
+    place = files.checkpoint_path("k") if folder == "checkpoints" else files.weights_path("k")
+    os.mkfifo(place)
+    load = files.load_checkpoint if folder == "checkpoints" else files.load_weights
+    with pytest.raises(store_module.StoreError, match="it is not a file"):
+        load("k")

@@ -1,0 +1,147 @@
+"""A store that comes from elsewhere: what no run can have written is named and set aside, and costs nothing else."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from spoil import bomb, change, first, no_text, replaced
+from store_child import row
+
+from orchestrator import parts as parts_module
+from orchestrator.rows import SCHEMA
+from orchestrator.store import ResultStore
+
+NESTED = '{"x":' * 100_000 + "1" + "}" * 100_000
+NO_TIME = pa.array([2**62] * 2, pa.int64()).cast(pa.timestamp("us", "UTC"))
+FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "options that are no JSON": first("options", "{'sigma': 1}"),
+    "options that are a list": first("options", "[1]"),
+    "options that end before their text": first("options", "{} {}"),
+    "measures that are no JSON": first("measures", '{"volume": '),
+    "measures of 100,000 levels": first("measures", NESTED),
+    "measures of 33 levels": first("measures", '{"x":' + "[" * 32 + "]" * 32 + "}"),
+    "measures with NaN": first("measures", '{"x": NaN}'),
+    "measures with a number of 10,000 digits": first("measures", '{"x": ' + "9" * 10_000 + "}"),
+    "a host that is no UTF-8": lambda table: replaced(table, "host", no_text(2)),
+    "options that are no UTF-8": lambda table: replaced(table, "options", no_text(2)),
+    "a time that no calendar has": lambda table: replaced(table, "finished_at", NO_TIME),
+    "NaN seconds": first("seconds", float("nan")),
+    "endless seconds": first("seconds", float("inf")),
+    "negative seconds": first("seconds", -1.0),
+    "an unknown status": first("status", "done"),
+    "N = -3": first("N", -3),
+    "a negative count": first("data_count", -1),
+    "a negative fixed count": first("fixed_count", -1),
+    "negative steps": first("steps", -1),
+    "a width beyond all networks": first("width", 2**31 - 1),
+    "a pack of none": first("pack_size", 0),
+    "a short key": first("key", "k"),
+    "a key of other letters": first("key", "é" * 12),
+    "a curve that is too short": first("curve_loss", [1.0]),
+    "a curve that is not there": first("curve_accuracy", []),
+    "a curve of errors that is too long": first("curve_error", [1.0] * 3),
+    "a hole in a curve": first("curve_loss", [1.0, None]),
+    "a step before the first": first("curve_step", [-20, 20]),
+}
+
+
+def store_of_two(folder: Path) -> tuple[Path, Path]:
+    """A store of two parts with two rows each; the parts."""
+    for name, rows in (("a", (1, 2)), ("b", (3, 4))):
+        with ResultStore(folder / name) as store:
+            store.append([row(i) for i in rows])
+    (moved,) = (folder / "b" / "runs").iterdir()
+    (kept,) = (folder / "a" / "runs").iterdir()
+    return kept, moved.rename(kept.with_name("x.parquet"))
+
+
+def counts(store: ResultStore) -> list[int]:
+    return sorted(r["data_count"] for r in store.rows())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_part_with_values_that_no_run_has_is_set_aside(tmp_path: Path, fault: str) -> None:
+    _, bad = store_of_two(tmp_path)
+    change(bad, FAULTS[fault])
+    assert pq.read_schema(bad).equals(SCHEMA)
+    place, data = tmp_path / "a", bad.read_bytes()
+    with ResultStore(place, read_only=True) as reader:
+        assert counts(reader) == [1, 2]
+        (notice,) = reader.notices
+        assert notice.startswith(f"left out {bad}: ")
+    assert bad.read_bytes() == data
+    with ResultStore(place) as store:
+        (notice,) = store.notices
+        assert notice.startswith(f"set aside {bad}: ")
+        assert "\n" not in notice
+        assert counts(store) == [1, 2]
+        store.append([row(3)])
+    assert (place / "set-aside" / bad.name).read_bytes() == data
+    with ResultStore(place) as store:
+        assert store.notices == []
+        assert counts(store) == [1, 2, 3]
+
+
+def limited(code: str, *words: object, spare: int) -> str:
+    """What Python code prints that may take so many bytes of memory more than it has after its imports."""
+    limit = "\nimport resource\npages = int(open('/proc/self/statm').read().split()[0])\n"
+    limit += f"resource.setrlimit(resource.RLIMIT_AS, (pages * {resource.getpagesize()} + {spare},) * 2)\n"
+    head, body = code.split("---")
+    command = [sys.executable, "-c", head + limit + body, *map(str, words)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("shape", ["a text for a thousand rows", "a list without end", "rows without end", "a large file"])
+def test_a_part_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, shape: str) -> None:
+    _, bad = store_of_two(tmp_path)
+    if shape == "a text for a thousand rows":
+        bomb(bad)
+    elif shape == "a list without end":
+        change(bad, lambda table: replaced(table, "curve_loss", [np.zeros(68 << 20, np.float32), []]))
+    elif shape == "rows without end":
+        change(bad, lambda table: table.take(pa.array(np.zeros(1_800_000, np.int64))))
+    else:
+        with bad.open("r+b") as file:
+            file.truncate(1 << 30)
+    assert bad.stat().st_size <= 1 << 20 or shape == "a large file"
+    code = """
+import sys
+from orchestrator.store import ResultStore
+with ResultStore(sys.argv[2]) as store: store.rows()
+---
+with ResultStore(sys.argv[1], read_only=True) as store:
+    print(len(store.rows()), *store.notices, sep="\\n")
+"""
+    whole = tmp_path / "b"
+    number, notice, *_ = limited(code, tmp_path / "a", whole, spare=300 << 20).splitlines()
+    assert number == "2"
+    assert notice.startswith(f"left out {bad}: it ")
+    assert "MiB" in notice
+
+
+def test_what_this_program_would_set_aside_it_does_not_write(tmp_path: Path) -> None:
+    bad: list[dict[str, Any]] = [{"steps": -1}, {"seconds": float("nan")}, {"curve_loss": [1.0]}, {"pack_size": 0}]
+    with ResultStore(tmp_path) as store:
+        for values in bad:
+            with pytest.raises(ValueError, match=r"^columns? "):
+                store.append([row(1), row(2, **values)])
+        assert store.rows() == []
+
+
+def test_rows_that_hold_much_are_written_in_parts_that_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "MOST_BYTES", 4_000_000)
+    with ResultStore(tmp_path) as store:
+        store.append([row(i, error="x" * 10_000) for i in range(700)])
+    assert len(list((tmp_path / "runs").iterdir())) > 2
+    with ResultStore(tmp_path) as store:
+        assert store.notices == []
+        assert counts(store) == list(range(700))

@@ -1,0 +1,123 @@
+"""A checkpoint with values that no run has is not continued: the run starts anew, and ends as it would have."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from orchestrator.spec import RunSpec
+from trainables.adapter import PackTrainable
+from trainables.bumps import BumpTask
+from trainables.training import CURVES, Training, quiet_cpu
+
+SPEC = RunSpec(
+    task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=20, seed=0, decoder="mlp", depth=1, width=8,
+    max_steps=120, options=tuple(BumpTask().defaults.items()), stop="budget",
+)  # fmt: skip
+
+State = dict[str, Any]
+
+quiet_cpu()
+
+
+def saved_state(steps: int) -> State:
+    """What a run saves after so many steps."""
+    return copy.deepcopy(_saved_state(steps))
+
+
+@functools.cache
+def _saved_state(steps: int) -> State:
+    training = Training(SPEC, BumpTask())
+    while training.step < steps:
+        training.advance(0.0)
+    return {"training": training.state_dict(), "seconds": 1.5}
+
+
+def load(saved: State) -> tuple[Training, float]:
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    trainable = PackTrainable.__new__(PackTrainable)
+    trainable._seconds = {"k": 0.0}
+    training = trainable._load("k", SPEC, buffer.getvalue(), "cpu")
+    return training, trainable._seconds["k"]
+
+
+def put(name: str, value: Any) -> Callable[[State], None]:
+    return lambda saved: saved["training"].__setitem__(name, value)
+
+
+def shorten(*names: str) -> Callable[[State], None]:
+    def change(saved: State) -> None:
+        for name in names:
+            saved["training"][name].pop()
+
+    return change
+
+
+def in_optimizer(name: str, value: Any) -> Callable[[State], None]:
+    return lambda saved: saved["training"]["optimizer"]["param_groups"][0].__setitem__(name, value)
+
+
+def first_tensor(tensors: dict[Any, Any]) -> torch.Tensor:
+    return next(iter(tensors.values()))
+
+
+ABSURD: dict[str, Callable[[State], Any]] = {
+    "a negative step": put("step", -5),
+    "a step beyond the last": put("step", 10**12),
+    "the last step": put("step", 120),
+    "a step of NaN": put("step", float("nan")),
+    "a step of True": put("step", True),
+    "a step that the curve does not know": put("step", 70),
+    "a run that has ended": put("reason", "target"),
+    "a passage in the future": put("passage_step", 100),
+    "a passage between two looks": put("passage_step", 7),
+    "an offset of NaN": put("offset", float("nan")),
+    "an offset of 2": put("offset", 2.0),
+    "a retry that never comes": put("retry_step", 10**9),
+    "a list of losses": put("loss_sum", torch.zeros(3)),
+    "a short curve": shorten("curve_loss"),
+    "short curves": shorten(*CURVES),
+    "other steps": put("curve_step", [20, 39]),
+    "a loss of NaN": put("curve_loss", [0.1, float("nan")]),
+    "an accuracy of 2": put("curve_accuracy", [0.1, 2.0]),
+    "errors that are words": put("curve_error", ["a", "b"]),
+    "a curve that is a number": put("curve_loss", 3.0),
+    "negative seconds": lambda saved: saved.__setitem__("seconds", -1.0),
+    "endless seconds": lambda saved: saved.__setitem__("seconds", float("inf")),
+    "weights of NaN": lambda saved: first_tensor(saved["training"]["model"]).fill_(float("nan")),
+    "another weight decay": in_optimizer("weight_decay", 0.5),
+    "other betas": in_optimizer("betas", (0.1, 0.1)),
+    "moments of NaN": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg"].fill_(float("nan")),
+    "negative squares": lambda saved: saved["training"]["optimizer"]["state"][0]["exp_avg_sq"].fill_(-1.0),
+    "moments of another shape": lambda saved: saved["training"]["optimizer"]["state"][0].__setitem__("exp_avg", torch.zeros(1)),
+    "no step at all": lambda saved: saved["training"].pop("step"),
+    "a list": lambda saved: saved.__setitem__("training", [1, 2]),
+}
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_a_run_starts_anew_from_a_checkpoint_that_no_run_has_left(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = saved_state(50)
+    ABSURD[what](saved)
+    training, seconds = load(saved)
+    assert (training.step, training.curve_step, seconds) == (0, [], 0.0)
+    printed = capsys.readouterr().err
+    assert printed.count("a checkpoint cannot be read, the run starts anew") == 1
+
+
+@pytest.mark.parametrize("steps", [1, 19, 20, 50, 119])
+def test_what_a_run_has_left_is_continued(steps: int, capsys: pytest.CaptureFixture[str]) -> None:
+    training, seconds = load(saved_state(steps))
+    assert (training.step, seconds) == (steps, 1.5)
+    assert capsys.readouterr().err == ""
+    whole = Training(SPEC, BumpTask())
+    for run in (training, whole):
+        run.advance()
+    assert training.result() == whole.result()
