@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from orchestrator.searches.audits import NEEDED
 from orchestrator.spec import RunSpec
+from trainables import bumps
 from trainables.bumps import BumpTask, bump_images, grid_centres, stripe_centres
 from trainables.encodings import code_length, encode
 from trainables.heldout import box_bounds, in_box
@@ -234,3 +236,20 @@ def test_a_large_grid_is_made_fast() -> None:
     data = TASK.data(spec(N=64, dataset="stripes+bumps", data_count=3600))
     assert time.perf_counter() - start < 3
     assert data.train.targets.dtype == torch.float32
+
+
+def test_audits_are_known_of_the_default_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "N": 40, "data_count": 0, "seed": 7, "decoder": "cnn"}
+    default = RunSpec(**fields, options=tuple(TASK.defaults.items()))
+    known = bumps.AUDITS["bumps", "cnn"]
+    assert known >= NEEDED, "the main study would have all its lower bounds audited"
+    assert TASK.audits(default) == known
+    assert TASK.audits(dataclasses.replace(default, N=8, seed=0, data_count=3, precision="bfloat16")) == known
+    for change in (
+        {"lr": 3e-3}, {"depth": 4}, {"width": 32}, {"encoding": "ramp"}, {"target": 0.6}, {"max_steps": 4000},
+        {"batch_size": 64}, {"holdout": "center"}, {"options": (*default.options[:-1], ("tolerance", 0))},
+        {"decoder": "mlp", "width": 256},
+    ):  # fmt: skip
+        assert TASK.audits(dataclasses.replace(default, **change)) == 0, change
+    monkeypatch.setattr(bumps, "RULE_VERSION", "2")
+    assert TASK.audits(default) == 0, "they were audits of another rule"
