@@ -20,7 +20,7 @@ from orchestrator.scaling import app
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec, has_keys, run_key
+from orchestrator.spec import FORMER_VERSIONS, RunSpec, has_keys, run_key
 from orchestrator.store import ResultStore, make_row
 from trainables.task import Counts
 
@@ -152,9 +152,12 @@ def test_rows_of_other_launches_are_judged_too(tmp_path: Path) -> None:
         assert len(store.notices) == 1
 
 
-def test_rows_of_a_former_training_loop_are_kept_and_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", FORMER_VERSIONS)
+def test_rows_of_a_former_training_loop_or_stopping_rule_are_kept_and_not_named(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("orchestrator.spec.TRAINING_VERSION", "1")
+        patch.setattr("orchestrator.spec._version", lambda stop: version)
         old = row(1)
     assert old["key"] != row(1)["key"]
     with ResultStore(tmp_path) as store:
