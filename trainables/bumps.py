@@ -26,7 +26,7 @@ POLARITIES = ("bright", "dark")
 
 AUDITED_VERSIONS = ("2", "1")
 """Versions of the training loop and of the stopping rule that AUDITS are of."""
-AUDITS: Mapping[tuple[str, str], int] = {("bumps", "cnn"): 301}
+AUDITS: Mapping[tuple[str, str], int] = {("bumps", "cnn"): 304}
 """Runs of each data set and decoder that this rule gave up and none of which passed when it was trained to the end. The MLP
 has none: of 216 of its runs one passed."""
 
