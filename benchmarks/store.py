@@ -66,7 +66,7 @@ def row(i: int, spec: RunSpec, status: str) -> Row:
         task_version="1",
         fixed_count=0,
         status=status,
-        reason="target" if status == "passed" else "converged",
+        reason="target" if status == "passed" else "budget",
         steps=20 * points,
         passage_step=20 * points if status == "passed" else None,
         accuracy=draw.random(),
