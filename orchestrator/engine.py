@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ GRACE_SECONDS = 10.0
 """After Ctrl-C or SIGTERM the launch ends within this time, also if Ray is gone already and cannot be shut down."""
 NOT_ANSWERED = 1
 STOPPING = (signal.SIGINT, signal.SIGTERM)
+SIGNAL_SECONDS = 0.5
+"""A signal that ended a part of Ray is heard here, too, within this time, if it was sent to the whole process group."""
 
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -57,6 +60,10 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
     leaving = _Leaving(farewell)
 
     def lost(part: Part) -> None:
+        time.sleep(SIGNAL_SECONDS)
+        if execution.outcome.stopped in [number.name for number in STOPPING]:  # Ray got the signal as well
+            leaving.now(128 + signal.Signals[execution.outcome.stopped])
+            return
         since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
         told = f"{part.name} {since}; perhaps somebody ended it, or its machine ran out of memory"
         leaving.now(NOT_ANSWERED, LostRayError(told))
