@@ -7,6 +7,7 @@ import torch
 
 from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
+from trainables.checkpoint import check_saved
 from trainables.packing import Pack
 from trainables.stopping import (
     LEARNED,
@@ -185,6 +186,8 @@ def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed:
     quiet_cpu()
     early, given_up = alone(failing(seed))
     assert given_up.reason == "converged"
+    saved = {"training": early.state_to_the_end(), "seconds": 1.0}
+    check_saved(saved, Training(failing(seed).to_the_end(), BumpTask()))  # a worker continues no other checkpoint
     anew, expected = alone(failing(seed).to_the_end())
     on, result = alone(failing(seed).to_the_end(), early.state_to_the_end())
     assert (expected.status, expected.reason, expected.steps) == ("missed", "budget", 500)
