@@ -139,16 +139,18 @@ class Curve:
     limit: int = field(init=False)
     audits: dict[int, dict[int, bool]] = field(default_factory=dict)
     """By bracket: data count to whether it was a flip."""
+    off: bool = False
+    """Whether the rule has erred on this curve."""
     _passed: int = 0
     """Brackets, from the first on, that are settled."""
 
     def __post_init__(self) -> None:
         self.limit = max(0, NEEDED - self.known)
 
-    @property
-    def off(self) -> bool:
-        """Whether the rule has erred on this curve."""
-        return any(flip for found in self.audits.values() for flip in found.values())
+    def take(self, bracket: int, found: dict[int, bool]) -> None:
+        """Note what the audits of a bracket have found."""
+        self.audits[bracket] = found
+        self.off = self.off or any(found.values())
 
     @property
     def number(self) -> int:

@@ -125,7 +125,8 @@ class ThresholdSearch:
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
         state = self._state(rows)
-        records = [self._record(rows, curve) for curve in state.curves]
+        changed = {place.curve for i, place in enumerate(self._places) if i not in state.results}
+        records = {curve: self._record(rows, state.curves[curve]) for curve in changed}
         for i, place in enumerate(self._places):
             if i not in state.results:
                 walk, curve = state.walks[i], state.curves[place.curve]
@@ -198,7 +199,7 @@ class ThresholdSearch:
         if found == curve.audits.get(i, {}):
             return ()
         was_off = curve.off
-        curve.audits[i] = found
+        curve.take(i, found)
         for j in curve.brackets:
             state.results.pop(j, None)  # they tell how many audits there are
         return curve.brackets if curve.off and not was_off else ()
