@@ -1,37 +1,114 @@
-"""The README tells the truth: its links lead somewhere and its commands are understood."""
+"""The README and the pages in docs/ tell the truth: their links lead somewhere and their commands are understood."""
 
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import typer
 
+from analysis.measure import app as measure
+from analysis.report.__main__ import app as report
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
+from orchestrator.__main__ import app as sweep
 from orchestrator.cli import run
 from tests.conftest import ROOT
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
+READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STUDIES = {
     "scaling": scaling.app, "regularization": regularization.app, "encodings": encodings.app, "geometry": geometry.app,
     "tuning": tuning.app, "rotation": rotation.app,
 }  # fmt: skip
-README = (ROOT / "README.md").read_text().replace("\\\n", "")
-COMMANDS = re.findall(r"^python -m orchestrator\.(\w+)(.*)$", README, re.MULTILINE)
+ANALYSES = {"measure": measure, "report": report}
+TASK = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def commands(pattern: str) -> list[tuple[str, ...]]:
+    """What `pattern` captures in the blocks of code and in `quoted commands` of the README and of docs/, each once."""
+    found: dict[tuple[str, ...], None] = {}
+    for page in READ:
+        text = page.read_text()
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        lines = [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
+        quoted = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+        found |= dict.fromkeys(match.groups() for line in [*lines, *quoted] if (match := re.match(pattern, line)))
+    return list(found)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def options_of(app: typer.Typer) -> set[str]:
+    parameters = typer.main.get_command(app).params
+    return {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]+))?\)", page.read_text())
+    targets = [(page.parent / link if link else page, heading) for link, heading in links]
+    assert [str(target) for target, _ in targets if not target.exists()] == []
+    assert [heading for target, heading in targets if heading and heading not in anchors(target)] == []
     assert not re.search(r"@[A-Z_]+@", page.read_text()), "a placeholder was left"
 
 
-@pytest.mark.parametrize(("study", "command"), COMMANDS)
+@pytest.mark.parametrize(("study", "command"), commands(r"python -m orchestrator\.([a-z]+)( .*|$)"))
 def test_every_command_is_understood(study: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sums.py").write_text(TASK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "sums", raising=False)
     assert run(STUDIES[study], [*shlex.split(command, comments=True), "--dry-run"]) == 0
 
 
+@pytest.mark.parametrize(("name", "command"), commands(r"python -m analysis\.([a-z]+)( .*|$)"))
+def test_every_command_of_the_analysis_has_options_that_there_are(name: str, command: str) -> None:
+    options = {word for word in shlex.split(command, comments=True) if word.startswith("--")}
+    assert options <= options_of(ANALYSES[name])
+
+
+@pytest.mark.parametrize("words", [words for (words,) in commands(r"sweep ([a-z]+ .*)")])
+def test_every_sweep_command_is_understood(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(sweep, [*shlex.split(words), "--dry-run"]) == 0
+
+
+@pytest.mark.parametrize("words", [words for (words,) in commands(r"make ([a-z][^#]*)")])
+def test_every_make_command_has_its_target(words: str) -> None:
+    for command in words.split("&&"):
+        arguments = shlex.split(command.strip().removeprefix("make "))
+        made = subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30)
+        assert made.returncode == 0, made.stderr
+
+
+def test_every_option_that_a_page_names_exists() -> None:
+    known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), *ANALYSES.values())))
+    for page in READ:
+        assert set(re.findall(r"`(--[a-zA-Z-]+)", page.read_text())) <= known, page.name
+
+
 def test_there_are_commands_to_check() -> None:
-    assert {study for study, _ in COMMANDS} == STUDIES.keys()
+    assert {study for study, _ in commands(r"python -m orchestrator\.([a-z]+)( .*|$)")} == STUDIES.keys()
+    assert {name for name, _ in commands(r"python -m analysis\.([a-z]+)( .*|$)")} == ANALYSES.keys()
+    assert len(commands(r"make ([a-z][^#]*)")) >= 5
+
+
+def test_there_is_one_version_and_one_licence() -> None:
+    assert re.findall(r"^## \[?([\d.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == PROJECT["version"]
+    assert PROJECT["license"] == "Apache-2.0"
+    assert "Apache License\n                           Version 2.0" in (ROOT / "LICENSE").read_text()
+    assert "license: Apache-2.0" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize("package", ["orchestrator", "trainables", "analysis"])
+def test_every_package_says_that_it_is_typed(package: str) -> None:
+    assert (ROOT / package / "py.typed").read_bytes() == b""
