@@ -24,7 +24,7 @@ setup: $(VENV)/.installed ## install the pinned dependencies and the project int
 scaling: $(VENV)/.installed ## the scaling study; options: make scaling ARGS="--N 16,24 --decoder mlp"
 	@$(BIN)/python -m orchestrator.scaling $(ARGS)
 
-regularization: $(VENV)/.installed ## the regularization study; options: make regularization ARGS="--N 16 --trials 20"
+regularization: $(VENV)/.installed ## the regularization study; options: make regularization ARGS="--N 8 --trials 16 --lr 0.01"
 	@$(BIN)/python -m orchestrator.regularization $(ARGS)
 
 encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why decoders fail; options: make tuning ARGS="--N 16"
@@ -61,9 +61,10 @@ fetch: $(VENV)/.installed-cluster ## fetch the results, at any time
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes $(CLUSTER)
 
-test: $(VENV)/.installed-test ## lint, types and the whole test suite
+test: $(VENV)/.installed-test ## lint, types, imports and the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
@@ -72,12 +73,13 @@ bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: mak
 bench-quick: $(VENV)/.installed-bench ## all benchmarks in their quick modes, a few minutes
 	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
-lint: $(VENV)/.installed-test ## lint and types only
+lint: $(VENV)/.installed-test ## lint, types and imports only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 clean: ## remove the virtual environment and caches, never results
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 2; }
