@@ -218,7 +218,7 @@ def _validate(spec: RunSpec) -> None:
     if spec.N < SMALLEST_N:
         raise ValueError(f"N must be at least {SMALLEST_N} for bumps, not {spec.N}")
     if spec.N > LARGEST_N:
-        raise ValueError(f"N must be at most {LARGEST_N} for bumps, not {spec.N}: memory holds no data set of larger images")
+        raise ValueError(f"N must be at most {LARGEST_N} for bumps, not {spec.N}: larger data sets do not fit into memory")
     words = {"centres": CENTRES, "absent": ABSENT, "polarity": POLARITIES}
     for name, allowed in words.items():
         if spec.option(name) not in allowed:
@@ -230,6 +230,6 @@ def _validate(spec: RunSpec) -> None:
         raise ValueError(f"tolerance must be at least 0 and under N/2 = {spec.N / 2:g} pixels, not {tolerance:g}")
     if spec.encoding == "ramp" and spec.dataset == "stripes+bumps" and spec.option("absent") == "zero":
         raise ValueError(
-            "the ramp encoding cannot leave out a stripe's other coordinate as zero, which is a position: "
+            "the ramp encoding cannot code the missing coordinate of a stripe as zero, because zero is a position: "
             "use the option absent=minus-one"
         )

@@ -198,7 +198,7 @@ def _data(task: Task, spec: RunSpec, counts: Counts, count: int) -> Data:
         promised = f"{drawn} = {counts.fixed} fixed + {count} drawn" if counts.fixed else drawn
         raise ValueError(f"the task's data() must give data_count training samples, {promised} {at}, not {size}")
     if not len(data.held_out.inputs):
-        raise ValueError(f"the task's data() holds out nothing {at}: leave samples to judge on, or let counts() end below")
+        raise ValueError(f"the task's data() holds out nothing {at}: hold out samples to judge on, or lower Counts.high")
     return Data(*(Split(*(t.cpu() for t in split)) for split in data))
 
 
@@ -285,7 +285,7 @@ def _check_model(task: Task, spec: RunSpec, train: Split) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ValueError(f"the task's model() must give a torch.nn.Module, not a {_kind(model)}")
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("the task's model() must give a network with something to train, and no parameter requires a gradient")
+        raise ValueError("the task's model() must give a network with something to train, but no parameter requires a gradient")
     index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
     batch = Split(*(t[index] for t in train))
     loss = functional.mse_loss(_outputs(model, batch).float(), batch.targets)

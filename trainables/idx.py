@@ -29,7 +29,7 @@ def read_digit(folder: Path, digit: int, index: int = 0) -> np.ndarray:
     if shape != [SIDE, SIDE]:
         raise ValueError(f"the images in {folder} are {shape[0]} x {shape[1]} pixels, and MNIST's are {SIDE} x {SIDE}")
     if count != labelled:
-        raise ValueError(f"{folder} has {count} images and {labelled} labels: get both files from one place")
+        raise ValueError(f"{folder} has {count} images and {labelled} labels: download both files from one place")
     (places,) = np.nonzero(labels == digit)
     if not 0 <= index < len(places):
         raise ValueError(f"{folder} has {len(places)} images of the digit {digit}, so there is no number {index} (from 0)")
@@ -54,12 +54,12 @@ def _read(folder: Path, names: tuple[str, str, int], dimensions: int) -> tuple[l
             if found == magic and expected <= MOST_BYTES:
                 content += stream.read(expected - len(content) + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read ({error}): get it again") from None
+        raise ValueError(f"{path} cannot be read ({error}): download it again") from None
     if found != magic:
-        raise ValueError(f"{path} begins with {found}, and a file of MNIST's {stem.partition('-')[2]} begins with {magic}")
+        raise ValueError(f"{path} begins with {found}, but a file of MNIST's {stem.partition('-')[2]} begins with {magic}")
     if expected > MOST_BYTES:
-        raise ValueError(f"{path} is no file of MNIST's: its header promises {expected} bytes")
+        raise ValueError(f"{path} is not a file of MNIST: its header promises {expected} bytes")
     if len(content) != expected:
         more = " or more" if len(content) > expected else ""
-        raise ValueError(f"{path} has {len(content)} bytes{more}, and not the {expected} of its header: get it again")
+        raise ValueError(f"{path} has {len(content)} bytes{more}, not the {expected} of its header: download it again")
     return sizes, np.frombuffer(content, np.uint8, offset=header)

@@ -192,7 +192,7 @@ class RotationTask:
             raise ValueError(f"width must be an even number of at least 2, not {spec.width}: the last hidden layer has half")
         low, high, count = float(spec.option("gap_low")), float(spec.option("gap_high")), int(spec.option("angles"))
         if not 0 <= low < high <= 360:
-            raise ValueError(f"the gap must lie in 0..360 degrees and not be empty, which {low:g}..{high:g} is not")
+            raise ValueError(f"the gap must lie in 0..360 degrees and not be empty, not {low:g}..{high:g}")
         most = MOST_PIXELS // spec.N**2
         if not 2 <= count <= most:
             raise ValueError(f"angles must lie in 2..{most}, whose images of {spec.N} x {spec.N} fit into memory, not {count}")

@@ -431,7 +431,7 @@ BROKEN: dict[type, str] = {
     ShortTargets: "data() must give as many inputs as targets and truth, not 1, 0 and 1 in train at N = 8, data_count = 1",
     ConstantCount: "data() must give data_count training samples, 1 at N = 8, data_count = 1, not 4",
     ForgottenFixed: "data() must give data_count training samples, 5 = 5 fixed + 0 drawn at N = 8, data_count = 0, not 0",
-    NothingHeldOut: "data() holds out nothing at N = 8, data_count = 64: leave samples to judge on, or let counts() end below",
+    NothingHeldOut: "data() holds out nothing at N = 8, data_count = 64: hold out samples to judge on, or lower Counts.high",
     InfiniteInputs: "data() must give finite inputs, and train.inputs has NaN or infinity at N = 8, data_count = 1",
     NanTargets: "data() must give finite targets, and train.targets has NaN or infinity at N = 8, data_count = 1",
     ClassTargets: "data() must give floating-point targets, as the loss is the squared error, not torch.int64 in train: "
@@ -443,7 +443,7 @@ BROKEN: dict[type, str] = {
     OtherOrder: NESTED,
     Growing: "data() must give samples of the same shapes at every data_count, not others at 14 and 28",
     FunctionModel: "model() must give a torch.nn.Module, not a function",
-    Frozen: "model() must give a network with something to train, and no parameter requires a gradient",
+    Frozen: "model() must give a network with something to train, but no parameter requires a gradient",
     Raising: "model() fails with KeyError: 'LINEAR'",
     WrongWidth: "model() on inputs (4, 3) of torch.float32 fails with RuntimeError: mat1 and mat2 shapes cannot be multiplied",
     DoubleInputs: "model() on inputs (4, 3) of torch.float64 fails with RuntimeError: mat1 and mat2 must have the same dtype",

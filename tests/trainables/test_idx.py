@@ -53,15 +53,15 @@ def test_a_digit_is_read_whatever_the_files_are_called_and_whether_packed(packed
 
 PACKED = gzip.compress(images())
 BAD = {
-    "truncated images": (images()[:-1], labels(), "has 3151 bytes, and not the 3152 of its header"),
-    "too long": (images() + b"1", labels(), "has 3153 bytes or more, and not the 3152"),
+    "truncated images": (images()[:-1], labels(), "has 3151 bytes, not the 3152 of its header"),
+    "too long": (images() + b"1", labels(), "has 3153 bytes or more, not the 3152"),
     "much too long, packed": (gzip.compress(images()) + gzip.compress(bytes(1 << 20)) * 4000, labels(), "3153 bytes or more"),
-    "a header that promises terabytes": (struct.pack(">4I", 2051, *3 * [2**32 - 1]), labels(), "no file of MNIST's"),
-    "half a header": (images()[:10], labels(), "has 10 bytes, and not the 16"),
-    "nothing": (b"", labels(), "begins with 0, and a file of MNIST's images begins with 2051"),
-    "labels for images": (labels(), labels(), "begins with 2049, and a file of MNIST's images begins with 2051"),
-    "images for labels": (images(), images(), "begins with 2051, and a file of MNIST's labels begins with 2049"),
-    "truncated labels": (images(), labels()[:-2], "has 10 bytes, and not the 12"),
+    "a header that promises terabytes": (struct.pack(">4I", 2051, *3 * [2**32 - 1]), labels(), "not a file of MNIST"),
+    "half a header": (images()[:10], labels(), "has 10 bytes, not the 16"),
+    "nothing": (b"", labels(), "begins with 0, but a file of MNIST's images begins with 2051"),
+    "labels for images": (labels(), labels(), "begins with 2049, but a file of MNIST's images begins with 2051"),
+    "images for labels": (images(), images(), "begins with 2051, but a file of MNIST's labels begins with 2049"),
+    "truncated labels": (images(), labels()[:-2], "has 10 bytes, not the 12"),
     "truncated gzip": (PACKED[:-20], labels(), "cannot be read"),
     "damaged gzip": (PACKED[:20] + b"\xff" * 8 + PACKED[28:], labels(), "cannot be read"),
     "other counts": (images(3), labels(), "has 3 images and 4 labels"),
