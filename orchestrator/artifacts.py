@@ -15,9 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from orchestrator.errors import printable
 from orchestrator.leases import Lease
 from orchestrator.locks import StoreLocks
-from orchestrator.remote import URI, Remote, RemoteError
+from orchestrator.remote import URI, Remote, RemoteError, Tell, tell_on_stderr
 
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096
@@ -31,7 +32,18 @@ Stamp = tuple[int, int, int]
 
 
 class StoreError(Exception):
-    """The store cannot be used as asked. The message is one line for a user."""
+    """The store cannot be used as asked. The message is one line for a user.
+
+    `may_pass`: nothing is wrong with what was asked; a bucket did not answer.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
+class UnreadableError(StoreError):
+    """One file of the store cannot be read; the others may be."""
 
 
 class Artifacts:
@@ -43,25 +55,33 @@ class Artifacts:
     Every save is atomic and durable: a reader sees the old file or the new one, whole, and what `save_*` returned
     from survives a crash, with a bucket also the loss of this machine. Two processes may save the same key; the later one wins.
 
+    A bucket that does not answer is waited for, for some minutes (see `Remote`).
+
+    Args:
+        tell: is given a line when such a wait gets long, and one when it is over.
+
     Raises:
         StoreError: the place cannot be written, or the disk is full; the former file is intact.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, tell: Tell = tell_on_stderr) -> None:
         self.location: str | Path = Path(path)
         self._remote: Remote | None = None
         self._lease_or_none: Lease | None = None
         self._locks_or_none: StoreLocks | None = None
+        self.notices: list[str] = []
+        """What was found that does not belong there, a line each."""
         self._no_checkpoint: set[str] = set()
         """Runs that were looked up in the bucket, and had none."""
         if URI.match(str(path)):
             self.location = str(path)
             with self._in_words("open the store"):
-                self._remote = Remote(str(path))
+                self._remote = Remote(str(path), tell)
             self.location = self._remote.uri
         elif "://" in str(path):
             raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {path}")
         self.path = Path(path) if self._remote is None else self._remote.mirror
+        self._runs = self.path / "runs"
 
     def weights_path(self, key: str) -> Path:
         """Where the weights of a run are, if it kept any; those in a bucket are fetched."""
@@ -75,6 +95,7 @@ class Artifacts:
         """
         Raises:
             FileNotFoundError: it kept none.
+            UnreadableError: they cannot be read.
         """
         place = self._weights_place(key)
         with self._in_words(f"read the weights of run {key}"):
@@ -93,9 +114,18 @@ class Artifacts:
 
     def _keys_in(self, folder: str) -> set[str]:
         with self._in_words(f"read the list of {folder}"):
-            files = (self.path / folder).glob("*")
-            names = self._remote.list(folder) if self._remote is not None else (file.name for file in files)
+            names = self._remote.list(folder) if self._remote is not None else [file.name for file in self._files_in(folder)]
         return {Path(name).stem for name in names}
+
+    def _files_in(self, folder: str) -> list[Path]:
+        """What is in a folder of the store; `notices` tell if it is none."""
+        place = self.path / folder
+        try:
+            return sorted(place / name for name in os.listdir(place) if name[0] != ".")  # noqa: PTH208 - it says if it may not
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.lexists(place):
+                self._note(f"{self.location}/{folder} is not a folder: nothing is read from it")
+            return []
 
     def _weights_place(self, key: str) -> Path:
         return self.path / "weights" / f"{key}.safetensors"
@@ -115,9 +145,13 @@ class Artifacts:
             self._save(self.checkpoint_path(key), data)
 
     def load_checkpoint(self, key: str) -> bytes | None:
-        """The bytes saved last, or None if there is no checkpoint."""
+        """The bytes saved last, or None if there is no checkpoint, or none that can be read, which `notices` then tell."""
         with self._in_words(f"read the checkpoint of run {key}"):
-            data = self._load(self.checkpoint_path(key))
+            try:
+                data = self._load(self.checkpoint_path(key))
+            except UnreadableError as error:
+                self._note(f"{error}: the run starts from the beginning")
+                return None
         if data is None:
             self._no_checkpoint.add(key)
         return data
@@ -125,6 +159,7 @@ class Artifacts:
     def drop_checkpoint(self, key: str) -> None:
         with self._in_words(f"remove the checkpoint of run {key}"):
             if self._remote is None:
+                self._make_room(self.checkpoint_path(key))
                 self.checkpoint_path(key).unlink(missing_ok=True)
             elif key not in self._no_checkpoint:
                 self._remote.delete([self._name(self.checkpoint_path(key))])
@@ -134,7 +169,7 @@ class Artifacts:
         """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
         try:
             saved = json.loads(self._load(self.path / PACK_SIZES) or b"{}")
-        except (OSError, ValueError, RecursionError):
+        except (OSError, UnreadableError, ValueError, RecursionError):
             return {}
         known = saved.items() if isinstance(saved, dict) else ()
         return {shape: size for shape, size in known if type(size) is int and 1 <= size <= LARGEST_PACK}
@@ -162,8 +197,20 @@ class Artifacts:
                         places.append(f"{self.location}/{folder}/{name}")
         return places
 
+    @property
+    def waited(self) -> float:
+        """Seconds for which the bucket has not answered, in all."""
+        return 0.0 if self._remote is None else self._remote.waited
+
+    def hasten(self) -> None:
+        """Have no patience any more with a bucket that does not answer: who waits for it gives up within a second or two. For a
+        launch that is to end, from any thread."""
+        if self._remote is not None:
+            self._remote.hasten()
+
     def close(self) -> None:
         """Free every lock and claim held through this object. Harmless when repeated."""
+        self.hasten()
         if self._lease_or_none is not None:
             self._lease_or_none.close()
             self._lease_or_none = None
@@ -213,7 +260,11 @@ class Artifacts:
         return place.relative_to(self.path).as_posix()
 
     def _load(self, place: Path) -> bytes | None:
-        """The contents of a file; from a bucket, as they are there now."""
+        """The contents of a file; from a bucket, as they are there now.
+
+        Raises:
+            UnreadableError: there is something, which cannot be read.
+        """
         if self._remote is not None:
             return self._remote.get(self._name(place))
         try:
@@ -221,6 +272,10 @@ class Artifacts:
                 return file.read()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise UnreadableError(f"cannot read {place}: {error.strerror}") from error
+        except MemoryError as error:
+            raise UnreadableError(f"cannot read {place}: it is too large for this machine's memory") from error
 
     def _save(self, place: Path, data: bytes) -> None:
         """As `_write`, but of what is in a bucket nothing is kept here."""
@@ -248,15 +303,14 @@ class Artifacts:
                 os.fsync(file.fileno())
                 if self._remote is not None and target.name[0] != ".":
                     known = False
-                    at_once = self._remote.put(self._name(target), data)
+                    at_once = self._remote.put(self._name(target), data, lambda: self._may_put(target))
                     found = self._remote.find(self._name(target))
                     if found is not None:
                         os.utime(file.fileno(), ns=(found[1], found[1]))
                     if not at_once:
                         temporary.with_name(f"again-{temporary.name}").touch()
                 stamp = stamp_of(os.fstat(file.fileno()))
-            if target.is_dir() and not target.is_symlink():
-                self._clear(target)
+            self._make_room(target)
             temporary.replace(target)
         except BaseException:
             if known:
@@ -265,11 +319,17 @@ class Artifacts:
         sync_folder(target.parent)
         return stamp
 
+    def _may_put(self, target: Path) -> bool:
+        """Whether `target` is still this launch's to write, however long the bucket has not answered."""
+        return True
+
     def _sweep(self) -> None:
         """Remove the temporaries of processes that are no more: those whose token nobody has locked."""
         with contextlib.suppress(FileNotFoundError):
             for temporary in (self.path / ".tmp").iterdir():
                 token = temporary.name.rpartition(".")[2]
+                if temporary.is_dir() and not temporary.is_symlink():  # it is no temporary
+                    continue
                 if self._remote is not None and time.time() - temporary.lstat().st_ctime < SETTLING_SECONDS:
                     continue
                 if self._locks.take("launch", token):
@@ -284,12 +344,24 @@ class Artifacts:
             self._locks.free("launch", token)
         return ended
 
-    def _clear(self, folder: Path) -> None:
+    def _make_room(self, target: Path) -> None:
         """Move a folder that is where a file belongs to `set-aside/`."""
+        if target.is_dir() and not target.is_symlink():
+            target.rename(self._place_aside(target.name))
+
+    def _place_aside(self, name: str) -> Path:
+        """Where in `set-aside/` there is room for something of this name."""
         aside = self.path / "set-aside"
         make_folder(aside)
         taken = set(os.listdir(aside))  # noqa: PTH208 - with broken links
-        folder.rename(aside / next(n for n in chain([folder.name], (f"{folder.name}.{i}" for i in count(1))) if n not in taken))
+        if self._remote is not None:
+            taken.update(self._remote.list("set-aside"))
+        return aside / next(n for n in chain([name], (f"{name}.{i}" for i in count(1))) if n not in taken)
+
+    def _note(self, text: str) -> None:
+        """Tell something in `notices`, once."""
+        if (line := printable(text)) not in self.notices:
+            self.notices.append(line)
 
     @contextlib.contextmanager
     def _in_words(self, action: str) -> Iterator[None]:
@@ -298,21 +370,26 @@ class Artifacts:
         except StoreError as error:
             if self._remote is None:
                 raise
-            raise StoreError(str(error).replace(str(self.path), str(self.location))) from error
+            raise StoreError(str(error).replace(str(self.path), str(self.location)), may_pass=error.may_pass) from error
         except RemoteError as error:
-            raise StoreError(f"cannot {action} in {self.location}: {error}") from error
+            raise StoreError(f"cannot {action} in {self.location}: {error}", may_pass=error.may_pass) from error
         except OSError as error:
             hint = {
                 errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
                 errno.EDQUOT: "free some space and run the same command again; everything saved before is intact",
                 errno.EROFS: "choose a folder you can write to with --store",
                 errno.EACCES: "choose a folder you can write to with --store",
-                errno.ENOTDIR: "choose a folder with --store",
-                errno.EEXIST: "choose a folder with --store",
+                **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
                 errno.ENOENT: "the store was moved or removed while in use",
             }.get(error.errno or 0, "everything saved before is intact")
             place = self.location if self._remote is None else f"the copy of {self.location}, {self.path}"
-            raise StoreError(f"cannot {action} in {place}: {error.strerror or error}; {hint}") from error
+            why = str(error.strerror or error)
+            if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and self.path in Path(str(error.filename)).parents:
+                what = printable(str(error.filename))
+                why, hint = f"{why}: {what}", "move away what is in its place, or choose another folder with --store"
+            elif error.errno == errno.EACCES and self._runs in Path(str(error.filename)).parents:
+                why, hint = f"{why}: {printable(str(error.filename))}", "make that file readable; its rows may be needed"
+            raise StoreError(f"cannot {action} in {place}: {why}; {hint}") from error
 
 
 def open_file(path: Path) -> BinaryIO:

@@ -25,6 +25,8 @@ DESCRIPTION = ("key", "family", "task_version", *_FIELDS)
 """Columns by which `misfit` judges."""
 NAMED = 3
 """Rows of one file that a notice names."""
+LONGEST = 1000
+"""Bytes that a word may have by which rows are chosen."""
 DEEPEST = 32
 """Levels that lists and objects in `measures` may have."""
 
@@ -37,6 +39,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "seconds": (0, LARGEST),
 }
 """Of numbers, both included."""
+_WORDS = ("task", "task_version", "dataset", "decoder", "holdout")
 _CURVES = ("curve_loss", "curve_accuracy", "curve_error")
 
 
@@ -48,7 +51,7 @@ def misfit(row: Mapping[str, Any]) -> str | None:
     except (ValueError, TypeError) as error:
         return " ".join(f"describes no run ({error})".split())[:200]
     if not has_keys(fields, row["task_version"], row["key"], row["family"]):
-        return "has a key that is not that of its description"
+        return "has a key that does not match its description"
     return None
 
 
@@ -126,6 +129,8 @@ def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
         return f"has values that are none of {', '.join(STATUSES)}"
     if name == "key" and not _are_keys(column):
         return f"has values that are no run keys, {KEY_LENGTH} letters long"
+    if name in _WORDS and not _within(pc.binary_length(column), 0, LONGEST):
+        return f"has words of more than {LONGEST} bytes"
     if name in ("options", "measures") and not _are_objects(pc.unique(column).to_pylist()):
         return "has values that are no JSON objects"
     if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
@@ -158,8 +163,7 @@ def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:
 
 
 def _are_keys(column: pa.ChunkedArray) -> bool:
-    good = pc.and_(pc.string_is_ascii(column), pc.equal(pc.binary_length(column), KEY_LENGTH))
-    return bool(pc.all(good, min_count=0).as_py())
+    return bool(pc.all(pc.match_substring_regex(column, f"^[0-9A-Za-z]{{{KEY_LENGTH}}}$"), min_count=0).as_py())
 
 
 def _are_objects(texts: Iterable[str]) -> bool:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.artifacts import Stamp, open_file
+from orchestrator.contents import LONGEST
 from orchestrator.parts import text_bytes
 from orchestrator.rows import KEY_LENGTH, SCHEMA
 
@@ -30,7 +31,7 @@ _SCHEMA = pa.schema([("key", _KEY), *((name, SCHEMA.field(name).type) for name i
 _HEAD = pa.schema([SCHEMA.field(name) for name in INDEXED])
 _PARTS = b"orchestrator.parts"
 _CHECKSUM_LENGTH = 8
-MOST_TEXT = 1000
+MOST_TEXT = len(CHOICES) * LONGEST
 """Bytes of words that a row may have here, on average."""
 
 

@@ -19,6 +19,8 @@ CERTAIN = 0.6
 """The share of LEASE_SECONDS for which a launch relies on its own lease without asking."""
 LOOK_EVERY = 2.0
 """Seconds for which a run that another machine was seen to hold is not asked for again."""
+LOST = (-1e9, -1e9)
+"""When a lease was renewed that is not certain."""
 APPEND = ""
 """What a launch holds, in place of a run, while it writes rows that it has not claimed."""
 
@@ -46,10 +48,14 @@ class Lease:
         self.number = 0
         """Another one after the lease was lost."""
         self.held: set[str] = set()
+        self._owed: set[str] = set()
+        """Held when the lease was lost, and not claimed again yet."""
+        self._doubtful: set[str] = set()
+        """Removed by a request that had to be repeated: the first one may yet take effect, on a new claim as well."""
         self._released: set[str] = set()
         """Given back, but still there for the others."""
         self._refused: set[str] = set()
-        """Put, but another launch has them; to be removed as well."""
+        """Put, or given back, and not the launch's any more; to be removed."""
         self._elsewhere: set[str] = set()
         self._elsewhere_until = 0.0
         self.machines: set[str] = set()
@@ -62,37 +68,54 @@ class Lease:
     def hold(self) -> None:
         """Make sure that the others see this launch as alive; costs nothing while that is certain."""
         with self._guard:
-            if self._certain():
-                return
-            before, self.held = self.held, set()
-            self._released, self._refused = set(), set()
-            self._dead.update(filter(None, [self._folder.removeprefix("launches/")]))
-            self.number += 1
-            self._folder = f"launches/{self._machine}.{self._launch}.{secrets.token_hex(4)}"
-            self._renew()
-            for name in before:
-                self._claim(name)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="store lease", daemon=True)
-                self._thread.start()
-                atexit.register(self.close)
+            while self._owed or not self._certain():
+                if not self._certain():
+                    self._begin()
+                for name in tuple(self._owed):
+                    if self._certain():
+                        self._claim(name)
+                        self._owed.discard(name)
+
+    def holds(self, number: int) -> bool:
+        """Whether nothing was lost since the lease had this number."""
+        return self.number == number and not self._owed and self._certain()
+
+    def _begin(self) -> None:
+        """Take a new lease, under which nothing is held yet."""
+        self._owed |= self.held
+        self.held, self._released, self._refused, self._doubtful = set(), set(), set(), set()
+        self._dead.update(filter(None, [self._folder.removeprefix("launches/")]))
+        self.number += 1
+        self._folder = f"launches/{self._machine}.{self._launch}.{secrets.token_hex(4)}"
+        self._renewed = LOST
+        self._renew()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="store lease", daemon=True)
+            self._thread.start()
+            atexit.register(self.close)
 
     def take(self, name: str) -> bool:
         """Claim `name`; False if a living launch of another machine has it, or may be about to write its row."""
         with self._guard:
-            self.hold()
-            if name in self._released:
-                self._released.discard(name)
-                self.held.add(name)
-            if name in self.held:
-                return True
-            if name in self._elsewhere and (time.monotonic() < self._elsewhere_until or name in self._look()):
-                return False
-            return self._claim(name)
+            while True:
+                if name in self._doubtful:
+                    self._renewed = LOST
+                self.hold()
+                if name in self._released:
+                    self._released.discard(name)
+                    self.held.add(name)
+                if name in self.held:
+                    return True
+                if name in self._elsewhere and (time.monotonic() < self._elsewhere_until or name in self._look()):
+                    return False
+                claimed = self._claim(name)
+                if self._certain():  # else it took so long that others may have taken this launch for dead
+                    return claimed
 
     def free(self, name: str) -> None:
         """Give a claim back; the others see it within a second or so."""
         with self._guard:
+            self._owed.discard(name)
             if name in self.held:
                 self.held.discard(name)
                 self._released.add(name)
@@ -102,6 +125,9 @@ class Lease:
     def alone(self) -> Iterator[set[str]]:
         """Wait for, and hold, the right to write what was not claimed, which one machine has at a time; yields what the others
         have claimed."""
+        if APPEND in self.held:  # whoever called has it, as on one machine appends take turns
+            yield set(self._elsewhere)
+            return
         end = time.monotonic() + 2 * LEASE_SECONDS
         while not self.take(APPEND):
             if time.monotonic() > end:
@@ -112,7 +138,7 @@ class Lease:
             yield set(self._elsewhere)
         finally:
             self.free(APPEND)
-            with contextlib.suppress(RemoteError):  # else it is done later
+            with contextlib.suppress(RemoteError), self._remote.briefly():  # else it is done later
                 self._tidy()
 
     def look(self) -> set[str]:
@@ -137,7 +163,7 @@ class Lease:
             atexit.unregister(self.close)
             self._thread = None
             for folder in (*self._dead, self._folder.removeprefix("launches/")):
-                with contextlib.suppress(RemoteError):  # else it expires
+                with contextlib.suppress(RemoteError), self._remote.briefly():  # else it expires
                     self._remote.delete_folder(f"launches/{folder}")
 
     def _claim(self, name: str) -> bool:
@@ -170,14 +196,25 @@ class Lease:
         return f"{self._folder}/claim={quote(name, safe='')}"
 
     def _certain(self) -> bool:
+        return bool(self._folder) and self._age() < CERTAIN * LEASE_SECONDS
+
+    def _age(self) -> float:
         """Not by one clock only: the monotonic one may stand still while a laptop sleeps."""
         monotonic, wall = self._renewed
-        return bool(self._folder) and max(time.monotonic() - monotonic, time.time() - wall) < CERTAIN * LEASE_SECONDS
+        return max(time.monotonic() - monotonic, time.time() - wall)
 
     def _renew(self) -> None:
-        began = time.monotonic(), time.time()
-        self._remote.put(f"{self._folder}/lease", b"")
-        self._renewed = began
+        """What counts is when the attempt began that succeeded."""
+        began = LOST
+
+        def begin() -> bool:
+            nonlocal began
+            began = time.monotonic(), time.time()
+            return True
+
+        self._remote.put(f"{self._folder}/lease", b"", begin)
+        if self._renewed == LOST or self._age() < LEASE_SECONDS:  # else the others may have taken this launch for dead
+            self._renewed = began
 
     def _keep(self) -> None:
         due = time.monotonic() + LEASE_SECONDS / 5
@@ -185,19 +222,23 @@ class Lease:
             self._work.wait(LEASE_SECONDS / 10)
             self._work.clear()
             time.sleep(0.05)  # what is given back together is removed together
-            with contextlib.suppress(RemoteError):  # it is tried again
-                self._tidy()
+            with contextlib.suppress(RemoteError), self._remote.briefly():  # it is tried again
                 if not self._closed and time.monotonic() > due:
-                    due = time.monotonic() + LEASE_SECONDS / 5
                     with self._guard:
                         self.hold()
                         self._renew()
+                    due = time.monotonic() + LEASE_SECONDS / 5
+                self._tidy()
 
     def _tidy(self) -> None:
         """Remove what was given back, and launches that have ended long ago."""
         with self._guard:
-            self._remote.delete([self._object(name) for name in self._released | self._refused])
-            self._released, self._refused = set(), set()
+            names, before = self._released | self._refused, self._doubtful
+            self._released, self._refused, self._doubtful = set(), names, before | names
+            at_once = self._remote.delete([self._object(name) for name in names])
+            self._refused = set()
+            if at_once:
+                self._doubtful = before
             dead, self._dead = self._dead, set()
         for folder in dead:
             self._remote.delete_folder(f"launches/{folder}")

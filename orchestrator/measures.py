@@ -8,9 +8,11 @@ and what is not there, or is damaged, can be measured again from the weights.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.artifacts import Artifacts, make_folder
+from orchestrator.artifacts import Artifacts
 from orchestrator.parts import DamagedError, read_file, unpack
 
 MOST_BYTES = 1 << 30
@@ -68,7 +70,6 @@ class MeasureTable(Artifacts):
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
-        self.notices: list[str] = []
         self._folder = self.path / "measures"
 
     def claim(self, key: str) -> bool:
@@ -85,17 +86,19 @@ class MeasureTable(Artifacts):
         A file that is damaged or not ours is moved to `set-aside/` and named in `notices`; it will be measured again.
         """
         known = set()
-        for path in self._files():
-            if _load(path) is not None:
+        for path, table in self._loaded():
+            if table is not None:
                 key, measure, version = _named(path)
                 known.add((key, measure, int(version)))
             else:
-                make_folder(self.path / "set-aside")
-                if self._remote is not None:
-                    self._remote.move(self._name(path), f"set-aside/{path.name}")
-                path.replace(self.path / "set-aside" / path.name)
+                with self._in_words("set a damaged file aside"):
+                    aside = self._place_aside(path.name)
+                    if self._remote is not None:
+                        self._remote.move(self._name(path), self._name(aside))
+                    with contextlib.suppress(FileNotFoundError):
+                        path.rename(aside)
                 place = f"{self.location}/{self._name(path)}"
-                self.notices.append(f"set aside {place}, which is damaged or not ours: what it held is measured again")
+                self._note(f"set aside {place}, which is damaged or foreign: what it held is measured again")
         return known
 
     def has(self, key: str, measure: str, version: int) -> bool:
@@ -122,7 +125,8 @@ class MeasureTable(Artifacts):
                 other.unlink(missing_ok=True)
 
     def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none.
+        """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none; of a
+        measure that is there in two versions those of the later one.
 
         A file that is damaged or not ours is left out and named in `notices`.
 
@@ -130,19 +134,36 @@ class MeasureTable(Artifacts):
             measures: only these.
         """
         rows: list[dict[str, Any]] = []
-        for path in self._files():
-            if measures is not None and _named(path)[1] not in measures:
-                continue
-            table = _load(path)
+        latest: dict[tuple[str, str], tuple[int, pa.Table]] = {}
+        for path, table in self._loaded(measures):
+            key, measure, version = _named(path)
             if table is None:
-                self.notices.append(f"left out {self.location}/{self._name(path)}, which is damaged or not ours")
-                continue
+                self._note(f"left out {self.location}/{self._name(path)}, which is damaged or foreign")
+            elif int(version) >= latest.get((key, measure), (0, None))[0]:
+                latest[key, measure] = int(version), table
+        for _, table in latest.values():
             arrays = table["array"].combine_chunks()
             pieces = np.split(arrays.values.to_numpy(), arrays.offsets.to_numpy()[1:-1])
             for row, piece in zip(table.drop_columns(["array"]).to_pylist(), pieces, strict=True):
                 shape = row.pop("shape")
                 rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
         return rows
+
+    def _loaded(self, measures: Sequence[str] | None = None) -> Iterator[tuple[Path, pa.Table | None]]:
+        """Every file of these measures, with its table if it is as it should be. Where one is gone before it is read, as
+        another version has taken its place, they are listed again."""
+        seen, again = set(), True
+        while again:
+            again = False
+            for path in self._files():
+                if path in seen or (measures is not None and _named(path)[1] not in measures):
+                    continue
+                table = _load(path)
+                if table is None and not os.path.lexists(path):
+                    again = True
+                    continue
+                seen.add(path)
+                yield path, table
 
     def _path(self, key: str, measure: str, version: int) -> Path:
         return self._folder / f"{key}.{measure}-{version}.parquet"
@@ -151,7 +172,8 @@ class MeasureTable(Artifacts):
         if self._remote is not None:
             with self._in_words("read what was measured"), self._locks.appending():
                 self._remote.pull("measures", self._locks.token)
-        return sorted(self._folder.glob("[!.]*.parquet"))
+        with self._in_words("read what was measured"):
+            return [file for file in self._files_in("measures") if file.suffix == ".parquet"]
 
 
 def _named(path: Path) -> tuple[str, str, str]:
@@ -164,12 +186,12 @@ def _named(path: Path) -> tuple[str, str, str]:
 def _load(path: Path) -> pa.Table | None:
     """A file, every byte checked; None if it is not as `encode` and `save` made it."""
     key, measure, version = _named(path)
-    if not version.isdecimal():
+    if not version.isdecimal() or str(int(version)) != version:
         return None
 
     def wanted(schema: pa.Schema) -> None:
         if not schema.equals(SCHEMA):
-            raise DamagedError("its columns are others")
+            raise DamagedError("it has other columns")
 
     try:
         table = unpack(read_file(path, MOST_BYTES)[0], wanted, MOST_BYTES)

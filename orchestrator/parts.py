@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.artifacts import Stamp, StoreError, open_file, stamp_of
 from orchestrator.contents import fault
+from orchestrator.errors import printable
 from orchestrator.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upgrade
 
 MOST_BYTES = 256 << 20
@@ -55,7 +56,7 @@ def load(path: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, St
         version = int(written)
         if version > VERSION:
             raise NewerSchemaError(
-                f"{path} has rows of schema {version}, this program knows schema {VERSION} and older: "
+                f"{printable(str(path))} has rows of schema {version}, but this program knows only schema {VERSION} and older: "
                 "update the program, or choose another folder with --store"
             )
         if version not in SCHEMAS or not schema.equals(SCHEMAS[version]):
@@ -126,7 +127,7 @@ def _repeats(metadata: pq.FileMetaData, most: int) -> bool:
         for chunk in map(group.column, range(group.num_columns)):
             encodings = set(chunk.encodings)
             if not encodings <= ENCODINGS:
-                raise DamagedError("it is packed in a way that this program does not use")
+                raise DamagedError("it uses a compression or encoding that this program does not use")
             size += max(chunk.total_uncompressed_size, 4 * chunk.num_values, 4 * group.num_rows)
             repeats = repeats or not encodings.isdisjoint({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
     if size > most:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from orchestrator.artifacts import Artifacts, Stamp, stamp_of
 from orchestrator.index import Index, matching
+from orchestrator.remote import Tell, tell_on_stderr
 
 
 class LostPartError(Exception):
@@ -34,9 +35,8 @@ class Part:
 class Register(Artifacts):
     """The files of a store, and what is known of its parts."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
-        self._runs = self.path / "runs"
+    def __init__(self, path: str | Path, tell: Tell = tell_on_stderr) -> None:
+        super().__init__(path, tell)
         self._parts: dict[str, Part] = {}
         self._index = Index()
         self._recent: set[str] = set()

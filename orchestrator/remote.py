@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import errno
 import hashlib
+import itertools
 import os
+import random
 import re
 import secrets
 import shutil
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import pyarrow as pa
@@ -25,9 +31,18 @@ AT_ONCE = 16
 """Requests in parallel."""
 WHOLE = 8 << 20
 """An object up to this size is put in one request."""
-PATIENCE = (0.5, 2.0, 5.0)
-"""Waits before an upload that failed is tried again; after the last one it is an error."""
+PATIENCE = 300.0
+"""For so many seconds a request that failed, but may pass, is tried again; then it is an error."""
+BRIEF = 2.0
+"""The same for what is done again anyway, and for everything once the launch is to end."""
+FIRST_WAIT = 0.2
+LONGEST_WAIT = 30.0
+"""Waits double from the first to the longest one, and each is shortened by chance, so that launches do not ask in step."""
+TELL_AFTER = 5.0
+"""A wait that gets so long is told."""
 
+Result = TypeVar("Result")
+Tell = Callable[[str], object]
 Found = tuple[int, int]
 """Size and modification time (ns, of the server) of an object."""
 
@@ -43,14 +58,32 @@ class RemoteError(OSError):
         self.may_pass = may_pass
 
 
+class LapsedError(RemoteError):
+    """An upload was not tried again, as what allowed it had lapsed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it did not answer for so long that this launch lost its claims; run the same command again", may_pass=True
+        )
+
+
+def tell_on_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 class Remote:
     """The objects of a store in a bucket, by their names below its URI, and the folder of this machine that mirrors them.
 
     What a bucket has to guarantee, and those of Amazon and Google do: an object is replaced whole or not at all, and who reads
     or lists after that sees it. All methods may be called by several threads at once, and raise RemoteError.
+
+    What fails but may pass, since the server is busy or away, is tried again for PATIENCE seconds, with growing waits.
+
+    Args:
+        tell: is given a line when a wait gets long, and one when it is over.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, tell: Tell = tell_on_stderr) -> None:
         found = URI.match(uri)
         assert found is not None, uri
         scheme, self._bucket, prefix, query = found.groups()
@@ -58,7 +91,18 @@ class Remote:
         self._root = "/".join([self._bucket, *filter(None, (prefix or "").split("/"))])
         self.uri = f"{'s3' if self._is_s3 else 'gs'}://{self._root}"
         self._endpoint = ""
-        self._pool = ThreadPoolExecutor(AT_ONCE, "store")
+        self._tell = tell
+        self._pool, self._putting = (ThreadPoolExecutor(AT_ONCE, name) for name in ("store", "store uploads"))
+        self._guard, self._of_thread = threading.Lock(), threading.local()
+        self._hastened = threading.Event()
+        self._has_answered = False
+        self._away_since: float | None = None
+        """When the first request was made of those that failed since something succeeded."""
+        self._failed_at = 0.0
+        self._told_since: float | None = None
+        """Since when the bucket has not answered, if that was told."""
+        self.waited = 0.0
+        """Seconds for which it has not, in all."""
         with self._in_words():
             if self._is_s3:
                 self._connect({name: values[-1] for name, values in parse_qs((query or "")[1:]).items()})
@@ -74,44 +118,118 @@ class Remote:
             options.get("endpoint_override") or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL") or ""
         )
         if not region and not self._endpoint:
-            region = fs.resolve_s3_region(self._bucket)
+            region = self._patiently(lambda: fs.resolve_s3_region(self._bucket))[0]
         common: dict[str, Any] = {"region": region, "connect_timeout": 5}
         if self._endpoint:
             common |= {"endpoint_override": self._endpoint, "scheme": options.get("scheme", "https")}
-        # One attempt: whether an upload had to be repeated decides what may be written next (see `put`).
-        once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-        self._reading = fs.S3FileSystem(**common)
-        self._small = fs.S3FileSystem(**common, retry_strategy=once, allow_delayed_open=True)
-        self._large = fs.S3FileSystem(**common, retry_strategy=once)
+        # One attempt: `_patiently` repeats. Whether an upload had to be repeated decides what may be written next (see `put`).
+        common["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=1)
+        self._small = fs.S3FileSystem(**common, allow_delayed_open=True)
+        self._reading = self._large = fs.S3FileSystem(**common)
+
+    def hasten(self) -> None:
+        """From now on wait no longer than BRIEF, in all threads."""
+        self._hastened.set()
+
+    @contextlib.contextmanager
+    def briefly(self) -> Iterator[None]:
+        """In this block, and thread, wait no longer than BRIEF, and tell nothing."""
+        self._of_thread.brief = True
+        try:
+            yield
+        finally:
+            self._of_thread.brief = False
+
+    def _patiently(self, attempt: Callable[[], Result], may: Callable[[], bool] = lambda: True) -> tuple[Result, bool]:
+        """What `attempt` gives, and whether the first one succeeded. It is repeated as long as it fails with what may pass.
+
+        Args:
+            may: asked before each attempt.
+
+        Raises:
+            LapsedError: `may` said no.
+        """
+        began, brief = time.monotonic(), getattr(self._of_thread, "brief", False)
+        for number in itertools.count():
+            if not may():
+                raise LapsedError
+            try:
+                with self._in_words():
+                    result = attempt()
+            except RemoteError as error:
+                if not error.may_pass:
+                    raise
+                wait = min(FIRST_WAIT * 2**number, LONGEST_WAIT) * random.uniform(0.5, 1.0)
+                left = self._left(began, brief)
+                if left <= 0:
+                    waited = f"after waiting {time.monotonic() - began:.0f} s for it"
+                    raise RemoteError(
+                        f"{error}; {waited}, the study gives up: run the same command again", may_pass=True
+                    ) from error
+                if not brief and time.monotonic() + wait > began + TELL_AFTER:
+                    self._tell_of(error, began)
+                if self._hastened.wait(min(wait, left)):
+                    time.sleep(min(wait, left, FIRST_WAIT))
+            else:
+                self._succeeded(brief)
+                return result, number == 0
+        raise AssertionError
+
+    def _left(self, began: float, brief: bool) -> float:
+        """For how long a request that has just failed may yet be repeated. Those that come one after the other while nothing
+        succeeds share what there is."""
+        now = time.monotonic()
+        with self._guard:
+            if not brief:
+                if self._away_since is None or now - self._failed_at > 2 * LONGEST_WAIT:  # nobody has asked for a while
+                    self._away_since = began
+                self._failed_at = now
+            since = began if self._away_since is None else min(began, self._away_since)
+        return since + (BRIEF if brief or self._hastened.is_set() else PATIENCE) - now
+
+    def _tell_of(self, error: RemoteError, began: float) -> None:
+        with self._guard:
+            told, self._told_since = self._told_since, began if self._told_since is None else self._told_since
+        if told is None:
+            self._tell(f"the store {self.uri} is not available; waiting for it, up to {PATIENCE / 60:g} min ({error})")
+
+    def _succeeded(self, brief: bool) -> None:
+        self._has_answered = True
+        with self._guard:
+            self._away_since = None
+            since = self._told_since
+            if brief or since is None:
+                return
+            self._told_since = None
+            self.waited += time.monotonic() - since
+        self._tell(f"the store {self.uri} is available again, after {time.monotonic() - since:.0f} s")
 
     def check(self) -> None:
         """Raises RemoteError unless the bucket is there."""
-        with self._in_words():
-            there = self._reading.get_file_info(self._bucket).type != fs.FileType.NotFound
-        if not there:
+        found, _ = self._patiently(lambda: self._reading.get_file_info(self._bucket))
+        if found.type == fs.FileType.NotFound:
             raise self._explained("NO_SUCH_BUCKET")
 
-    def put(self, name: str, data: bytes) -> bool:
+    def put(self, name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> bool:
         """Make the object hold `data`; a reader sees the former one or this one, whole.
 
-        Tried a few times. After an attempt that failed nobody knows whether it will yet take effect: so all attempts put the
-        same, and nothing else may be put under this name for a while.
+        After an attempt that failed nobody knows whether it will yet take effect: so all attempts put the same, and nothing
+        else may be put under this name for a while.
+
+        Args:
+            may: asked before each attempt.
 
         Returns:
             Whether the first attempt succeeded.
+
+        Raises:
+            LapsedError: `may` said no; an attempt before may take effect.
         """
-        for wait in (0.0, *PATIENCE):
-            time.sleep(wait)
-            began = time.monotonic()
-            try:
-                with self._in_words():
-                    # In a thread, where no Ctrl-C comes between the opening and the writing.
-                    self._pool.submit(self._put_once, f"{self._root}/{name}", data).result()
-                return wait == 0.0 and (self._is_s3 or time.monotonic() - began < 1)  # Google's client tries again by itself
-            except RemoteError as error:
-                if wait == PATIENCE[-1] or not error.may_pass:
-                    raise
-        raise AssertionError
+        began = time.monotonic()
+        # In a thread, where no Ctrl-C comes between the opening and the writing.
+        path = f"{self._root}/{name}"
+        _, at_once = self._patiently(lambda: self._putting.submit(self._put_once, path, data).result(), may)
+        return at_once and (self._is_s3 or time.monotonic() - began < 1)  # Google's client tries again by itself
 
     def _put_once(self, path: str, data: bytes) -> None:
         """Arrow completes an upload also when its stream is destroyed, and `with` does after an exception: what was written up
@@ -129,40 +247,58 @@ class Remote:
 
     def get(self, name: str) -> bytes | None:
         """The contents of an object; None if there is none."""
-        path = f"{self._root}/{name}"
-        with self._in_words(), contextlib.suppress(FileNotFoundError), self._reading.open_input_stream(path) as stream:
-            data: bytes = stream.read()
-            return data
+        return self._patiently(lambda: self._get_once(f"{self._root}/{name}"))[0]
+
+    def _get_once(self, path: str) -> bytes | None:
+        """Arrow fills up an answer that is too short. So contents are believed if their MD5 is the ETag; where that is another
+        thing, as of objects put in pieces or encrypted with a key of one's own, if they are the same in other pieces."""
+        with contextlib.suppress(FileNotFoundError), self._in_words(), self._reading.open_input_file(path) as file:
+            data: bytes = file.read()
+            size, about = file.size(), file.metadata() or {}
+            third, is_whole = size // 3, len(data) == size
+            if (
+                is_whole
+                and self._is_s3
+                and about.get("ETag") != f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'.encode()
+            ):
+                is_whole = file.read_at(third, 0) + file.read_at(size - third, third) == data
+            if is_whole:
+                return data
+            raise RemoteError(f"what came of {path} was cut", may_pass=True)
         return None
 
     def find(self, name: str) -> Found | None:
-        with self._in_words():
-            found = self._reading.get_file_info(f"{self._root}/{name}")
+        found, _ = self._patiently(lambda: self._reading.get_file_info(f"{self._root}/{name}"))
         return (found.size, found.mtime_ns) if found.type == fs.FileType.File else None
 
     def list(self, folder: str, *, deep: bool = False) -> dict[str, Found]:
         """The objects in a folder, by their names in it."""
         top = f"{self._root}/{folder}"
-        with self._in_words():
-            found = self._reading.get_file_info(fs.FileSelector(top, allow_not_found=True, recursive=deep))
+        selected = fs.FileSelector(top, allow_not_found=True, recursive=deep)
+        found, _ = self._patiently(lambda: self._reading.get_file_info(selected))
         return {f.path[len(top) + 1 :]: (f.size, f.mtime_ns) for f in found if f.type == fs.FileType.File}
 
-    def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects; nothing happens where there is none."""
-        self._each(self._delete, names)
+    def delete(self, names: Iterable[str]) -> bool:
+        """Remove the objects; nothing happens where there is none.
 
-    def _delete(self, name: str) -> None:
-        with self._in_words(), contextlib.suppress(FileNotFoundError):
-            self._reading.delete_file(f"{self._root}/{name}")
+        Returns:
+            Whether the first attempts succeeded. Else one may yet take effect.
+        """
+        return all(at_once for _, at_once in self._each(lambda name: self._gone(self._reading.delete_file, name), names))
 
     def delete_folder(self, folder: str) -> None:
-        with self._in_words(), contextlib.suppress(FileNotFoundError):
-            self._reading.delete_dir(f"{self._root}/{folder}")
+        self._gone(self._reading.delete_dir, folder)
 
     def move(self, name: str, place: str) -> None:
         """Rename an object; nothing happens if another machine has just done it."""
-        with self._in_words(), contextlib.suppress(FileNotFoundError):
-            self._reading.move(f"{self._root}/{name}", f"{self._root}/{place}")
+        self._gone(lambda path: self._reading.move(path, f"{self._root}/{place}"), name)
+
+    def _gone(self, remove: Callable[[str], object], name: str) -> tuple[None, bool]:
+        def attempt() -> None:
+            with contextlib.suppress(FileNotFoundError), self._in_words():
+                remove(f"{self._root}/{name}")
+
+        return self._patiently(attempt)
 
     def pull(self, folder: str, token: str, again: Collection[str] = ()) -> None:
         """Make the folder of the mirror as that of the bucket is: fetch what is new or has another size or time, and what is
@@ -207,9 +343,13 @@ class Remote:
         os.utime(temporary, ns=(mtime, mtime))
         temporary.replace(target)
 
-    def _each(self, do: Callable[[Any], None], items: Iterable[Any]) -> None:
-        for done in [self._pool.submit(do, item) for item in items]:
-            done.result()
+    def _each(self, do: Callable[[Any], Result], items: Iterable[Any]) -> builtins.list[Result]:
+        work = [self._pool.submit(do, item) for item in items]
+        try:
+            return [done.result() for done in work]
+        finally:
+            for done in work:
+                done.cancel()
 
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -218,22 +358,28 @@ class Remote:
         except (FileNotFoundError, RemoteError):
             raise
         except (OSError, pa.ArrowException) as error:
-            raise self._explained(" ".join(str(error).split())) from error
+            said = " ".join(str(error).split())
+            if "AWS Error NO_SUCH_KEY" in said:
+                raise FileNotFoundError(errno.ENOENT, said) from error
+            raise self._explained(said, mistaken=isinstance(error, pa.ArrowInvalid)) from error
 
-    def _explained(self, said: str) -> RemoteError:
+    def _explained(self, said: str, *, mistaken: bool = False) -> RemoteError:
         server = self._endpoint or ("Amazon S3" if self._is_s3 else "Google Cloud Storage")
         if "NO_SUCH_BUCKET" in said:
-            return RemoteError(f"there is no bucket {self._bucket}: create it first, or give another one with --store")
+            return RemoteError(f"the bucket {self._bucket} does not exist: create it first, or choose another one with --store")
         if re.search(r"ACCESS_DENIED|ACCESS_KEY|SIGNATURE|EXPIRED|CREDENTIAL|PERMISSION|HTTP status 40[13]|OAuth2", said):
             how = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE," if self._is_s3 else "log in with gcloud"
             who = "for an account that may read, write and list it"
             return RemoteError(f"{server} denies access to {self._bucket}: {how} {who}")
         if re.search(r"HTTP status 30[17]|PERMANENT_REDIRECT", said):
-            return RemoteError(f"the bucket {self._bucket} is in another region: set AWS_REGION to that")
+            return RemoteError(f"the bucket {self._bucket} is in another region: set AWS_REGION to that region")
         if re.search(r"NETWORK_CONNECTION|CURL error|UNAVAILABLE", said):
             settings = ", AWS_ENDPOINT_URL and AWS_REGION" if self._is_s3 else ""
-            return RemoteError(f"{server} does not answer: check the network{settings}", may_pass=True)
-        return RemoteError(f"{server} answers: {said[:300]}; run the same command again", may_pass=True)
+            unknown = re.search(r"curlCode: (3|6|60),|wrong version number", said)
+            may_pass = self._has_answered or not unknown
+            return RemoteError(f"{server} does not answer: check the network{settings}", may_pass=may_pass)
+        refused = mistaken or re.search(r"HTTP status 4(?!08|09|29)\d\d", said)
+        return RemoteError(f"{server} answers: {said[:300]}", may_pass=not refused)
 
 
 def grown(former: bytes, table: pa.Table) -> bytes:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from sys import intern
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,8 @@ _COLUMNS: dict[str, pa.DataType] = {
     "finished_at": _TIME,
 }
 _JSON = ("options", "measures")
+_VARIED = ("key", "family", "error")
+"""Texts that differ from row to row; of the others one copy is kept in memory."""
 
 def _schema(version: int) -> pa.Schema:
     later = {"schedule", "curve_error"} if version < 2 else set()
@@ -63,6 +66,11 @@ def _schema(version: int) -> pa.Schema:
 SCHEMAS = {version: _schema(version) for version in (1, VERSION)}
 """Every schema a part may have been written in."""
 SCHEMA = SCHEMAS[VERSION]
+
+
+def ending(row: Mapping[str, Any]) -> str:
+    """How a run ended, in the word of tables: no target decides over one that takes all its steps, so it is `finished`."""
+    return "finished" if row["stop"] == "budget" and row["status"] in ("passed", "missed") else str(row["status"])
 
 
 def make_row(
@@ -177,7 +185,7 @@ def decode(table: pa.Table) -> list[Row]:
     collecting = gc.isenabled()
     gc.disable()  # many small containers and no cycles: the collector would double the time
     try:
-        names = table.column_names
+        names = [intern(name) for name in table.column_names]
         columns = [_values(name, table[name]) for name in names]
         return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     finally:
@@ -196,7 +204,10 @@ def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
     if array.type == _TIME:
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         return [epoch + timedelta(microseconds=us) for us in array.cast(pa.int64()).to_numpy().tolist()]
-    values: list[Any] = array.to_pylist() if array.null_count or pa.types.is_string(array.type) else array.to_numpy().tolist()
+    if pa.types.is_string(array.type):
+        texts = array.to_pylist()
+        return texts if name in _VARIED else [intern(text) for text in texts]
+    values: list[Any] = array.to_pylist() if array.null_count else array.to_numpy().tolist()
     return values
 
 

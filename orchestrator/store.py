@@ -21,20 +21,23 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from orchestrator import remote
 from orchestrator.artifacts import Artifacts, Stamp, StoreError, make_folder, stamp_of
 from orchestrator.contents import checked, choose, in_words, sift
+from orchestrator.errors import printable
 from orchestrator.index import INDEXED, Index
 from orchestrator.leases import APPEND
 from orchestrator.parts import DamagedError, is_large, load, parquet_bytes, slices, take
 from orchestrator.register import LostPartError, Part, Register
-from orchestrator.remote import grown
+from orchestrator.remote import LapsedError, Tell, grown, tell_on_stderr
 from orchestrator.rows import PROVENANCE, SCHEMA, STATUSES, Row, decode, encode, make_row
 
 __all__ = ["PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "ResultStore", "Row", "StoreError", "make_row"]
@@ -80,10 +83,9 @@ class ResultStore(Register):
             nothing has changed then.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
-        super().__init__(path)
+    def __init__(self, path: str | Path, *, read_only: bool = False, tell: Tell = tell_on_stderr) -> None:
+        super().__init__(path, tell)
         self.read_only = read_only
-        self.notices: list[str] = []
         self._guard = threading.RLock()
         self._opened = False
         self._bad: dict[str, Stamp | None] = {}
@@ -102,6 +104,8 @@ class ResultStore(Register):
         """Parts whose upload failed, as they would have been."""
         try:
             with self._in_words("open the store"):
+                if self.path.is_symlink() and not self.path.exists():
+                    raise StoreError(f"--store {printable(str(path))} is a broken link: repair it, or choose another folder")
                 if self._remote is not None:
                     self._remote.check()
                     self._pull()
@@ -177,20 +181,44 @@ class ResultStore(Register):
         """
         table = checked(encode(rows))
         self._needs_writing("append to")
-        written: list[tuple[str, pa.Table]] = []
+        written, tried = list[tuple[str, pa.Table]](), set[str]()
+        end = time.monotonic() + remote.PATIENCE
+        with self._guard, self._in_words("append results"):
+            try:
+                while True:
+                    try:
+                        self._append(table, written)
+                        break
+                    except LapsedError:  # once more, as others may have done some of these runs meanwhile
+                        tried.update(target.name for target in self._unsure)
+                        if time.monotonic() > end:
+                            raise
+                written += self._news_of(tried, table["key"].to_pylist())
+            except BaseException:
+                self._news += written
+                raise
+        return decode(pa.concat_tables([SCHEMA.empty_table(), *(rows for _, rows in written)]))
+
+    def _append(self, table: pa.Table, written: list[tuple[str, pa.Table]]) -> None:
         keys = table["key"].to_pylist()
-        with self._guard, self._in_words("append results"), self._locks.appending(), self._undisputed(keys) as disputed:
+        with self._locks.appending(), self._undisputed(keys) as disputed:
             self._look(locked=True)
             self._make_way(table)
             known = self._known(keys) | disputed
             fresh = take(table, [i for key, i in choose(table, ()).items() if key not in known])
-            try:
-                for piece in slices(fresh, ROWS_PER_BULK_PART):
-                    written.append(("", self._extend(piece)))
-            except BaseException:
-                self._news += written
-                raise
-        return decode(fresh)
+            for piece in slices(fresh, ROWS_PER_BULK_PART):
+                written.append(("", self._extend(piece)))
+
+    def _news_of(self, names: Collection[str], keys: Collection[str]) -> list[tuple[str, pa.Table]]:
+        """The news among these keys from the parts with these names, which are none any more."""
+        if not names:
+            return []
+        found, self._news, ours, wanted = self._news, [], [], set(keys)
+        for name, rows in found:
+            is_ours = [name in names and key in wanted for key in rows["key"].to_pylist()]
+            ours.append((name, take(rows, [i for i, hit in enumerate(is_ours) if hit])))
+            self._news.append((name, take(rows, [i for i, hit in enumerate(is_ours) if not hit])))
+        return ours
 
     def claim(self, key: str) -> bool:
         """Reserve the training of a run for this launch. False, at once, if another living launch has it."""
@@ -246,7 +274,7 @@ class ResultStore(Register):
             self._forget_index()
         for name in self._parts.keys() - found:
             if gone := self._parts[name].rows:
-                self.notices.append(f"{self._place(name)} is gone: what is needed of its {gone} rows the next launch trains")
+                self._note(f"{self._place(name)} is gone with {gone} rows: the next launch trains those that it needs again")
             self._drop(name)
         problems, indexed = dict[str, str](), bool(self._index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
@@ -258,7 +286,9 @@ class ResultStore(Register):
                 stamp = stamp_of((self._runs / name).stat())
                 if stamp != known or name in again:
                     loaded[name] = load(self._runs / name)
-            except (FileNotFoundError, DamagedError) as error:
+            except (OSError, DamagedError) as error:
+                if isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ELOOP):
+                    raise
                 if os.path.lexists(self._runs / name):  # else it went away just now
                     problems[name] = str(error) if isinstance(error, DamagedError) else "it is a broken link"
                     self._bad[name] = stamp
@@ -286,7 +316,8 @@ class ResultStore(Register):
 
     def _settle(self, problems: Mapping[str, str], *, locked: bool = False) -> None:
         if self.read_only:
-            self.notices += [f"left out {self._place(name)}: {why}" for name, why in problems.items()]
+            for name, why in problems.items():
+                self._note(f"left out {self._place(name)}: {why}")
         elif problems and self._remote is not None:
             with contextlib.nullcontext() if locked else self._locks.appending():
                 self._settle_for_all(problems)
@@ -299,10 +330,11 @@ class ResultStore(Register):
     def _settle_for_all(self, problems: Collection[str]) -> None:
         """The same in a bucket: once one machine has the right to, and if the objects, too, are as bad as the copies here."""
         with self._lease.alone():
+            self._note_lease()
             self._pull(problems, locked=True)
             for name, why in self._load_changed(problems).items():
                 if self._parts.get(name) is not None and self._maker(name) in self._lease.machines:
-                    self.notices.append(f"left out rows of {self._place(name)}, which another machine is writing: {why}")
+                    self._note(f"left out rows of {self._place(name)}, which another machine is writing: {why}")
                 else:
                     self._set_aside(name, why)
 
@@ -363,7 +395,7 @@ class ResultStore(Register):
             if self._remote is None:
                 self._set_aside(name, why)
             else:  # the next launch sets it aside, as it finds the keys twice
-                self.notices.append(f"left out rows of {self._place(name)}: {why}")
+                self._note(f"left out rows of {self._place(name)}: {why}")
 
     def _believed(self, tables: Sequence[tuple[str, pa.Table]]) -> list[Row]:
         """The rows that are those of the runs they describe; of the others a notice, once."""
@@ -373,7 +405,7 @@ class ResultStore(Register):
             found += rows
             if not self._named.issuperset(wrong):
                 self._named.update(wrong)
-                self.notices.append(f"left out {len(wrong)} rows of {self._place(name)}: {in_words(wrong)}")
+                self._note(f"left out {len(wrong)} rows of {self._place(name)}: {in_words(wrong)}")
         return found
 
     def _tables(
@@ -394,26 +426,21 @@ class ResultStore(Register):
 
     def _set_aside(self, name: str, why: str) -> None:
         """Keep the file under `set-aside/`; in `runs/` remain those of its rows that nothing else holds, if any."""
-        make_folder(self.path / "set-aside")
-        taken = set(os.listdir(self.path / "set-aside"))  # noqa: PTH208 - with broken links
-        if self._remote is not None:
-            taken.update(self._remote.list("set-aside"))
-        aside = next(n for n in chain([name], (f"{name}.{i}" for i in count(1))) if n not in taken)
-        place, part = self.path / "set-aside" / aside, self._parts.get(name)
+        place, part = self._place_aside(name), self._parts.get(name)
         if part is not None and part.rows:
             if self._remote is not None:
-                self._remote.put(f"set-aside/{aside}", (self._runs / name).read_bytes())
+                self._remote.put(self._name(place), (self._runs / name).read_bytes())
             os.link(self._runs / name, place)
             assert part.table is not None
             self._parts[name] = self._part(self._write(self._runs / name, self._part_bytes(name, part.table)), part.table)
             former = self._place(place)
-            self.notices.append(f"removed rows from {self._place(name)}: {why}; the former file is {former}")
+            self._note(f"removed rows from {self._place(name)}: {why}; the former file is {former}")
         else:
             if self._remote is not None:
-                self._remote.move(f"runs/{name}", f"set-aside/{aside}")
+                self._remote.move(f"runs/{name}", self._name(place))
             (self._runs / name).rename(place)
             self._parts.pop(name, None)
-            self.notices.append(f"set aside {self._place(name)}: {why}; it is now {self._place(place)}")
+            self._note(f"set aside {self._place(name)}: {why}; it is now {self._place(place)}")
         self._bad.pop(name, None)
 
     def _read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
@@ -449,6 +476,8 @@ class ResultStore(Register):
 
     def _choose_part(self) -> str:
         """The part this launch extends: its own, else the longest one that is not full nor owned, else a new one."""
+        if self._own_part is not None and not self._may_extend(self._own_part):
+            self._let_go()
         if self._own_part is None:
             open_parts = self._parts_to_take_over()
             open_parts.sort(key=lambda name: self._parts[name].rows, reverse=True)
@@ -488,18 +517,44 @@ class ResultStore(Register):
             yield set()
             return
         self._lease.hold()
+        self._note_lease()
+        if self._lease.held.issuperset([*keys, *chain.from_iterable(map(self._rows_beyond, self._unsure))]):
+            self._repeat(set())
+            yield set()
+            return
+        with self._lease.alone() as elsewhere:
+            self._note_lease()
+            self._pulled = -PULL_EVERY
+            theirs = elsewhere - self._lease.held  # who asked in vain for a claim of this launch has not removed its own yet
+            self._repeat(theirs)
+            yield theirs.intersection(keys)
+
+    def _note_lease(self) -> None:
         if self._lease.number != self._lease_number:  # a new one: nothing that was known is certain any more
             self._lease_number = self._lease.number
             self._pulled = -PULL_EVERY
             self._let_go()
-        for target, data in list(self._unsure.items()):
-            self._write(target, data)
-        if self._lease.held.issuperset(keys):
-            yield set()
-            return
-        with self._lease.alone() as elsewhere:
+
+    def _repeat(self, elsewhere: Collection[str]) -> None:
+        """Put the parts again whose upload failed, but for those with rows that others have written, or claimed, since this
+        launch lost its own claims."""
+        if self._unsure:
             self._pulled = -PULL_EVERY
-            yield elsewhere.intersection(keys)
+            self._look(locked=True)
+        for target, data in list(self._unsure.items()):
+            fresh = self._rows_beyond(target)
+            if self._known(list(fresh)) or fresh.intersection(elsewhere):
+                del self._unsure[target]
+            else:
+                self._write(target, data)
+
+    def _rows_beyond(self, target: Path) -> set[str]:
+        """The keys of rows that a part will have once its upload is repeated, and does not have yet."""
+        keys: list[str] = pq.read_table(pa.BufferReader(self._unsure[target]), columns=["key"])["key"].to_pylist()
+        return set(keys) - self._keys_of(target.name)
+
+    def _may_put(self, target: Path) -> bool:
+        return target.parent != self._runs or self._lease.holds(self._lease_number)
 
     def _maker(self, name: str) -> str:
         """The machine whose launches extend the part."""
@@ -528,4 +583,3 @@ class ResultStore(Register):
         if self.read_only or self._closed:
             why = "closed" if self._closed else "opened for reading only"
             raise StoreError(f"cannot {action} {self.location}: it was {why}")
-

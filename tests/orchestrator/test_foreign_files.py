@@ -17,10 +17,11 @@ from spoil import replaced
 from store_child import row
 
 import orchestrator.store as store_module
-from orchestrator.artifacts import PACK_SIZES, Artifacts
+from orchestrator.artifacts import PACK_SIZES, Artifacts, UnreadableError
 from orchestrator.index import Index
+from orchestrator.measures import MeasureTable
 from orchestrator.parts import parquet_bytes
-from orchestrator.store import ResultStore
+from orchestrator.store import ResultStore, StoreError
 
 PARTS = b"orchestrator.parts"
 
@@ -165,6 +166,92 @@ def test_weights_and_checkpoints_that_are_no_files_do_not_hang(tmp_path: Path, f
     (tmp_path / folder).mkdir()
     place = files.checkpoint_path("k") if folder == "checkpoints" else files.weights_path("k")
     os.mkfifo(place)
-    load = files.load_checkpoint if folder == "checkpoints" else files.load_weights
-    with pytest.raises(store_module.StoreError, match="it is not a file"):
-        load("k")
+    if folder == "weights":
+        with pytest.raises(UnreadableError, match=f"^cannot read {place}: it is not a file$"):
+            files.load_weights("k")
+        return
+    for _ in range(2):
+        assert files.load_checkpoint("k") is None
+        assert files.notices == [f"cannot read {place}: it is not a file: the run starts from the beginning"]
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_set_aside(tmp_path: Path) -> None:
+    files = Artifacts(tmp_path)
+    place = files.checkpoint_path("k")
+    (place / "with").mkdir(parents=True)
+    assert files.load_checkpoint("k") is None
+    files.drop_checkpoint("k")
+    assert not place.exists()
+    assert (tmp_path / "set-aside" / "k.pt" / "with").is_dir()
+
+
+def test_a_folder_among_the_temporaries_stays(tmp_path: Path) -> None:
+    (tmp_path / ".tmp" / "x.y.token" / "with").mkdir(parents=True)
+    (tmp_path / ".tmp" / "x.z.token").touch()
+    with ResultStore(tmp_path) as opened:
+        opened.append([row(1)])
+    assert [file.name for file in (tmp_path / ".tmp").iterdir()] == ["x.y.token"]
+
+
+@pytest.mark.parametrize("name", [".tmp", "checkpoints"])
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(StoreError) as caught, ResultStore(tmp_path) as opened:
+        opened.save_checkpoint("k", b"data")
+    said = "File exists" if name == "checkpoints" else "Not a directory"
+    assert f": {said}: {tmp_path / name}; move away what is in its place, or choose another folder" in str(caught.value)
+
+
+@pytest.mark.parametrize("folder", ["weights", "measures"])
+def test_a_file_in_the_place_of_weights_or_measures_is_told(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).touch()
+    table = MeasureTable(tmp_path)
+    assert (table.with_weights() if folder == "weights" else table.rows()) in (set(), [])
+    assert table.notices == [f"{tmp_path}/{folder} is not a folder: nothing is read from it"]
+
+
+@pytest.mark.parametrize("target", ["nowhere", "s"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_that_is_a_broken_link_is_refused(tmp_path: Path, target: str, read_only: bool) -> None:
+    (tmp_path / "s").symlink_to(target)
+    with pytest.raises(StoreError, match=f"^--store {tmp_path}/s is a broken link: repair it, or choose another folder$"):
+        ResultStore(tmp_path / "s", read_only=read_only)
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_store_that_is_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "s").symlink_to("real")
+    with ResultStore(tmp_path / "s") as opened:
+        opened.append([row(1)])
+    with ResultStore(tmp_path / "real", read_only=True) as opened:
+        assert opened.rows() == [row(1)]
+
+
+@pytest.mark.parametrize("name", ["weights", "measures", "runs"])
+def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with ResultStore(tmp_path) as opened:
+        opened.append([row(1)])
+        opened.save_weights("k", b"w")
+    (tmp_path / "measures").mkdir()
+    (part,) = (tmp_path / "runs").iterdir()
+    closed = part if name == "runs" else tmp_path / name
+
+    def denied(of: Callable[..., Any]) -> Callable[..., Any]:
+        """Root may read everything, and these tests may be run by root."""
+
+        def call(path: Any, *more: Any) -> Any:
+            if Path(path) == closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return of(path, *more)
+
+        return call
+
+    monkeypatch.setattr("orchestrator.artifacts.os.listdir", denied(os.listdir))
+    monkeypatch.setattr("orchestrator.artifacts.os.open", denied(os.open))
+    table = MeasureTable(tmp_path)
+    read = {"runs": lambda: ResultStore(tmp_path), "weights": table.with_weights, "measures": table.rows}
+    with pytest.raises(StoreError, match="Permission denied") as caught:
+        read[name]()
+    if name == "runs":
+        assert f"Permission denied: {part}; make that file readable" in str(caught.value)

@@ -16,6 +16,7 @@ import pytest
 from spoil import bomb, change, first, no_text, replaced
 from store_child import row
 
+import orchestrator.store as store_module
 from orchestrator import parts as parts_module
 from orchestrator.rows import SCHEMA
 from orchestrator.store import ResultStore
@@ -46,6 +47,9 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a pack of none": first("pack_size", 0),
     "a short key": first("key", "k"),
     "a key of other letters": first("key", "é" * 12),
+    "a key that is a path": first("key", "../../../../etc/passwd00"),
+    "a key that moves the cursor": first("key", "\x1b[2J" + "k" * 20),
+    "a decoder of 1,001 letters": first("decoder", "x" * 1001),
     "a curve that is too short": first("curve_loss", [1.0]),
     "a curve that is not there": first("curve_accuracy", []),
     "a curve of errors that is too long": first("curve_error", [1.0] * 3),
@@ -145,3 +149,53 @@ def test_rows_that_hold_much_are_written_in_parts_that_can_be_read(tmp_path: Pat
     with ResultStore(tmp_path) as store:
         assert store.notices == []
         assert counts(store) == list(range(700))
+
+
+@pytest.mark.parametrize("name", ["é\udcff.parquet", "two\nlines.parquet", "\x1b[2J.parquet"])
+def test_a_name_that_no_terminal_takes_is_told_in_one_line_of_plain_text(tmp_path: Path, name: str) -> None:
+    kept, bad = store_of_two(tmp_path)
+    bad.write_bytes(b"mine")
+    bad.rename(kept.with_name(name))
+    with ResultStore(tmp_path / "a") as store:
+        (notice,) = store.notices
+        assert notice.isprintable()
+        assert repr(name)[1:-1] in notice
+        assert counts(store) == [1, 2]
+    assert (tmp_path / "a" / "set-aside" / name).read_bytes() == b"mine"
+
+
+def test_options_that_no_terminal_takes_are_told_in_one_line_of_plain_text(tmp_path: Path) -> None:
+    _, bad = store_of_two(tmp_path)
+    change(bad, first("options", '{"\\ud800\\u001b[2J": 1e999}'))
+    with ResultStore(tmp_path / "a", read_only=True) as store:
+        assert counts(store) == [1, 2, 4]
+        (notice,) = store.notices
+        assert notice.isprintable()
+        assert r"the option \ud800\x1b[2J must be a word" in notice
+
+
+def test_a_link_to_itself_is_a_broken_link(tmp_path: Path) -> None:
+    _, bad = store_of_two(tmp_path)
+    bad.unlink()
+    bad.symlink_to(bad.name)
+    with ResultStore(tmp_path / "a") as store:
+        (notice,) = store.notices
+        assert "it is a broken link" in notice
+        assert counts(store) == [1, 2]
+    assert (tmp_path / "a" / "set-aside" / bad.name).is_symlink()
+
+
+def test_words_that_fill_the_index_do_not_end_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "ROWS_PER_PART", 2)
+    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 2)
+    _, bad = store_of_two(tmp_path)
+    (tmp_path / "a" / ".index").unlink()
+    change(bad, lambda table: replaced(table, "decoder", ["x" * 100_000] * 2))
+    with ResultStore(tmp_path / "a") as store:
+        (notice,) = store.notices
+        assert "column decoder has words of more than 1000 bytes" in notice
+        assert counts(store) == [1, 2]
+        store.append([row(3), row(4)])
+    with ResultStore(tmp_path / "a") as store:
+        assert counts(store) == [1, 2, 3, 4]
+        assert store.notices == []

@@ -106,7 +106,7 @@ def test_a_threshold_is_not_moved_by_counts_that_were_changed(tmp_path: Path) ->
     with ResultStore(tmp_path) as store:
         found = Rows(store.rows(where={"family": {bracket.family}}))
         assert 0 < len(found) < len(rows)
-        assert "has a key that is not that of its description" in store.notices[0]
+        assert "has a key that does not match its description" in store.notices[0]
         while not search.finished(found):
             for spec in search.propose(found, 1):
                 (written,) = store.append([ended(spec)])

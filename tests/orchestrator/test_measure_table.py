@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
-from orchestrator.measures import MeasureTable, encode
+from orchestrator.measures import MOST_BYTES, SCHEMA, MeasureTable, encode
 
 KEY, OTHER = "a" * 24, "b" * 24
 QUANTITIES = [
@@ -118,3 +119,49 @@ def test_a_file_that_is_none_is_not_waited_for(table: MeasureTable, tmp_path: Pa
     os.mkfifo(tmp_path / "measures" / f"{OTHER}.images-1.parquet")
     assert len(MeasureTable(tmp_path).rows()) == len(QUANTITIES)
     assert table.known() == {(KEY, "images", 1)}
+
+
+def test_a_file_under_a_second_name_is_not_counted_twice(table: MeasureTable, tmp_path: Path) -> None:
+    (path,) = (tmp_path / "measures").iterdir()
+    copy = path.with_name(path.name.replace("-1.", "-01."))
+    copy.write_bytes(path.read_bytes())
+    reader = MeasureTable(tmp_path)
+    assert len(reader.rows()) == len(QUANTITIES)
+    assert str(copy) in reader.notices[0]
+    assert table.known() == {(KEY, "images", 1)}
+    assert (tmp_path / "set-aside" / copy.name).exists()
+
+
+def test_what_was_set_aside_before_stays(table: MeasureTable, tmp_path: Path) -> None:
+    (path,) = (tmp_path / "measures").iterdir()
+    earlier = tmp_path / "set-aside" / path.name
+    (earlier / "with").mkdir(parents=True)
+    path.write_bytes(b"torn")
+    assert table.known() == set()
+    assert (earlier / "with").is_dir()
+    assert earlier.with_name(f"{path.name}.1").read_bytes() == b"torn"
+
+
+@pytest.mark.parametrize("shape", ["a name for a thousand rows", "an array without end", "a large file"])
+def test_a_measure_that_would_fill_the_memory_is_not_unpacked(
+    table: MeasureTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+) -> None:
+    assert MOST_BYTES == 1 << 30
+    monkeypatch.setattr("orchestrator.measures.MOST_BYTES", 4 << 20)
+    (path,) = (tmp_path / "measures").iterdir()
+    rows = pq.read_table(path, schema=SCHEMA)
+    if shape == "an array without end":
+        array = np.zeros(2 << 20, np.float32)
+        pq.write_table(replaced(replaced(rows, "array", [None, None, array]), "shape", [None, None, [2 << 20]]), path)
+    elif shape == "a name for a thousand rows":
+        many = replaced(rows.slice(0, 1), "quantity", ["x" * 10_000]).take(pa.array(np.zeros(1000, np.int64)))
+        pq.write_table(many, path, use_dictionary=["quantity"])
+    else:
+        with path.open("r+b") as file:
+            file.truncate((4 << 20) + 1)
+    assert path.stat().st_size < 1 << 20 or shape == "a large file"
+    reader = MeasureTable(tmp_path)
+    assert reader.rows() == []
+    assert reader.notices == [f"left out {path}, which is damaged or foreign"]
+    monkeypatch.setattr("orchestrator.measures.MOST_BYTES", 64 << 20)
+    assert len(MeasureTable(tmp_path).rows()) == {"a large file": 0, "an array without end": 3}.get(shape, 1000)

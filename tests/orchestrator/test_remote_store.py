@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from spoil import change, first
 from store_child import row
 from test_store import child, counts, hear, say
 
@@ -88,7 +90,8 @@ def uri(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(store_module, "PULL_EVERY", 0.0)
     monkeypatch.setattr(leases_module, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(remote_module, "PATIENCE", (0.05,))
+    monkeypatch.setattr(remote_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(remote_module, "FIRST_WAIT", 0.02)
     return f"s3://{server.new_bucket()}/s"
 
 
@@ -263,25 +266,28 @@ def test_a_claim_holds_among_machines_until_it_is_released_or_expires(
     assert [name for name in names(server, uri, "launches") if name.endswith(("k1", "k2"))] == []
 
 
+def claimed_at_once(a: ResultStore, b: ResultStore, key: str) -> tuple[bool, bool]:
+    """Which of the two got the claim that both ask for at the same time."""
+    barrier = threading.Barrier(2)
+
+    def claim(store: ResultStore) -> bool:
+        barrier.wait()
+        return store.claim(key)
+
+    with ThreadPoolExecutor(2) as pool:
+        of_a, of_b = pool.map(claim, (a, b))
+    return of_a, of_b
+
+
 def test_of_two_that_claim_at_once_at_most_one_has_it(uri: str, on: Callable[[str], None]) -> None:
     with ResultStore(uri) as a:
         on("b")
         with ResultStore(uri) as b:
             both = 0
             for i in range(20):
-                barrier, got = threading.Barrier(2), dict[str, bool]()
-
-                def claim(name: str, store: ResultStore, key: str = f"k{i}") -> None:
-                    barrier.wait()  # noqa: B023
-                    got[name] = store.claim(key)  # noqa: B023
-
-                threads = [threading.Thread(target=claim, args=pair) for pair in (("a", a), ("b", b))]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-                assert got != {"a": True, "b": True}
-                both += got == {"a": False, "b": False}
+                got = claimed_at_once(a, b, f"k{i}")
+                assert got != (True, True)
+                both += got == (False, False)
             assert both < 20
 
 
@@ -301,6 +307,19 @@ def test_rows_of_runs_that_another_machine_has_claimed_are_left_to_it(
             assert counts(other.append([row(1), row(2)])) == [1]
             assert counts(sleeper.append([row(1), row(2)])) == []
     assert sorted(plain_keys(uri)) == keys([1, 2, 3])
+
+
+def test_a_claim_asked_for_in_vain_keeps_nobody_from_writing(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ResultStore(uri) as store:
+        on("b")
+        with ResultStore(uri) as other:
+            monkeypatch.setattr(other._lease, "_tidy", lambda: None)
+            assert store.claim(row(1)["key"])
+            assert other.claim(row(1)["key"]) is False
+            assert counts(store.append([row(1), row(2)])) == [1, 2]
+    assert sorted(plain_keys(uri)) == keys([1, 2])
 
 
 def put_to_sleep(store: ResultStore) -> None:
@@ -495,6 +514,35 @@ def test_damaged_and_foreign_objects_are_set_aside_and_named(server: Server, uri
     assert len(plain_keys(uri)) == 1
 
 
+@pytest.mark.parametrize("machine", ["a", "b"])
+def test_a_forged_row_makes_way_for_good(
+    server: Server, uri: str, tmp_path: Path, on: Callable[[str], None], machine: str
+) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1), row(2)])
+    (part,) = names(server, uri)
+    forged = tmp_path / "forged.parquet"
+    forged.write_bytes(get(server, uri, f"runs/{part}"))
+    change(forged, first("seed", 7))
+    put(server, uri, f"runs/{part}", forged.read_bytes())
+    on(machine)
+    with ResultStore(uri) as store:
+        assert counts(store.rows()) == [2]
+        assert counts(store.append([row(1)])) == [1]
+        assert counts(store.rows()) == [1, 2]
+        assert [f"{uri}/runs/{part}: {row(1)['key']} has a key" in notice for notice in store.notices] == [True, True]
+    with ResultStore(uri) as store:
+        assert sorted(store.rows(), key=lambda r: r["data_count"]) == [row(1), row(2)]
+        # Machine `a` extended the part, and wrote it without the row. `b` may not: the second launch finds the key twice.
+        assert [f"{uri}/runs/{part}" in notice for notice in store.notices] == ([] if machine == "a" else [True])
+        if machine == "b":
+            assert get(server, uri, f"set-aside/{part}") == forged.read_bytes()
+    with ResultStore(uri) as store:
+        assert store.notices == []
+        assert counts(store.rows()) == [1, 2]
+    assert sorted(plain_keys(uri)) == keys([1, 2])
+
+
 def test_parts_copied_in_from_another_store_are_merged_without_doubles(
     server: Server, uri: str, on: Callable[[str], None]
 ) -> None:
@@ -532,7 +580,7 @@ def test_a_newer_schema_is_refused_and_an_older_one_extended(server: Server, uri
     put(server, uri, "runs/new.parquet", newer.getvalue().to_pybytes())
     put(server, uri, "runs/aaa.parquet", b"")
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=f"{uri}/runs/new.parquet has rows of schema 3, this program knows"):
+        with pytest.raises(StoreError, match=f"{uri}/runs/new.parquet has rows of schema 3, but this program knows only"):
             ResultStore(uri, read_only=read_only)
     assert names(server, uri) == ["aaa.parquet", "new.parquet", part]
 
@@ -632,7 +680,7 @@ def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
         assert str(caught.value).startswith(f"cannot open the store in {place}: ")
         assert "\n" not in str(caught.value)
 
-    refused("s3://no-such-bucket/s", "there is no bucket no-such-bucket: create it first")
+    refused("s3://no-such-bucket/s", "the bucket no-such-bucket does not exist: create it first")
     with server.failing("403 ."):
         refused(uri, "denies access to bucket-.*: set AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

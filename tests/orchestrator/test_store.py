@@ -356,7 +356,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_touched(tmp_path: Path) -> Non
     (tmp_path / "runs" / "aaa.parquet").write_bytes(b"")
     before = sorted(tmp_path.rglob("*"))
     for read_only in (False, True):
-        with pytest.raises(StoreError, match="schema 3, this program knows schema 2 and older: update") as caught:
+        with pytest.raises(StoreError, match="schema 3, but this program knows only schema 2 and older: update") as caught:
             ResultStore(tmp_path, read_only=read_only)
         assert str(newer) in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -394,7 +394,7 @@ def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     file.write_text("x")
     for place in (file, file / "below"):
         for read_only in (False, True):
-            with pytest.raises(StoreError, match="choose a folder with --store") as caught:
+            with pytest.raises(StoreError, match=r"choose a(nother)? folder with --store") as caught:
                 ResultStore(place, read_only=read_only)
             assert str(place) in str(caught.value)
             assert "\n" not in str(caught.value)
@@ -658,7 +658,7 @@ def test_an_indexed_part_that_is_removed_while_the_store_is_open_takes_its_rows_
     with ResultStore(tmp_path) as store:
         (gone := parts(tmp_path)[1]).unlink()
         assert store.refresh() == []
-        assert store.notices == [f"{gone} is gone: what is needed of its 10 rows the next launch trains"]
+        assert store.notices == [f"{gone} is gone with 10 rows: the next launch trains those that it needs again"]
         assert len(store) == 35
         assert row(12)["key"] not in store
         assert counts(store.rows(where={"data_count": range(8, 23)})) == [8, 9, 20, 21, 22]
