@@ -6,12 +6,13 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -28,6 +29,28 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     return [out / name for name in contents]
 
 
+def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
+    """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
+    that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there."""
+    text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
+    return _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False).encode()
+
+
+def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of the table, the columns `counts` in whole numbers where they have one."""
+    return _whole(table, counts).to_dict("records")
+
+
+def _whole(table: pd.DataFrame, counts: Sequence[str]) -> pd.DataFrame:
+    """A column that lacks a number holds floats; here its finite ones are int again."""
+    found = {name: pd.Series(map(_count, table[name]), table.index, object) for name in counts if name in table}
+    return table.assign(**found)
+
+
+def _count(value: Any) -> Any:
+    return int(value) if value is not None and math.isfinite(value) else value
+
+
 def json_bytes(value: Any) -> bytes:
     """Indented JSON of what `plain` made.
 
@@ -35,6 +58,13 @@ def json_bytes(value: Any) -> bytes:
         ValueError: a number that is not finite.
     """
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
+    return f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell
 
 
 def image(figure: Figure, kind: str = "png") -> bytes:

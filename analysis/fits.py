@@ -17,6 +17,12 @@ CURVE = ["decoder", "dataset"]
 SETTLED = ("reached", "minimum", "non-monotone", "none reached")
 LEAST_TOTAL = 0.5
 """Stands for zero images where a logarithm is taken."""
+LEAST_SIZES = 3
+"""With fewer grid sizes the exponent is a slope: nothing tells whether a power law fits."""
+LEAST_SEEDS = 3
+"""With fewer seeds an interval would rest on a spread that is hardly known."""
+DIGITS = 12
+"""Decimals that are kept of a fit; those behind are errors of rounding."""
 
 
 def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
@@ -38,14 +44,14 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
                 half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n))
-            lower = math.exp(_log(settled["lower"]).mean() - half)
+            lower = round(math.exp(_log(settled["lower"]).mean() - half), DIGITS)
             if not censored:
-                mean = math.exp(_log(reached["total_images"]).mean())
-                upper = math.exp(_log(reached["upper"]).mean() + half)
+                mean = round(math.exp(_log(reached["total_images"]).mean()), DIGITS)
+                upper = round(math.exp(_log(reached["upper"]).mean() + half), DIGITS)
             else:
                 upper = math.inf
         notes = [f"{len(reached)} of {n} reached"] if censored else []
-        notes += ["one seed: its bracket only"] if n == 1 else []
+        notes += ["one seed: only its bracket"] if n == 1 else []
         for verdict in ("non-monotone", "failed", "open"):
             if count := int((group["verdict"] == verdict).sum()):
                 notes.append(f"{count} {verdict}")
@@ -74,7 +80,8 @@ class PowerLaw:
 
     exponent: float | None
     lower: float | None
-    """Ends of the interval of the exponent."""
+    """Ends of the interval of the exponent, which lies between them. It tells how far seeds and brackets move the exponent, and
+    not, with fewer than LEAST_SIZES grid sizes, how well a power law fits; `note` says so."""
     upper: float | None
     prefactor: float | None
     sizes: int
@@ -96,8 +103,9 @@ def fit_power_law(
     The interval is a bootstrap over seeds, in two levels: the distances of the seeds from the mean of their N are drawn
     with replacement (from all sizes together: three seeds alone say little about their spread, taken to be the same in log
     at every N), and every threshold is then placed at random, evenly in log, inside its own bracket. The distances are
-    stretched by sqrt(n / df) t / z, df = points - sizes: few seeds show too little of their spread. Sizes at which some
-    seed did not reach the target are left out: what remains there would be too low.
+    stretched by sqrt(n / df) t / z, df = points - sizes: few seeds show too little of their spread. Fewer than LEAST_SEEDS give
+    no interval. The estimate has every threshold at the upper end of its bracket, and the interval always reaches to it. Sizes
+    at which some seed did not reach the target are left out: what remains there would be too low.
 
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
@@ -107,33 +115,39 @@ def fit_power_law(
     settled = results[results["verdict"].isin(SETTLED)]
     whole = settled.groupby("N")[quantity].transform(lambda values: values.notna().all()).astype(bool)
     used = settled[whole].sort_values(["N", "seed"])
-    notes = [f"without N = {_list(settled[~whole]['N'])}: not every seed reached the target"] if not whole.all() else []
-    sizes, points = used["N"].nunique(), len(used)
+    unreached, notes = settled[~whole].groupby("N")[quantity].count(), []
+    for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
+        notes += [f"without N = {_list(without)}: {who} reached the target"] if len(without) else []
+    sizes, seeds, points = used["N"].nunique(), used["seed"].nunique(), len(used)
 
-    def result(note: str, *numbers: float | None) -> PowerLaw:
-        exponent, lower, upper, prefactor = numbers or (None,) * 4
-        return PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *([note] if note else [])]))
+    def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
+        exponent, lower, upper, prefactor = (None if n is None else round(n, DIGITS) for n in numbers)
+        return PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
 
     if sizes < 2:
-        return result(f"no exponent: it takes two grid sizes, here {'is one' if sizes else 'are none'}")
+        return result(f"no exponent: this needs two grid sizes, and there {'is one' if sizes else 'are none'}")
     if (used[quantity] <= 0).any():
-        return result("no exponent: some thresholds are 0, which has no logarithm")
+        return result("no exponent: some thresholds are 0, and 0 has no logarithm")
+    if sizes < LEAST_SIZES:
+        notes.append("two grid sizes: a slope, not a fit")
     x = np.log(used["N"].to_numpy(float))
     y = np.log(used[quantity].to_numpy(float))
-    slope, intercept = _line(x, y[None, :])
-    exponent, prefactor = float(slope[0]), math.exp(float(intercept[0]))
+    exponent = float(_slopes(x, y))
+    prefactor = math.exp(y.mean() - exponent * x.mean())
+    freedom, tail = points - sizes, (1 - confidence) / 2
+    if seeds < LEAST_SEEDS or freedom < 1:
+        few = {1: "one seed", 2: "two seeds"}.get(seeds, "one seed at every grid size")
+        return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     fixed = used["total_images"] - used[quantity]
     width = _log(used["upper"] - fixed) - _log(used["lower"] - fixed)
     means = used.assign(y=y).groupby("N")["y"].transform("mean").to_numpy()
-    freedom, tail = points - sizes, (1 - confidence) / 2
-    if freedom < 1:
-        return result("no interval: it takes a second seed", exponent, None, None, prefactor)
     stretch = math.sqrt(points / freedom) * stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
     generator = np.random.default_rng(seed)
     picked = generator.choice(y - means, size=(resamples, points))
-    slopes, _ = _line(x, means + stretch * picked - generator.random((resamples, points)) * width)
-    lower, upper = np.quantile(slopes, [tail, 1 - tail])
-    return result("", exponent, float(lower), float(upper), prefactor)
+    # The slope through the means is the exponent, so only what is drawn about them takes part: no two roundings of one number.
+    shifts = _slopes(x, stretch * picked - generator.random((resamples, points)) * width)
+    low, high = np.quantile(shifts, [tail, 1 - tail])
+    return result(numbers=(exponent, exponent + min(float(low), 0.0), exponent + max(float(high), 0.0), prefactor))
 
 
 def fit_curves(results: pd.DataFrame, quantity: str = "total_images", seed: int = 0) -> pd.DataFrame:
@@ -145,11 +159,11 @@ def fit_curves(results: pd.DataFrame, quantity: str = "total_images", seed: int 
     return pd.DataFrame(rows, columns=[*CURVE, "quantity", *PowerLaw.__dataclass_fields__])
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slopes and intercepts of least-squares lines, one per row of y (rows, points)."""
+def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Slopes of least-squares lines through (x, y), one for every row of y (..., points)."""
     centred = x - x.mean()
-    slopes = y @ centred / (centred @ centred)
-    return slopes, y.mean(axis=1) - slopes * x.mean()
+    slopes: np.ndarray = (y - y.mean(axis=-1, keepdims=True)) @ centred / (centred @ centred)
+    return slopes
 
 
 def _log(totals: pd.Series) -> np.ndarray:

@@ -20,10 +20,11 @@ from threadpoolctl import threadpool_limits
 from analysis.measures import registry
 from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from orchestrator import options as opt
+from orchestrator.artifacts import UnreadableError
 from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.cluster import Cluster
 from orchestrator.contents import DESCRIPTION
-from orchestrator.errors import UserError
+from orchestrator.errors import UserError, printable
 from orchestrator.measures import MeasureTable, encode
 from orchestrator.progress import say
 from orchestrator.store import ResultStore, StoreError
@@ -64,15 +65,17 @@ def measure_missing(
 
     Raises:
         UserError: no such store, one that cannot be read, a task that cannot be loaded, or an address that does not answer.
-        StoreError: a result could not be saved; those before it are kept.
+        StoreError: a result could not be saved, or a bucket does not answer; those before it are kept.
     """
     if "://" not in str(store) and not Path(store).is_dir():
-        raise UserError(f"--store {str(store)!r} is no folder: name the one that a study wrote to")
+        raise UserError(f"--store {str(store)!r} is not a folder: give the one that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
     kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
     try:
         opened = ResultStore(store, read_only=True)
     except StoreError as error:
+        if error.may_pass:
+            raise
         raise UserError(str(error)) from None
     with MeasureTable(store) as table, opened as results:
         job = _Job(table, outcome, console, {path: path for path in registry.TASKS} | kinds)
@@ -138,7 +141,14 @@ class _Job:
                     progress.advance(bar)
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
-                weights = self.table.load_weights(key)
+                try:
+                    weights = self.table.load_weights(key)
+                except (FileNotFoundError, UnreadableError) as error:
+                    gone = isinstance(error, FileNotFoundError)
+                    self._failed(key, "all measures", "its weights are gone" if gone else str(error))
+                    self.table.release(key)
+                    progress.advance(bar)
+                    continue
                 streams[task.remote(dict(row), weights, names, self.kinds[row["task"]])] = key
             if not streams:
                 return
@@ -160,7 +170,7 @@ class _Job:
         except StopIteration:
             return True
         except ray.exceptions.RayError as broken:  # not a measure: weights that cannot be loaded, a lost worker
-            self._failed(key, "all measures", str(broken).strip().splitlines()[-1])
+            self._failed(key, "all measures", str(broken).strip().splitlines()[-1][:200])
             return True
         if error:
             self._failed(key, measure, error)
@@ -170,6 +180,7 @@ class _Job:
         return False
 
     def _failed(self, key: str, measure: str, error: str) -> None:
+        error = printable(error)
         self.outcome.failed.append(f"run {key}: {measure}: {error}")
         say(self.console, f"warning: run {key}: {measure} failed: {error}")
 
@@ -196,20 +207,22 @@ def _measure_run(row: Row, weights: bytes, names: list[str], kind: str) -> Itera
 @app.command()
 def measure(
     store: opt.Store = "results",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as runs finish, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep measuring runs as they finish, until Ctrl-C.")] = False,
     address: opt.Address = "local",
     workers: opt.Workers = None,
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Measures every trained decoder in a store: images, superposition, kernels, geometry, probes, tuning, rotation.
+    """Measure every trained decoder in a store: images, superposition, kernels, geometry, probes, tuning, rotation.
 
-    Only what has not been measured yet is; the same command continues after any interruption, and may run while studies train.
-    `python -m analysis.report` does the same first, and then draws and judges.
+    It measures only what is missing. The same command continues after any interruption, and may run while studies train.
+    `python -m analysis.report` does the same first, then draws the figures and judges the claims.
 
-    No code is run that only the store names: of a task of your own that extends one of this project, say `--task module:Class`.
+    It runs no code that only the store names. To measure a task of your own that extends one of this project, add
+    `--task module:Class`.
 
-    **Exit codes**: 0 all measured; 1 some measures failed; 2 a mistake in the command; 130 after Ctrl-C.
+    **Exit codes**: 0 all measured; 1 some measures failed, or the bucket does not answer; 2 a mistake in the command; 130
+    after Ctrl-C.
     """
     try:
         with ends_on_interrupt():
@@ -219,7 +232,7 @@ def measure(
         return Exit.NOT_ANSWERED
     for line in outcome.passed_over:
         print(f"note: {line}", file=sys.stderr)
-    print(f"{outcome.measured} measures of {outcome.runs} runs are new in {store}/measures")
+    print(f"{outcome.measured} new measures of {outcome.runs} runs are in {store}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 
 

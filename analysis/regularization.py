@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.files import image, json_bytes, plain, write_files
+from analysis.files import csv_bytes, image, json_bytes, plain, records, write_files
+from orchestrator.rows import ending
+from trainables.regularization import regions
 
 if TYPE_CHECKING:
     import optuna
@@ -34,8 +36,13 @@ SUMMARY = (
     *(f"{error}_{statistic}" for error in ERRORS for statistic in ("mean", "gmean", "lower", "upper")),
     "accuracy", "exact", "note",
 )  # fmt: skip
-ENDED_WELL = ("passed", "missed")
-"""Status of the rows that are averaged; the others say nothing about the model that a setting leads to."""
+COUNTS = ("number", "seed", "steps")
+"""Columns of whole numbers."""
+LEARNED_SHARE = 0.5
+"""A training has learned something if its error on its own images is under this share of a blank image's. Half is below what
+any image reaches that is the same for all coordinates (62 % at N = 8, over 80 % from N = 16 on)."""
+COMPOSED_SHARE = 0.75
+"""As LEARNED_SHARE, of the chosen trial's error on the validation images: blurs reach 85 to 90 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class Answer:
     settings: Mapping[str, Any]
     rows: Mapping[str, Mapping[str, Any]]
     """The store's rows of the final trainings, by key."""
+    not_drawn: dict[str, str] = field(default_factory=dict)
+    """Figures of the search that `write` could not draw, and why."""
 
     @classmethod
     def of(
@@ -83,7 +92,7 @@ class Answer:
         return PAPER.get(setting) if same else None
 
     def lines(self) -> list[str]:
-        """The chosen weights, and a line per setting."""
+        """The chosen weights, a line per setting, and one per figure that `write` could not draw."""
         lines = [self._choice()] if len(self.trials) else []
         if len(self.summary):
             lines.append("geometric mean over seeds [95 % interval], accuracy in the box:")
@@ -95,7 +104,37 @@ class Answer:
             if paper := self.paper(row["setting"]):
                 line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
             lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))
-        return lines
+        return lines + [f"{name}.png was not drawn: {why}" for name, why in self.not_drawn.items()]
+
+    def doubt(self) -> str | None:
+        """Why this answers nothing though all its runs are there: no training has learned anything (LEARNED_SHARE), or the
+        trial that was chosen among several has not composed (COMPOSED_SHARE). None if neither is so."""
+        complete = self.trials[self.trials["status"] == "finished"]
+        id_errors = [error for error in (*complete["id_mse"], *self.averaged["id_mse"]) if math.isfinite(error)]
+        advice = "train for more steps (--epochs), or faster (--lr), or on more images (a larger --N)"
+        blank = self.blank_error("rest", "validation")
+        if id_errors and not min(id_errors) < LEARNED_SHARE * blank:
+            return (
+                f"nothing was learned: all images are nearly blank (ID MSE {min(id_errors):.1e} at best, a blank image has "
+                f"{blank:.1e}), so the chosen weights mean nothing: {advice}"
+            )
+        blank = self.blank_error("validation")
+        if self.best is not None and len(complete) > 1 and not self.best["validation_mse"] < COMPOSED_SHARE * blank:
+            errors = f"validation MSE {self.best['validation_mse']:.1e} at best, a blank image has {blank:.1e}"
+            return (
+                f"no trial draws unseen combinations much better than a blank image ({errors}), so the chosen weights "
+                f"mean nothing: {advice}, or search other weights"
+            )
+        return None
+
+    def blank_error(self, *sets: str) -> float:
+        """Mean squared error of a blank image over the coordinates of these sets (see `trainables.regularization.regions`)."""
+        N, sigma = self.settings["N"], self.settings["sigma"]
+        found = regions(self.settings["region"], N)
+        x, y = np.concatenate([found[name].numpy() for name in sets]).astype(int).T
+        pixels = np.arange(N)
+        of_axis = np.exp(-(((pixels - pixels[:, None]) / sigma) ** 2)).sum(axis=1)  # a squared bump is a product of both
+        return float((of_axis[x] * of_axis[y]).mean()) / N**2
 
     def _choice(self) -> str:
         if self.best is None:
@@ -111,9 +150,10 @@ class Answer:
         """Everything but the curves in plain values; what is not known is null."""
         summary = [{**row, "paper": self.paper(row["setting"])} for row in self.summary.to_dict("records")]
         tables = {"front": self.front, "finals": self.finals, "trials": self.trials}
+        told = {"doubt": self.doubt(), "not_drawn": self.not_drawn}
         return plain(
-            {"settings": self.settings, "best": self.best, "summary": summary}
-            | {name: table.to_dict("records") for name, table in tables.items()}
+            {"settings": self.settings, "best": self.best, "summary": summary, **told}
+            | {name: records(table, COUNTS) for name, table in tables.items()}
         )
 
     def write(self, out: Path, weights: Callable[[str], Path], study: optuna.Study | None) -> list[Path]:
@@ -130,11 +170,13 @@ class Answer:
         from analysis.figures.search import draw_study
 
         tables = {"trials.csv": self.trials, "regularization.csv": self.finals}
-        contents = {name: table.to_csv(index=False).encode() for name, table in tables.items() if len(table)}
-        contents["regularization.json"] = json_bytes(self.to_json())
+        contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
+        contents["regularization.json"] = b""
         contents |= {f"{name}.png": image(figure) for name, figure in draw(self, weights)}
         if study is not None:
-            contents |= {f"{name}.png": content for name, content in draw_study(study)}
+            self.not_drawn.clear()
+            contents |= {f"{name}.png": content for name, content in draw_study(study, self.not_drawn)}
+        contents["regularization.json"] = json_bytes(self.to_json())  # names the figures that are not drawn
         return write_files(out, contents)
 
 
@@ -149,7 +191,8 @@ def summarise(finals: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     for setting, group in finals.groupby("setting", sort=False):
         counted = group[_counts(group)]
         left_out = group[~_counts(group)]
-        notes = [f"{count} {status}" for status, count in left_out["status"].value_counts(sort=False).items()]
+        endings = left_out["status"].replace("finished", "without finite errors")
+        notes = [f"{count} {ending}" for ending, count in endings.value_counts(sort=False).items()]
         notes += ["one seed: no interval"] if len(counted) == 1 else []
         row = {
             "setting": setting,
@@ -189,14 +232,15 @@ def _statistics(values: np.ndarray, confidence: float) -> dict[str, float]:
 
 
 def _counts(finals: pd.DataFrame) -> pd.Series:
-    """Which rows are averaged: those that ended well, with both errors finite."""
+    """Which rows are averaged: those that finished, with both errors finite. The others say nothing about the model that a
+    setting leads to."""
     finite = np.isfinite(finals[list(ERRORS)].to_numpy(float)).all(axis=1)
-    return finals["status"].isin(ENDED_WELL) & finite
+    return (finals["status"] == "finished") & finite
 
 
 def _final(setting: str, row: Mapping[str, Any]) -> dict[str, Any]:
     weights = {name: row["options"].get(name) for name in ("lambda_entropy", "lambda_variance")}
-    return {**row, **weights, "setting": setting, "exact": row["measures"].get("exact")}
+    return {**row, **weights, "status": ending(row), "setting": setting, "exact": row["measures"].get("exact")}
 
 
 def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:

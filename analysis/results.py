@@ -32,6 +32,8 @@ class Results:
     runs: list[dict[str, Any]]
     table: pd.DataFrame
     notices: list[str] = field(default_factory=list)
+    store: str = "results"
+    """Where it all lies."""
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -56,7 +58,7 @@ class Results:
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
-        return cls(runs, table.astype({"layer": float, "value": float}), notices)
+        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store))
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,9 +14,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator
 
-from analysis.files import COLOURS, image, json_bytes, plain, write_files
-from analysis.fits import PowerLaw, fit_power_law, summarise
+from analysis.files import COLOURS, csv_bytes, image, json_bytes, plain, records, write_files
+from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.searches.audits import AUDITED, UNAUDITED
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
@@ -23,7 +25,14 @@ CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 COLUMNS = (
     "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps", "lower_ended",
 )  # fmt: skip
+COUNTS = ("threshold", "lower", "upper", "total_images")
+"""Columns of images, which are whole numbers."""
 MARKERS = "os^Dv<"
+LEAST_TICKS = 3
+LEAST_SPAN = 1.5
+"""Least upper end of the axis of images over its lower one."""
+LEGEND_WIDTH = 92
+"""Letters of a line of the legend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +80,13 @@ class Answer:
             known = f", {rule['known']} of them before this study" if rule["known"] else ""
             lines.append(
                 f"{dataset}: {ended[AUDITED]} of {ended.total()} lower bounds rest on the stopping rule. "
-                f"{rule['known'] + rule['audits']} runs that it had given up were trained to the end{known}, and none passed: "
+                f"{rule['known'] + rule['audits']} runs that it gave up were trained to the end{known}, and none passed: "
                 f"it is wrong in under {100 * rule['bound']:.1f} % (95 % confidence)"
             )
         if ended[UNAUDITED]:
             lines.append(
-                f"{dataset}: * {ended[UNAUDITED]} of {ended.total()} lower bounds rest on the stopping rule, unchecked. "
-                "It is wrong where accuracy rises late: --stop auto trains these runs to the end"
+                f"{dataset}: * {ended[UNAUDITED]} of {ended.total()} lower bounds rest on the unchecked stopping rule. "
+                "It is wrong if accuracy rises late: --stop auto trains these runs to the end"
             )
         return lines
 
@@ -89,7 +98,7 @@ class Answer:
                 "fits": {d: {**asdict(f), "paper_exponent": CLAIMS.get(d)} for d, f in self.fits.items()},
                 "rules": {dataset: dict(rule) for dataset, rule in self.rules.items()},
                 "summary": self.summary.to_dict("records"),
-                "thresholds": self.table.to_dict("records"),
+                "thresholds": records(self.table, COUNTS),
             }
         )
 
@@ -97,7 +106,7 @@ class Answer:
         """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
         figure = draw(self)
         contents = {
-            "scaling.csv": self.table.to_csv(index=False).encode(),
+            "scaling.csv": csv_bytes(self.table, COUNTS),
             "scaling.json": json_bytes(self.to_json()),
             "scaling.png": image(figure, "png"),
             "scaling.svg": image(figure, "svg"),
@@ -106,10 +115,14 @@ class Answer:
 
 
 def describe(fit: PowerLaw, dataset: str) -> str:
-    """`images ~ N^1.72 [1.60, 1.84] (paper: 3)`, or why there is no exponent."""
+    """`images ~ N^1.72 [1.60, 1.84] (paper: 3)`, or why there is no exponent. What two grid sizes give is not written as the
+    interval of a fit."""
     if fit.exponent is None:
         return fit.note
-    interval = "" if fit.lower is None or fit.upper is None else f" [{fit.lower:.2f}, {fit.upper:.2f}]"
+    interval = ""
+    if fit.lower is not None and fit.upper is not None:
+        ends = f"{fit.lower:.2f}", f"{fit.upper:.2f}"
+        interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
     paper = f" (paper: {CLAIMS[dataset]:g})" if dataset in CLAIMS else ""
     return f"images ~ N^{fit.exponent:.2f}{interval}{paper}{'; ' + fit.note if fit.note else ''}"
 
@@ -126,21 +139,53 @@ def draw(answer: Answer) -> Figure:
     axes.set_xscale("log", base=2)
     if answer.table["total_images"].notna().any() or (answer.table["verdict"] == "none reached").any():
         axes.set_yscale("log")
+        _label_counts(axes)
     else:
         axes.text(0.5, 0.5, "no threshold is known", transform=axes.transAxes, ha="center")
-    axes.set_xticks(sizes, [f"{int(n)}" for n in sizes])
+        axes.set_yticks([])
+    axes.set_xticks(shown := _apart(sizes), [f"{int(n)}" for n in shown])
     axes.minorticks_off()
+    if len(sizes):
+        beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
+        axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
     axes.set_xlabel("grid size N (pixels)")
     axes.set_ylabel("training images needed, bumps + stripes")
     s = answer.settings
     title = f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates"
     axes.set_title(title, fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
-        text = f"* {unchecked} of these thresholds rest on the stopping rule, unchecked"
+        text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
         axes.text(0.99, 0.01, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
     return figure
+
+
+def _apart(sizes: np.ndarray) -> list[float]:
+    """Those of ascending sizes whose labels have room on a logarithmic axis; the first and the last always."""
+    if not len(sizes):
+        return []
+    room = 0.07 * np.log(sizes[-1] / sizes[0])
+    shown = [float(sizes[0])]
+    for size in sizes[1:-1]:
+        if np.log(size / shown[-1]) >= room and np.log(sizes[-1] / size) >= room:
+            shown.append(float(size))
+    return list(dict.fromkeys([*shown, float(sizes[-1])]))
+
+
+def _label_counts(axes: Axes) -> None:
+    """At least three labelled ticks on a logarithmic axis of images, also where it spans less than a decade."""
+    low, high = axes.get_ylim()
+    if high < LEAST_SPAN * low:
+        low, high = (low * high / LEAST_SPAN) ** 0.5, (low * high * LEAST_SPAN) ** 0.5
+    locators = [LogLocator(subs=digits) for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))]
+    for locator in (*locators, MaxNLocator(6, integer=True)):
+        ticks = np.asarray(locator.tick_values(low, high))
+        ticks = ticks[(ticks >= low) & (ticks <= high) & (ticks % 1 == 0)]
+        if len(ticks) >= LEAST_TICKS:
+            break
+    axes.set_yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes.set_ylim(low, high)
 
 
 def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, index: int) -> None:
@@ -150,7 +195,7 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     summary = answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
     mean = summary["total_images"]
     bars = np.array([mean - summary["lower"], summary["upper"] - mean])
-    label = f"{dataset}: {describe(answer.fits[dataset], dataset)}"
+    label = textwrap.fill(f"{dataset}: {describe(answer.fits[dataset], dataset)}", LEGEND_WIDTH)
     axes.errorbar(summary["N"], mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):
@@ -158,7 +203,7 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
         axes.scatter(censored["N"], censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
     fit = answer.fits[dataset]
     if fit.exponent is not None and fit.prefactor is not None:
-        sizes = np.array([part["N"].min(), part["N"].max()], dtype=float)
+        sizes = np.array([summary["N"].min(), summary["N"].max()], dtype=float)
         axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
 
 
@@ -172,4 +217,5 @@ def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:
     span = np.array([N0, sizes.max()])
     for power, style in ((1, ":"), (2, "-."), (3, "--")):
         axes.plot(span, T0 * (span / N0) ** power, style, color="0.6", lw=1, zorder=0)
-        axes.annotate(f"$N^{power}$" if power > 1 else "$N$", (span[1], T0 * (span[1] / N0) ** power), color="0.4", fontsize=8)
+        name, end = f"$N^{power}$" if power > 1 else "$N$", (span[1], T0 * (span[1] / N0) ** power)
+        axes.annotate(name, end, (6, 0), textcoords="offset points", va="center", color="0.4", fontsize=8)

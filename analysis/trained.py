@@ -62,7 +62,7 @@ class TrainedDecoder(Trained):
     def box(self) -> tuple[int, int]:
         """First and last coordinate of the held-out box, both inclusive, the same for x and y."""
         bounds = box_bounds(self.spec.holdout, self.N)
-        assert bounds is not None, "runs without a box are not analysed"
+        assert bounds is not None, "runs without a held-out box are not analysed"
         return bounds
 
     @cached_property

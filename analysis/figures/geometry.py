@@ -51,7 +51,7 @@ def draw_volumes(table: pd.DataFrame) -> Figure:
             axes.set_axis_off()
         axes_row[0].set_ylabel(title.replace(", ", "\n"), fontsize=SMALL)
     bar = figure.colorbar(shown, ax=grid, pad=0.01, aspect=40, shrink=0.6)
-    bar.set_label(r"$\log_{10}$ volume metric less its mean", fontsize=SMALL)
+    bar.set_label(r"$\log_{10}$ volume metric minus its mean", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     figure.suptitle(f"depth {depth}; x to the right, y up; dashed: held out; above each panel the layer's mean", fontsize=SMALL)
     return figure
@@ -84,7 +84,7 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
             if not part.empty:
                 layer_axis(axes, int(part["layer"].max()))
             axes.set_title(f"{DECODER_NAMES[decoder]}, depth {depth}", fontsize=SMALL)
-        axes_row[0].set_ylabel("OOD less ID,\n" + r"mean $\log_{10}$ volume", fontsize=SMALL)
+        axes_row[0].set_ylabel("OOD minus ID,\n" + r"mean $\log_{10}$ volume", fontsize=SMALL)
     for axes in grid[-1]:
         axes.set_xlabel("layer", fontsize=SMALL)
     grid[0, 0].legend(fontsize=SMALL, frameon=False)

@@ -38,7 +38,8 @@ def draw_errors(table: pd.DataFrame) -> Figure:
     encodings, decoders = _encodings(table), _decoders(table)
     maps = {(d, e): array_of(table, "mse_map", decoder=d, encoding=e) for d in decoders for e in encodings}
     everything = np.stack(list(maps.values()))
-    norm = LogNorm(everything[everything > 0].min(), everything.max())
+    above = everything[everything > 0] if everything.any() else values_of(table, "blank_mse")
+    norm = LogNorm(above.min(), above.max())
     (low, high), N = box_of(table), everything.shape[-1]
     figure = Figure(figsize=(0.9 + PAGE / 4.5 * len(encodings), 0.35 + 1.75 * len(decoders)), layout="constrained")
     grid = figure.subplots(len(decoders), len(encodings), squeeze=False)
@@ -56,9 +57,9 @@ def draw_errors(table: pd.DataFrame) -> Figure:
         axes.set_xlabel("x (px)", fontsize=SMALL)
     for axes in grid[:, 0]:
         axes.set_ylabel("y (px)", fontsize=SMALL)
-    bar = figure.colorbar(shown, ax=grid, shrink=0.9, pad=0.01)
+    bar = figure.colorbar(shown, ax=grid, shrink=0.9, pad=0.16 / len(encodings))  # a title is wider than its panel
     bar.ax.axhline(values_of(table, "blank_mse")[0], color="white", lw=1.2)
-    bar.ax.tick_params(labelsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL, which="both")
     bar.set_label("MSE (white line: blank image)", fontsize=SMALL)
     return figure
 
@@ -101,7 +102,7 @@ def draw_by_bumps(table: pd.DataFrame) -> Figure:
     axes.set_yscale("log")
     axes.set_xticks(range(len(counts)), [str(n) for n in counts])
     axes.tick_params(labelsize=SMALL, which="both")
-    axes.set_xlabel("bumps beside the stripes", fontsize=SMALL)
+    axes.set_xlabel("bumps added to the stripes", fontsize=SMALL)
     axes.set_ylabel("OOD mean squared error (points: seeds)", fontsize=SMALL)
     return figure
 

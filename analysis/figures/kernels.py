@@ -116,7 +116,7 @@ def draw_kernel_numbers(table: pd.DataFrame) -> Figure:
     grid[0, 0].set_ylabel("correlation with the\nbinary kernel", fontsize=SMALL)
     grid[1, 0].set_ylabel("effective rank (product kernels)", fontsize=SMALL)
     handles = [Line2D([], [], color=colour, lw=2, label=label) for colour, label in kinds.values()]
-    handles.append(Line2D([], [], color=COLOURS[1], ls="--", lw=1, label="OOD, right images"))
+    handles.append(Line2D([], [], color=COLOURS[1], ls="--", lw=1, label="OOD, correct images"))
     handles += [Line2D([], [], color="0.2", ls="none", marker=MARKERS[d], ms=4, label=DECODER_NAMES[d]) for d in decoders]
     figure.legend(handles=handles, fontsize=SMALL, frameon=False, loc="outside lower center", ncols=len(handles))
     return figure

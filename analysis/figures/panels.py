@@ -54,7 +54,7 @@ def values_of(table: pd.DataFrame, quantity: str, layer: int | None = None, **co
 def box_of(table: pd.DataFrame) -> tuple[int, int]:
     """First and last coordinate of the held-out box of the table's runs, which share it."""
     bounds = box_bounds(str(table["holdout"].iloc[0]), int(table["N"].iloc[0]))
-    assert bounds is not None, "runs without a box are not analysed"
+    assert bounds is not None, "runs without a held-out box are not analysed"
     return bounds
 
 

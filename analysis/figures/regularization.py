@@ -17,12 +17,13 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch, Rectangle
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 
 from analysis.files import COLOURS
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import Answer
+from orchestrator.artifacts import open_file
 from orchestrator.spec import RunSpec
 from trainables.lowrank import LowRank
 from trainables.regularization import VALIDATION, RegularizationTask, box_range, regions
@@ -67,7 +68,7 @@ def draw(answer: Answer, weights: Callable[[str], Path]) -> Iterator[tuple[str, 
 
 
 def load_decoders(answer: Answer, weights: Callable[[str], Path]) -> dict[str, Trained]:
-    """By setting: the trained decoder of the lowest seed whose weights can be read."""
+    """By setting: the trained decoder of the lowest seed whose weights can be read and are those of such a network."""
     decoders: dict[str, Trained] = {}
     for setting, key in answer.averaged[["setting", "key"]].itertuples(index=False):
         if setting in decoders:
@@ -76,18 +77,14 @@ def load_decoders(answer: Answer, weights: Callable[[str], Path]) -> dict[str, T
         with torch.device("meta"):  # no weights drawn only to be replaced
             model = RegularizationTask().model(spec)
         try:
-            model.load_state_dict(load_file(weights(key)), assign=True)
-        except (OSError, SafetensorError):
+            with open_file(weights(key)) as file:
+                tensors = {name: tensor.float() for name, tensor in load(file.read()).items()}
+            model.load_state_dict(tensors, assign=True)
+        except (OSError, MemoryError, RuntimeError, SafetensorError):  # also weights of another network
             continue
         assert isinstance(model, LowRank)
         decoders[setting] = Trained(setting, spec, model.eval())
     return decoders
-
-
-def blank_error(spec: RunSpec) -> float:
-    """Mean squared error of a blank image in the OOD box: the mean square of the targets there."""
-    centres = regions(spec.holdout.removesuffix(VALIDATION), spec.N)["ood"]
-    return RegularizationTask().split(spec, centres).targets.square().mean().item()
 
 
 def draw_errors(answer: Answer) -> Figure:
@@ -109,7 +106,7 @@ def draw_errors(answer: Answer) -> Figure:
             if paper := answer.paper(setting):
                 axes.scatter(x, paper[error], s=30, marker="D", color="white", edgecolors="black", zorder=4, label=label)
                 label = None
-    blank = blank_error(RunSpec.from_dict(next(iter(answer.rows.values()))))
+    blank = answer.blank_error("ood")
     axes.axhline(blank, color="0.3", ls="--", lw=1, zorder=0, label="blank image (OOD)")
     axes.set_yscale("log")
     low, high = axes.get_ylim()
@@ -137,7 +134,7 @@ def draw_curves(answer: Answer) -> Figure:
         for axes, column in ((left, "curve_error"), (right, "curve_loss")):
             _draw_curve(axes, str(setting), rows, column)
     spec = RunSpec.from_dict(next(iter(answer.rows.values())))
-    left.axhline(blank_error(spec), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
+    left.axhline(answer.blank_error("ood"), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
     inside = len(regions(spec.holdout.removesuffix(VALIDATION), spec.N)["ood"])
     looked_at = f"{SUBSET} of the {inside}" if inside > SUBSET else f"all {inside}"
     left.set_title(f"OOD error ({looked_at} coordinates of the box)", fontsize=10)
@@ -154,7 +151,8 @@ def draw_curves(answer: Answer) -> Figure:
 def _draw_curve(axes: Axes, setting: str, rows: list[Mapping[str, Any]], column: str) -> None:
     """Points that all seeds share."""
     per_epoch = math.ceil(rows[0]["data_count"] / rows[0]["batch_size"])
-    curves = [pd.Series(row[column], index=row["curve_step"]) for row in rows if len(row[column]) == len(row["curve_step"])]
+    known = [row for row in rows if len(row[column]) == len(row["curve_step"])]
+    curves = [pd.Series(dict(zip(row["curve_step"], row[column], strict=True))) for row in known]
     if not curves:
         return
     table = pd.concat(curves, axis=1, join="inner")

@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import matplotlib
 import optuna
@@ -29,32 +29,43 @@ GOOD_TRIALS = 5
 """Importances compare this many of the best trials with all, or a tenth of them if that is more (the evaluator's advice)."""
 
 
-def draw_study(study: optuna.Study) -> Iterator[tuple[str, bytes]]:
+def draw_study(study: optuna.Study, not_drawn: dict[str, str] | None = None) -> Iterator[tuple[str, bytes]]:
     """Name and PNG file of every figure for which `study` has enough complete trials.
 
-    `history` for one objective, `pareto` for two (ID then validation error), and, where both penalty weights were searched,
-    `importances` and `contour` of the validation error, the last objective.
+    `history` for one objective, `pareto` for two (ID then validation error), and `importances` and `contour` of the validation
+    error, the last objective, over both penalty weights.
+
+    Args:
+        not_drawn: takes the name of every other figure, and why there is none.
     """
     complete = [t for t in study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE and all(map(_positive, t.values))]
-    if not complete:
-        return
-    makers: dict[str, Callable[[optuna.Study], None]] = {}
-    if len(study.directions) == 1:
-        makers["history"] = _history
-    elif len(study.directions) == 2:
-        makers["pareto"] = _pareto
-    if all(len({t.params.get(name) for t in complete} - {None}) > 1 for name in WEIGHTS):
-        if len(complete) >= LEAST_FOR_IMPORTANCES:
-            makers["importances"] = _importances
-        if len(complete) >= LEAST_FOR_CONTOUR:
-            makers["contour"] = _contour
-    for name, make in makers.items():
-        with _pyplot():
-            make(study)
-            figure = plt.gcf()
-            figure.set_layout_engine("tight")
-            content = image(figure)
-        yield name, content
+    makers: Mapping[str, tuple[Callable[[optuna.Study], None], int]] = {
+        **({"history": (_history, 1)} if len(study.directions) == 1 else {"pareto": (_pareto, 1)}),
+        "importances": (_importances, LEAST_FOR_IMPORTANCES),
+        "contour": (_contour, LEAST_FOR_CONTOUR),
+    }
+    not_drawn = {} if not_drawn is None else not_drawn
+    fixed = [name for name in WEIGHTS if len({t.params.get(name) for t in complete} - {None}) < 2]
+    for name, (make, least) in makers.items():
+        if len(complete) < least:
+            not_drawn[name] = f"this needs {least} complete trial{'s'[: least - 1]}, and there are {len(complete)}"
+        elif fixed and name in ("importances", "contour"):
+            not_drawn[name] = f"this needs several values of both weights; {' and '.join(fixed)} had one in all trials"
+        else:
+            try:
+                content = _png(make, study)
+            except Exception as error:  # Optuna cannot compute it: one figure must not cost the others
+                not_drawn[name] = f"Optuna cannot compute it: {type(error).__name__}: {error}".splitlines()[0]
+            else:
+                yield name, content
+
+
+def _png(make: Callable[[optuna.Study], None], study: optuna.Study) -> bytes:
+    with _pyplot():
+        make(study)
+        figure = plt.gcf()
+        figure.set_layout_engine("tight")
+        return image(figure)
 
 
 @contextlib.contextmanager
@@ -84,7 +95,7 @@ def _history(study: optuna.Study) -> None:
     if pruned:
         last = [t.intermediate_values[max(t.intermediate_values)] for t in pruned]
         axes.scatter([t.number for t in pruned], last, marker="x", s=18, color="0.6", label="pruned: error when ended")
-    axes.set(yscale="log", xlabel="trial, in order of finishing")
+    axes.set(yscale="log", xlabel="trial, in the order they finished")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize=8, facecolor="white")
     _plain(axes, f"validation error of {len(trials)} trials")
@@ -116,7 +127,7 @@ def _importances(study: optuna.Study) -> None:
     plt.gcf().set_size_inches(6.4, 2.6)
     axes.set_title("", loc="left")
     axes.set(xlabel=f"share of importance (PED-ANOVA, the {good} best of {complete} trials)", ylabel="", xlim=(0, 1.1))
-    _plain(axes, "which weight decides whether the validation error is low")
+    _plain(axes, "how much each weight decides the validation error")
 
 
 def _contour(study: optuna.Study) -> None:

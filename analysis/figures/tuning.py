@@ -31,7 +31,7 @@ def draw_tuning(table: pd.DataFrame) -> Figure:
     for group, count in enumerate(counts):
         grid[0, 2 * group].set_title(f"{count} bumps", fontsize=SMALL + 1, loc="left", pad=16)
     figure.suptitle(
-        "the most and the least additive of eight typical units; curves: means over y (above) and x (beside)", fontsize=SMALL
+        "most and least additive of eight typical units; curves: mean over y (top) and over x (side)", fontsize=SMALL
     )
     return figure
 

@@ -22,32 +22,32 @@ app = new_app()
 @app.command()
 def report(
     store: opt.Store = "results",
-    out: Annotated[Path, typer.Option(help="Folder of the page and its figures.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("report"),
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="Measure first what has not been measured of the trained decoders.")
+        bool, typer.Option("--measure/--no-measure", help="First measure the trained decoders that have not been measured.")
     ] = True,
     address: opt.Address = "local",
     workers: opt.Workers = None,
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """What do the runs in a store say of each claim of the paper?
+    """Which claims of the paper do the runs in a store reproduce?
 
-    Measures the trained decoders, judges every claim by the rule that stands beside it, and writes one HTML page with all
-    figures, which are files too, and the numbers behind it (`claims.json`). Trains nothing: for a claim without enough runs the
-    page names the command that makes them. Runs of your own tasks are counted; nothing that only the store names is loaded.
+    Measures the trained decoders, judges every claim by the rule printed next to it, and writes one HTML page. The figures are
+    also written as files, and the numbers to `claims.json`. Trains nothing: if a claim has too few runs, the page shows the
+    command that trains them. Runs of your own tasks are only counted; no code that only the store names is loaded.
 
     **Examples**
 
     `python -m analysis.report`   the store in `results`, the page in `report/index.html`
 
-    `python -m analysis.report --store results --out report --no-measure`   at once, from what is measured already
+    `python -m analysis.report --store results --out report --no-measure`   faster, only from what is already measured
 
-    **Exit codes**: 0 written, whatever the verdicts; 1 a measure failed, or a figure, named on the page; 2 a mistake
-    in the command; 130 after Ctrl-C.
+    **Exit codes**: 0 written, whatever the verdicts; 1 a measure failed, or a figure, named on the page, or the bucket
+    does not answer; 2 a mistake in the command; 130 after Ctrl-C.
     """
     if "://" not in store and not (Path(store) / "runs").is_dir():
-        raise UserError(f"--store {store!r} holds no runs: name the folder that a study wrote to")
+        raise UserError(f"--store {store!r} has no runs: give the folder that a study wrote to")
     check_folder("--out", out)
     from analysis.measure import measure_missing
     from analysis.report.claims import CLAIMS

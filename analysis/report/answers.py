@@ -9,7 +9,7 @@ from typing import Any
 
 from analysis import regularization, scaling
 from analysis.measures.registry import BUMPS
-from analysis.regularization import ENDED_WELL
+from analysis.report.findings import ENDED_WELL
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
@@ -64,6 +64,13 @@ def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, i
     return answer, len(groups) - 1
 
 
+def penalty_run(runs: Sequence[Run]) -> Run | None:
+    """A run of the comparison that `regularization_answer` would take, or, while none has all four settings, of the one with
+    most runs; None without any."""
+    groups = _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS))
+    return max(groups, key=len)[0] if groups else None
+
+
 def _is_probe(run: Run) -> bool:
     """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
     if run["task"] != BUMPS or run["stop"] == "budget" or run["task_version"] != BumpTask.version:
@@ -91,13 +98,13 @@ def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
 
 
 def _scaling_answer(group: Sequence[Run]) -> scaling.Answer:
-    results = _thresholds(group)
+    results, stop, resolution = _thresholds(group)
     rules = {r.dataset: r.rule.to_dict() for r in results}
-    return scaling.Answer.of([r.to_row() for r in results], _settings(group), rules)
+    return scaling.Answer.of([r.to_row() for r in results], _settings(group, stop, resolution), rules)
 
 
-def _thresholds(group: Sequence[Run]) -> list[ThresholdResult]:
-    """The search's answer with the resolution, and the trust in the stopping rule, with which most of it is known."""
+def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float]:
+    """The search's answer with the trust in the stopping rule, and the resolution, with which most of it is known."""
     first = {(run["dataset"], run["N"], run["seed"]): run for run in group}
     task, brackets = BumpTask(), []
     for at in sorted(first):
@@ -105,13 +112,21 @@ def _thresholds(group: Sequence[Run]) -> list[ThresholdResult]:
         version, counts = first[at]["task_version"], task.counts(spec)
         brackets.append(Bracket(template=spec, task_version=version, counts=counts, audits=task.audits(spec)))
     rows = Rows(group)
-    answers = [ThresholdSearch(brackets, r, stop=stop).answer(rows) for stop in ("auto", "early") for r in RESOLUTIONS]
-    return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer))
+    ways = [(stop, resolution) for stop in ("auto", "early") for resolution in RESOLUTIONS]
+    answers = [(ThresholdSearch(brackets, resolution, stop=stop).answer(rows), stop, resolution) for stop, resolution in ways]
+    return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer[0]))
 
 
-def _settings(group: Sequence[Run]) -> dict[str, Any]:
+def _settings(group: Sequence[Run], stop: str, resolution: float) -> dict[str, Any]:
+    """What the runs have in common, and what the study seems to have been asked for."""
     varied = ("dataset", "N", "data_count", "seed", "holdout", "options")
-    return {name: group[0][name] for name in SPEC if name not in varied} | dict(group[0]["options"])
+    stops = {run["stop"] for run in group}
+    asked = {
+        "N": sorted({run["N"] for run in group}),
+        "stop": "budget" if stops == {"target"} else stop if stops == {"early"} else "auto",
+        "resolution": resolution,
+    }
+    return {name: group[0][name] for name in SPEC if name not in varied} | dict(group[0]["options"]) | asked
 
 
 def _seeds(group: Sequence[Run]) -> dict[str, set[int]]:

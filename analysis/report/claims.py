@@ -41,7 +41,7 @@ CLAIMS = (
         "1e, 8",
         ENCODINGS_STUDY,
         "Correlation of the off-diagonal cosine similarities with the binary kernel: above 0.1 in the box, by more than 0.05 "
-        "above that with permuted labels, and by more than 0.02 above that of right images, which have some too, as bumps "
+        "above that with permuted labels, and by more than 0.02 above that of correct images, which have some too, as bumps "
         "that share a coordinate overlap more often (our addition); among ID images larger for the bump than for the ramp "
         "code.",
         decoders.kernel_is_binary,

@@ -5,6 +5,7 @@ The rules in words are in `claims`; all numbers are those of `analysis.measures`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from operator import sub
 
@@ -13,6 +14,7 @@ import pandas as pd
 from analysis.measures import registry
 from analysis.report.findings import (
     LEAST_SEEDS,
+    UNMEASURED,
     Beside,
     BySeed,
     Choice,
@@ -27,6 +29,7 @@ from analysis.report.findings import (
     paired,
     ratio,
 )
+from analysis.report.missing import of_rotation
 from analysis.report.pictures import pictures
 from analysis.results import Results
 
@@ -75,6 +78,7 @@ def fails_in_box(results: Results) -> Finding:
         choice.others,
         pictures("fail-in-box", choice.table, "errors", "generated"),
         _errors_beside(also(results.table, choice, others)),
+        choice.lacks("encodings"),
     )
 
 
@@ -86,7 +90,7 @@ def _errors_beside(choice: Choice) -> Beside | None:
         if len(values[0]):
             rows.append((group, str(len(values[0])), *(number(v.median()) for v in values)))
     columns = ("decoder, code, box", "seeds", "ID MSE", "OOD MSE", "ID accuracy", "OOD accuracy")
-    return Beside("Medians of the other decoders and boxes; they do not decide.", columns, rows) if rows else None
+    return Beside("Medians of the other decoders and boxes, which do not affect the verdict.", columns, rows) if rows else None
 
 
 def superposes(results: Results) -> Finding:
@@ -112,7 +116,7 @@ def kernel_is_binary(results: Results) -> Finding:
     conditions = [
         Condition("bump: agreement of OOD images with the binary kernel", agreement, ">", 0.1),
         Condition("bump: the same minus that with permuted labels", paired(sub, agreement, permuted), ">", 0.05),
-        Condition("bump: the same minus that of right images", paired(sub, agreement, right), ">", 0.02),
+        Condition("bump: the same minus that of correct images", paired(sub, agreement, right), ">", 0.02),
         Condition("agreement of ID images, bump minus ramp", paired(sub, in_id, of_ramp), ">", 0),
     ]
     return _finding("binary-kernel", conditions, choice, choice.table, "kernel-corner", "kernels", "kernel-numbers")
@@ -167,7 +171,16 @@ def depth_does_not_help(results: Results) -> Finding:
     conditions = [Condition(f"depth {depth}: OOD accuracy", values, "<", 0.5) for depth, values in shown.items()]
     tables = [choice.groups[name] for name, where in groups.items() if where["depth"] in shown]
     table = pd.concat(tables) if any(len(t) for t in tables) else pd.DataFrame()
-    return _finding("depth", conditions, choice, table, "by-depth")
+    finding = _finding("depth", conditions, choice, table, "by-depth")
+    return dataclasses.replace(finding, lacks=_two_depths(results.table, choice).lacks("encodings"))
+
+
+def _two_depths(table: pd.DataFrame, choice: Choice) -> Choice:
+    """The two depths with most seeds, the smaller ones first; where there is but one, beside one of the study's."""
+    seeds = {where["depth"]: choice.groups[name]["seed"].nunique() for name, where in choice.asked.items()}
+    seeds = {DEPTH: 0, DEPTH - 2: 0} | seeds
+    two = sorted(sorted(seeds, key=lambda depth: (-seeds[depth], depth))[:2])
+    return also(table, choice, {str(depth): {**CNN, "encoding": "bump", "depth": depth} for depth in two})
 
 
 def mlp_is_opposite(results: Results) -> Finding:
@@ -261,7 +274,11 @@ def rotation_mixes(results: Results) -> Finding:
         Condition("MSE in the gap / outside", paired(ratio, gap, id_), ">=", 10),
         Condition("share of outputs in the gap nearer to a mix of its edges than to the truth", mix, ">=", 0.9),
     ]
-    return _finding("rotation", conditions, choice, choice.table, "rotation")
+    finding = _finding("rotation", conditions, choice, choice.table, "rotation")
+    if not choice.seeds:
+        return dataclasses.replace(finding, lacks=None)
+    run = choice.table.to_dict("records")[0]
+    return dataclasses.replace(finding, lacks=of_rotation(run) if choice.seeds < LEAST_SEEDS else UNMEASURED)
 
 
 def _finding(
@@ -269,7 +286,9 @@ def _finding(
 ) -> Finding:
     at = f"at depth {depth}, " if depth else ""
     drawn = pictures(claim, shown, *names)
-    return Finding(conditions, at + in_words(conditions) if choice.settings else "", choice.settings, choice.others, drawn)
+    lacks = choice.lacks("encodings" if depth is None else "geometry")
+    seen = at + in_words(conditions) if choice.settings else ""
+    return Finding(conditions, seen, choice.settings, choice.others, drawn, lacks=lacks)
 
 
 def _by_bumps(*counts: int) -> dict[str, Where]:

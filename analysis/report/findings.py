@@ -13,11 +13,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.report.missing import LEAST_SEEDS as LEAST_SEEDS
+from analysis.report.missing import Lacks, of_decoders
 from analysis.results import Results
 
-LEAST_SEEDS = 3
-"""A claim is not judged on fewer."""
 REPRODUCED, NOT_REPRODUCED, NOT_ENOUGH = "reproduced", "not reproduced", "not enough runs"
+UNMEASURED = Lacks([], "some were not measured, or their measures are not numbers")
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
@@ -102,6 +103,8 @@ class Finding:
     others: int = 0
     pictures: list[Picture] = field(default_factory=list)
     beside: Beside | None = None
+    lacks: Lacks | None = None
+    """What trains the missing runs; None if the rows do not tell with which settings."""
 
     @property
     def verdict(self) -> str:
@@ -115,7 +118,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper that can be judged. `figures`: the paper's. `command`: what makes the runs it needs."""
+    """A sentence of the paper that can be judged. `figures`: the paper's. `command`: what makes the runs it needs, as the paper
+    trains."""
 
     id: str
     title: str
@@ -134,6 +138,10 @@ class Choice:
     """The values of SHARED."""
     others: int
     """How many other settings have runs of these groups."""
+    asked: Mapping[str, Where] = field(default_factory=dict)
+    """What the runs of each group are to have."""
+    elsewhere: Where = field(default_factory=dict)
+    """The values of SHARED with which most runs of the same task were trained, where no group has a run."""
 
     @property
     def settings(self) -> dict[str, str]:
@@ -157,6 +165,25 @@ class Choice:
         """The groups together."""
         tables = [group for group in self.groups.values() if len(group)]
         return pd.concat(tables).drop_duplicates(["key", "measure", "quantity", "layer"]) if tables else pd.DataFrame()
+
+    def lacks(self, study: str) -> Lacks | None:
+        """What trains the seeds that groups are short of; see `of_decoders`. None if no run tells how."""
+        shared = dict(self.shared or self.elsewhere)
+        if not shared or any("depth" not in where for where in self.asked.values()):
+            return None
+        shared["options"] = json.loads(shared.pop("setting_options"))
+        short = [name for name, group in self.groups.items() if group["seed"].nunique() < LEAST_SEEDS]
+        if not short:
+            return UNMEASURED
+        return of_decoders([{**self._own(name), **self.asked[name], **shared} for name in short], study)
+
+    def _own(self, name: str) -> dict[str, Any]:
+        """OWN of a group's runs; of a group without any, only what runs of the same decoder have, and None."""
+        group, table = self.groups[name], self.table
+        if len(group):
+            return dict(group[list(OWN)].iloc[0])
+        same = table[table["decoder"] == self.asked[name]["decoder"]] if len(table) else table
+        return dict.fromkeys(OWN) | (dict(same[["width", "precision"]].iloc[0]) if len(same) else {})
 
     def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
         """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
@@ -190,7 +217,10 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
             seeds.append(count)
         ranks.append((min(seeds), sum(seeds), setting))
     if not ranks:
-        return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0)
+        tasks = {where.get("task") for where in groups.values()}
+        usual = runs.loc[runs["task"].isin(tasks), list(SHARED)].value_counts()
+        elsewhere = dict(zip(SHARED, usual.index[0], strict=True)) if len(usual) else {}
+        return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0, groups, elsewhere)
     best = max(ranks)[-1]
     keys = dict(zip(SHARED, best, strict=True))
     chosen = {
@@ -199,7 +229,7 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
     }
     used = pd.concat([group for group in chosen.values() if len(group)])
     every = {values for part in members.values() for values in _values(part, (*SHARED, *OWN))}
-    return Choice(chosen, keys, len(every - set(_values(used, (*SHARED, *OWN)))))
+    return Choice(chosen, keys, len(every - set(_values(used, (*SHARED, *OWN)))), groups)
 
 
 def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int, Choice]:
@@ -251,4 +281,3 @@ def _where(table: pd.DataFrame, where: Where) -> pd.Series:
 
 def _values(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(table[list(columns)].drop_duplicates().itertuples(index=False, name=None))
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.files import image, json_bytes, plain, write_files
-from analysis.report.findings import LEAST_SEEDS, Claim, Condition, Finding, Picture, number
+from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.results import Results
 
 PAGE, NUMBERS = "index.html", "claims.json"
@@ -41,6 +42,7 @@ class Report:
     """Finished runs in the store, of any status."""
     hours: float
     """What they took in training, added up over workers."""
+    store: str = "results"
 
     @classmethod
     def of(cls, claims: Sequence[Claim], results: Results) -> Report:
@@ -49,7 +51,7 @@ class Report:
         for claim in claims:
             finding = claim.evaluate(results)
             sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
-        return cls(sections, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600)
+        return cls(sections, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600, results.store)
 
     @property
     def errors(self) -> list[str]:
@@ -79,6 +81,20 @@ class Report:
         verdicts = [finding.verdict for _, finding, _ in self.sections]
         return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(sorted(verdicts, key=len))}
 
+    def missing(self, claim: Claim, finding: Finding) -> tuple[str, list[str]]:
+        """For a claim without enough runs: a sentence, and the commands that train them, into the store. Where settings had to
+        be guessed they train nothing, and show what they would."""
+        lacks = finding.lacks
+        known = lacks is not None and not (lacks.commands and lacks.why)
+        commands = [shlex.split(claim.command)] if lacks is None else lacks.commands
+        lines = [shlex.join([*words, "--store", self.store, *([] if known else ["--dry-run"])]) for words in commands]
+        if lacks is not None and not lacks.commands:
+            return f"No run is missing: {lacks.why}.", []
+        if lacks is not None and known:
+            return "This command trains the missing runs:", lines
+        what = "the settings of the missing runs" if lacks is None else lacks.why
+        return f"The rows do not say {what}. This command shows what would be trained; remove --dry-run to train it:", lines
+
     def to_json(self) -> list[dict[str, Any]]:
         """Verdicts and conditions, without pictures."""
         return [
@@ -91,6 +107,7 @@ class Report:
                 "conditions": [{**asdict(c), "judged": c.judged, "met": c.enough and c.met} for c in finding.conditions],
                 "settings": finding.settings,
                 "others": finding.others,
+                "commands": self.missing(claim, finding)[1] if finding.verdict == NOT_ENOUGH else [],
             }
             for claim, finding, _ in self.sections
         ]

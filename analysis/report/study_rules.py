@@ -11,9 +11,10 @@ import pandas as pd
 
 from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
-from analysis.fits import fit_power_law
-from analysis.report.answers import ABLATION, regularization_answer, scaling_answer
+from analysis.fits import LEAST_SIZES, fit_power_law
+from analysis.report.answers import ABLATION, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
+from analysis.report.missing import LEAST_SEEDS, Lacks, of_penalties, of_scaling
 from analysis.results import Results
 
 FOUR = tuple(ABLATION.values())
@@ -37,15 +38,18 @@ def regularization_helps(results: Results) -> Finding:
         Condition("OOD MSE, no penalty / both", paired(ratio, none, both), ">=", 10),
         Condition("least ID MSE with a penalty / ID MSE without", lowest, ">=", 1),
     ]
+    run = penalty_run(results.runs) if found is None else next(iter(found[0].rows.values()))
+    lacks = None if run is None else of_penalties(run)
     if found is None:
-        return Finding(conditions)
+        return Finding(conditions, lacks=lacks)
     answer, others = found
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
         pictures.append(Picture("regularization-curves", "OOD error and loss over the epochs", partial(draw_curves, answer)))
     means = (f"{row['setting']} {number(row['ood_mse_gmean'])}" for row in answer.summary.to_dict("records"))
-    return Finding(conditions, f"OOD MSE, geometric means: {', '.join(means)}", _words(answer.settings), others, pictures)
+    seen = f"OOD MSE, geometric means: {', '.join(means)}"
+    return Finding(conditions, seen, _words(answer.settings), others, pictures, lacks=lacks)
 
 
 def stripes_scale_linearly(results: Results) -> Finding:
@@ -55,15 +59,16 @@ def stripes_scale_linearly(results: Results) -> Finding:
     bumps, stripes = _exponents(answer, "bumps"), _exponents(answer, "stripes+bumps")
     fits = {} if answer is None else answer.fits
     of_bumps, of_stripes = (fits[d].exponent if d in fits else None for d in ("bumps", "stripes+bumps"))
+    slope = _slope(answer)
     apart = None if of_bumps is None or of_stripes is None else of_bumps - of_stripes
     conditions = [
-        Condition("exponent of stripes + bumps", stripes, ">=", 0.8, of_stripes),
-        Condition("exponent of stripes + bumps", stripes, "<=", 1.2, of_stripes),
-        Condition("exponent of bumps alone", bumps, ">=", 1.4, of_bumps),
-        Condition("exponent of bumps alone minus that of stripes + bumps", paired(sub, bumps, stripes), ">", 0, apart),
+        Condition(f"exponent of stripes + bumps{slope}", stripes, ">=", 0.8, of_stripes),
+        Condition(f"exponent of stripes + bumps{slope}", stripes, "<=", 1.2, of_stripes),
+        Condition(f"exponent of bumps alone{slope}", bumps, ">=", 1.4, of_bumps),
+        Condition(f"exponent of bumps alone minus that of stripes + bumps{slope}", paired(sub, bumps, stripes), ">", 0, apart),
         Condition(f"images, bumps alone / stripes + bumps, least over N >= {LEAST_N}", _least_ratio(answer), ">", 1),
     ]
-    return _scaling_finding(conditions, found, draws=True)
+    return _scaling_finding(conditions, found, ("bumps", "stripes+bumps"), draws=True)
 
 
 def bumps_scale_cubically(results: Results) -> Finding:
@@ -72,20 +77,34 @@ def bumps_scale_cubically(results: Results) -> Finding:
     fit = found[0].fits.get("bumps") if found else None
     values = _exponents(found[0] if found else None, "bumps")
     lower, upper = (None, None) if fit is None else (fit.lower, fit.upper)
+    slope = _slope(found[0] if found else None, "bumps")
     conditions = [
-        Condition("upper end of the 95 % interval of the exponent", values, ">=", PAPER_CUBIC, upper),
-        Condition("lower end of the 95 % interval of the exponent", values, "<=", PAPER_CUBIC, lower),
+        Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper),
+        Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower),
     ]
-    return _scaling_finding(conditions, found, draws=False)
+    return _scaling_finding(conditions, found, ("bumps",), draws=False)
 
 
-def _scaling_finding(conditions: list[Condition], found: tuple[scaling.Answer, int] | None, draws: bool) -> Finding:
+def _scaling_finding(
+    conditions: list[Condition], found: tuple[scaling.Answer, int] | None, datasets: tuple[str, ...], draws: bool
+) -> Finding:
     if found is None:
         return Finding(conditions)
     answer, others = found
     alt = "images needed against grid size, for bumps alone and with stripes"
     pictures = [Picture("scaling", alt, partial(scaling.draw, answer))] if draws and len(answer.table) else []
-    return Finding(conditions, "; ".join(answer.lines()), _words(answer.settings), others, pictures)
+    lacks = _lacking_thresholds(answer, datasets)
+    return Finding(conditions, "; ".join(answer.lines()), _words(answer.settings), others, pictures, lacks=lacks)
+
+
+def _lacking_thresholds(answer: scaling.Answer, datasets: tuple[str, ...]) -> Lacks:
+    least = LEAST_N if len(datasets) > 1 else 0
+    lacks = of_scaling(answer.settings, datasets, least)
+    wanted = {(d, N, seed) for d in datasets for N in answer.settings["N"] for seed in range(LEAST_SEEDS)}
+    known = set(answer.table[["dataset", "N", "seed"]].itertuples(index=False, name=None))
+    if lacks.why or wanted - known:
+        return lacks
+    return Lacks([], "some thresholds were not reached with all images there are, or one of their runs failed")
 
 
 def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
@@ -95,14 +114,23 @@ def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
     return {int(seed): float(value) for seed, value in zip(rows["seed"], rows[error], strict=True)}
 
 
+def _slope(answer: scaling.Answer | None, *datasets: str) -> str:
+    """What stands beside exponents if one of them rests on two grid sizes."""
+    fits = {} if answer is None else answer.fits
+    few = any(1 < fit.sizes < LEAST_SIZES for name, fit in fits.items() if name in datasets or not datasets)
+    return " (two grid sizes: a slope, not a fit)" if few else ""
+
+
 def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
     """The exponent of each seed by itself, over the grid sizes that the fit of all seeds uses; a seed that lacks one of
-    these has none."""
+    these has none, and no seed has one from fewer than LEAST_SIZES sizes."""
     if answer is None:
         return {}
     table = answer.table[(answer.table["dataset"] == dataset) & (answer.table["verdict"] != "failed")]
     whole = table.groupby("N")["total_images"].transform(lambda values: values.notna().all()).astype(bool)
     used = table[whole]
+    if used["N"].nunique() < LEAST_SIZES:
+        return {}
     exponents = {}
     for seed, part in used.groupby("seed"):
         fit = fit_power_law(part)
@@ -124,4 +152,7 @@ def _least_ratio(answer: scaling.Answer | None) -> BySeed:
 
 
 def _words(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items()}
+    def word(value: Any) -> str:
+        return f"{value:g}" if isinstance(value, float) else str(value)
+
+    return {name: ", ".join(map(word, v)) if isinstance(v, list) else word(v) for name, v in settings.items()}

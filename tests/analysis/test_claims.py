@@ -150,7 +150,7 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
     ("superposition", "the same minus that with the sum of another position", 0.71, {"quantity": "shuffled"}),
     ("binary-kernel", "bump: agreement of OOD images", 0.1, {"encoding": "bump", "quantity": "cosine_agreement_ood"}),
     ("binary-kernel", "bump: the same minus that with permuted", 0.36, {"encoding": "bump", "quantity": "cosine_permuted_ood"}),
-    ("binary-kernel", "bump: the same minus that of right", 0.385, {"encoding": "bump", "quantity": "cosine_truth_ood"}),
+    ("binary-kernel", "bump: the same minus that of correct", 0.385, {"encoding": "bump", "quantity": "cosine_truth_ood"}),
     ("binary-kernel", "agreement of ID images, bump minus ramp", 0.5, {"encoding": "ramp", "quantity": "cosine_agreement_id"}),
     ("volume", "|log10 volume in the box minus outside|", -1.09, {**DEEPEST, "quantity": "volume_ood"}),
     ("volume", "the same minus that of layer 0", -1.5, {**DEEPEST, "layer": 0, "quantity": "volume_ood"}),
@@ -342,6 +342,15 @@ class TestScaling:
         finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))
         assert finding.verdict == "not reproduced"
         assert unmet(finding)[0] == "exponent of stripes + bumps"
+
+    def test_what_two_sizes_give_is_not_called_a_fit_and_not_judged(self) -> None:
+        runs = [run for run in probes(power(1.9)) if run["N"] < 32]
+        for claim, count in (("scaling", 4), ("cubic", 2)):
+            finding = judge(claim, runs=runs)
+            assert finding.verdict == "not enough runs"
+            texts = [condition.text for condition in finding.conditions]
+            assert sum(text.endswith(" (two grid sizes: a slope, not a fit)") for text in texts) == count
+            assert not any("slope" in condition.text for condition in judge(claim, runs=probes(power(1.9))).conditions)
 
     def test_two_seeds_are_not_enough(self) -> None:
         runs = probes(power(1.9), seeds=2)

@@ -47,7 +47,7 @@ class TestSummarise:
     def test_one_seed_gives_its_bracket_and_says_so(self) -> None:
         (row,) = summarise(frame(line(16, 0, 100, lower=96))).to_dict("records")
         assert (row["total_images"], row["lower"], row["upper"]) == pytest.approx((100, 96, 100))
-        assert row["note"] == "one seed: its bracket only"
+        assert row["note"] == "one seed: only its bracket"
 
     def test_a_seed_that_never_reached_leaves_no_mean_and_no_upper_bound(self) -> None:
         censored = line(16, 2, math.nan, lower=200, verdict="none reached")
@@ -64,14 +64,14 @@ class TestSummarise:
         unfinished = line(16, 2, math.nan, lower=50, verdict="open")
         (row,) = summarise(frame(line(16, 0, 100), failed, unfinished)).to_dict("records")
         assert (row["total_images"], row["seeds"], row["runs"]) == (pytest.approx(100), 1, 15)
-        assert row["note"] == "one seed: its bracket only; 1 failed; 1 open"
+        assert row["note"] == "one seed: only its bracket; 1 failed; 1 open"
         (nothing,) = summarise(frame(failed)).to_dict("records")
         assert math.isnan(nothing["lower"])
         assert math.isnan(nothing["upper"])
 
     def test_equal_seeds_at_the_minimum_have_no_width(self) -> None:
         (row,) = summarise(frame(*(line(16, s, 32, verdict="minimum") for s in range(3)))).to_dict("records")
-        assert (row["lower"], row["total_images"], row["upper"]) == pytest.approx((32, 32, 32))
+        assert (row["lower"], row["total_images"], row["upper"]) == (32, 32, 32)
 
     def test_one_row_per_curve_and_size_even_for_an_empty_table(self) -> None:
         table = frame(line(32, 0, 9), line(16, 0, 9), line(16, 0, 9, decoder="mlp"))
@@ -95,7 +95,7 @@ class TestPowerLaw:
         assert (law.sizes, law.points, law.note) == (3, 9, "")
         drawn = fit_power_law(table, "threshold")
         assert drawn.exponent is None
-        assert drawn.note == "no exponent: some thresholds are 0, which has no logarithm"
+        assert drawn.note == "no exponent: some thresholds are 0, and 0 has no logarithm"
 
     def test_least_squares_by_hand(self) -> None:
         """Three sizes a factor 2 apart, log2 of the thresholds 4, 7, 8: slope 2, intercept 19/3 - 2 * 5."""
@@ -104,7 +104,7 @@ class TestPowerLaw:
         assert law.prefactor == pytest.approx(2 ** (19 / 3 - 10))
         assert law.lower is None
         assert law.upper is None
-        assert law.note == "no interval: it takes a second seed"
+        assert law.note == "one seed: no interval"
 
     def test_the_interval_is_that_of_the_t_distribution(self) -> None:
         """The bootstrap agrees with the interval from the seeds' spread about the size means, t(10 df, 97.5 %) = 2.2281."""
@@ -142,13 +142,55 @@ class TestPowerLaw:
         table = frame(*(line(N, s, N**2) for N in (16, 32) for s in range(2)), line(64, 0, 1), censored)
         law = fit_power_law(table)
         assert law.exponent == pytest.approx(2.0)
-        assert (law.sizes, law.note) == (2, "without N = 64: not every seed reached the target")
+        assert law.sizes == 2
+        assert law.note == (
+            "without N = 64: not every seed reached the target; two grid sizes: a slope, not a fit; two seeds: no interval"
+        )
+
+    def test_sizes_that_no_seed_reached_are_told_from_those_that_some_did(self) -> None:
+        censored = [line(N, s, math.nan, lower=N**2, verdict="none reached") for N in (40, 48) for s in range(3)]
+        some = [line(32, 0, 900), *(line(32, s, math.nan, lower=1000, verdict="none reached") for s in (1, 2))]
+        law = fit_power_law(frame(*(line(N, s, N) for N in (16, 20, 24) for s in range(3)), *some, *censored))
+        assert law.exponent == pytest.approx(1.0)
+        assert law.note == "without N = 32: not every seed reached the target; without N = 40, 48: no seed reached the target"
+
+    @pytest.mark.parametrize(
+        ("sizes", "seeds", "note"),
+        [
+            ((16, 32), 3, "two grid sizes: a slope, not a fit"),
+            ((16, 32, 64), 2, "two seeds: no interval"),
+            ((16, 32), 1, "two grid sizes: a slope, not a fit; one seed: no interval"),
+            ((16, 32, 64), 3, ""),
+        ],
+    )
+    def test_few_sizes_and_few_seeds_are_named(self, sizes: tuple[int, ...], seeds: int, note: str) -> None:
+        law = fit_power_law(frame(*(line(N, s, N**2 * (1 + 0.1 * s)) for N in sizes for s in range(seeds))))
+        assert law.exponent == pytest.approx(2.0)
+        assert law.note == note
+        assert (law.lower is None) == (law.upper is None) == (seeds < 3)
+
+    def test_seeds_that_share_no_size_have_no_interval(self) -> None:
+        law = fit_power_law(frame(*(line(N, s, N**2) for s, N in enumerate((16, 32, 64)))))
+        assert (law.exponent, law.lower, law.note) == (2.0, None, "one seed at every grid size: no interval")
+
+    @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
+    def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:
+        law = fit_power_law(frame(*(line(N, s, 2 * N, verdict="minimum") for N in sizes for s in range(3))))
+        assert (law.exponent, law.lower, law.upper, law.prefactor) == (1.0, 1.0, 1.0, 2.0)
+
+    def test_brackets_of_unequal_width_do_not_push_the_estimate_out_of_its_interval(self) -> None:
+        """The wide bracket of the smallest size makes the law look steeper than its upper ends, which are the estimate, do."""
+        table = frame(*(line(N, s, 2 * N, lower=1.4 * N if N == 16 else 2 * N) for N in (16, 24, 32) for s in range(3)))
+        law = fit_power_law(table)
+        assert (law.exponent, law.lower) == (1.0, 1.0)
+        assert law.upper is not None
+        assert law.upper > 1.2
 
     def test_too_little_gives_no_exponent_and_says_why(self) -> None:
         one = fit_power_law(frame(line(16, 0, 50), line(16, 1, 60)))
-        assert (one.exponent, one.note) == (None, "no exponent: it takes two grid sizes, here is one")
+        assert (one.exponent, one.note) == (None, "no exponent: this needs two grid sizes, and there is one")
         none = fit_power_law(frame(line(16, 0, math.nan, lower=math.nan, verdict="failed")))
-        assert (none.exponent, none.note) == (None, "no exponent: it takes two grid sizes, here are none")
+        assert (none.exponent, none.note) == (None, "no exponent: this needs two grid sizes, and there are none")
         with pytest.raises(ValueError, match="total_images or threshold, not 'runs'"):
             fit_power_law(frame(line(16, 0, 50)), "runs")
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -73,6 +74,22 @@ def test_errors_share_a_scale_and_have_the_box_dashed(encodings: pd.DataFrame) -
     assert [axes.get_ylabel() for axes in maps(figure)] == ["y (px)", "", ""] * 2
 
 
+def test_a_decoder_without_any_error_has_its_figure_too(encodings: pd.DataFrame) -> None:
+    figure = figures.draw_errors(encodings[encodings["encoding"] == "bump"])
+    assert maps(figure)[0].images[0].get_array().max() == 0
+    FigureCanvasAgg(figure).draw()
+
+
+@pytest.mark.parametrize("codes", [["one-hot"], ["bump", "one-hot"]])
+def test_titles_of_errors_end_before_the_scale_whose_labels_are_alike(encodings: pd.DataFrame, codes: list[str]) -> None:
+    figure = figures.draw_errors(encodings[encodings["encoding"].isin(codes)])
+    FigureCanvasAgg(figure).draw()
+    bar = figure.axes[-1]
+    titles = [axes.title.get_window_extent().x1 for axes in maps(figure)]
+    assert max(titles) < bar.get_window_extent().x0
+    assert {label.get_fontsize() for which in ("major", "minor") for label in bar.yaxis.get_ticklabels(which=which)} == {7}
+
+
 @pytest.mark.parametrize(
     ("draw", "column", "values"),
     [
@@ -96,7 +113,7 @@ def test_pictures_stand_in_rows_by_position(draw: Callable[[pd.DataFrame], Figur
 
 def test_the_error_by_bumps_shows_every_seed_and_the_blank_image() -> None:
     rows = table(data_count=[0, 10])
-    axes = next(a for a in figures.draw_by_bumps(rows).axes if a.get_xlabel() == "bumps beside the stripes")
+    axes = next(a for a in figures.draw_by_bumps(rows).axes if a.get_xlabel() == "bumps added to the stripes")
     points = [line for line in axes.lines if line.get_linestyle() == "None"]
     blank = float(rows.loc[rows["quantity"] == "blank_mse", "value"].iloc[0])
     for line in points:

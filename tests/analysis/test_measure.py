@@ -70,7 +70,7 @@ def test_measuring_that_was_killed_again_and_again_gives_the_same_table(start: C
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     whole = start("--store", "whole", study="analysis.measure")
     assert whole.wait() == 0, whole.stderr
-    assert f"{len(OF_DECODERS) * len(keys)} measures of {len(keys)} runs are new" in whole.stdout
+    assert f"{len(OF_DECODERS) * len(keys)} new measures of {len(keys)} runs are in" in whole.stdout
 
     random.seed(5)
     kills, folder = 0, tmp_path / "killed" / "measures"
@@ -90,7 +90,7 @@ def test_measuring_that_was_killed_again_and_again_gives_the_same_table(start: C
 
     again = start("--store", "killed", study="analysis.measure")
     assert again.wait() == 0, again.stderr
-    assert "0 measures of 0 runs are new" in again.stdout
+    assert "0 new measures of 0 runs are in" in again.stdout
 
 
 @pytest.mark.slow
@@ -153,5 +153,5 @@ def test_a_store_that_is_not_there_is_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is no folder", tmp_path, capsys)
+    check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is not a folder", tmp_path, capsys)
     assert run(measure.app, ["--frobnicate"]) == 2

@@ -1,12 +1,15 @@
 """The answer of the regularization study: its numbers, its files, and what its figures show."""
 
+import dataclasses
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
 import torch
@@ -50,7 +53,7 @@ def final(setting: str, seed: int = 0, ood: float | None = 1e-3, id_: float | No
 def trial(number: int, **other: Any) -> dict[str, Any]:
     weights = {"lambda_entropy": 0.02 * (number + 1), "lambda_variance": 0.003}
     errors = {"id_mse": 2e-5, "validation_mse": 4e-4 / (number + 1)}
-    return {"number": number, **weights, "status": "missed", **errors, "steps": 60, "key": f"trial-{number}", **other}
+    return {"number": number, **weights, "status": "finished", **errors, "steps": 60, "key": f"trial-{number}", **other}
 
 
 def nowhere(key: str) -> Path:
@@ -110,6 +113,30 @@ class TestSummary:
         assert row["ood_mse_gmean"] == pytest.approx(4e-2)
         assert row["accuracy"] == 0.5
 
+    def test_no_target_decides_over_a_run_and_one_without_errors_is_named(self) -> None:
+        finals = [final("none", 0, 2e-2), final("none", 1, 3e-2, status="passed"), final("none", 2, None, 1e-5)]
+        answer = Answer.of([], finals, None, [], STUDY)
+        assert answer.finals["status"].tolist() == ["finished"] * 3
+        row = summary_of(answer, "none")
+        assert (row["seeds"], row["failed"], row["note"]) == (2, 1, "1 without finite errors")
+
+    def test_a_figure_of_the_search_that_is_not_drawn_is_named_in_lines_and_file(self, tmp_path: Path) -> None:
+        answer = Answer.of([trial(0)], [], trial(0), [], STUDY)
+        answer.write(tmp_path, nowhere, optuna.create_study())
+        assert answer.lines()[-1] == "contour.png was not drawn: this needs 4 complete trials, and there are 0"
+        told = json.loads((tmp_path / "regularization.json").read_text())["not_drawn"]
+        assert told.keys() == {"history", "importances", "contour"}
+        assert told["importances"] == "this needs 10 complete trials, and there are 0"
+
+    def test_steps_are_whole_numbers_in_the_files(self, tmp_path: Path) -> None:
+        failed = final("none", 1, None, None, status="failed", accuracy=None, measures={}, steps=None)
+        answer = Answer.of([trial(0), trial(1, steps=None)], [final("none", 0, 2e-2), failed], None, [], STUDY)
+        answer.write(tmp_path, nowhere, None)
+        assert pd.read_csv(tmp_path / "trials.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
+        assert pd.read_csv(tmp_path / "regularization.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
+        runs = json.loads((tmp_path / "regularization.json").read_text())["finals"]
+        assert json.dumps([run["steps"] for run in runs]) == "[60, null]"
+
     def test_one_seed_has_no_interval_and_none_no_mean(self) -> None:
         failed = final("both", 0, None, None, status="failed", accuracy=None, measures={})
         answer = Answer.of([], [final("none", 0, 2e-2), failed], None, [], STUDY)
@@ -163,6 +190,42 @@ class TestLines:
     def test_a_weight_that_was_not_searched_is_not_among_the_chosen(self) -> None:
         best = trial(0, lambda_variance=math.nan)
         assert Answer.of([best], [], best, [best], STUDY).lines()[0].startswith("chosen: lambda_entropy 0.02 (trial 0 of 1;")
+
+
+class TestDoubt:
+    BLANK_ID, BLANK_VALIDATION = 0.08738, 0.08361
+
+    def test_a_blank_image_is_judged_as_the_task_judges(self) -> None:
+        answer = Answer.of([], [], None, [], STUDY)
+        for holdout, sets in (("corner", ("rest", "validation")), ("corner-validation", ("rest",))):
+            of_holdout = dataclasses.replace(spec("none"), holdout=holdout)
+            data = TASK.data(dataclasses.replace(of_holdout, data_count=TASK.counts(of_holdout).low))
+            assert answer.blank_error(*sets) == pytest.approx(float(data.train.targets.square().mean()), rel=1e-5)
+            judged = answer.blank_error("validation" if holdout.endswith("validation") else "ood")
+            assert judged == pytest.approx(float(data.held_out.targets.square().mean()), rel=1e-5)
+        assert answer.blank_error("rest", "validation") == pytest.approx(self.BLANK_ID, rel=1e-3)
+        assert answer.blank_error("validation") == pytest.approx(self.BLANK_VALIDATION, rel=1e-3)
+
+    @staticmethod
+    def doubt(id_mse: float, validation_mse: float, final_id_mse: float, trials: int = 2) -> str | None:
+        found = [trial(i, id_mse=id_mse, validation_mse=validation_mse) for i in range(trials)]
+        return Answer.of(found, [final("none", 0, id_=final_id_mse)], found[0], [found[0]], STUDY).doubt()
+
+    def test_where_all_images_are_blank_nothing_was_learned(self) -> None:
+        doubt = self.doubt(0.0441, 0.08, 0.0440)
+        assert doubt == (
+            "nothing was learned: all images are nearly blank (ID MSE 4.4e-02 at best, a blank image has 8.7e-02), so the "
+            "chosen weights mean nothing: train for more steps (--epochs), or faster (--lr), or on more images (a larger --N)"
+        )
+        assert self.doubt(0.0441, 0.08, 0.0440, trials=1) == doubt
+        assert self.doubt(math.nan, 0.01, math.nan) is None, "that is for other words: no run is complete"
+
+    def test_where_no_trial_composes_the_choice_means_nothing(self) -> None:
+        for doubt in (self.doubt(0.0430, 0.0628, 0.08), self.doubt(0.08, 0.0628, 0.0430)):
+            assert doubt is not None
+            assert doubt.startswith("no trial draws unseen combinations much better than a blank image (validation MSE")
+        assert self.doubt(0.0430, 0.0626, 0.08) is None
+        assert self.doubt(0.0430, 0.0628, 0.08, trials=1) is None, "nothing was chosen"
 
 
 class TestFiles:
@@ -226,10 +289,14 @@ class TestFiles:
         keys = {(f["setting"], f["row"]["seed"]): f["row"]["key"] for f in finals}
         damaged = tmp_path / "damaged"
         damaged.write_bytes(b"no tensors")
-        missing = {keys["none", 0]: nowhere("none"), keys["tuned", 0]: damaged, keys["tuned", 1]: damaged}
+        other, fifo = tmp_path / "other", tmp_path / "fifo"
+        save_file({"layers.0.weight": torch.zeros(2, 2)}, other)
+        os.mkfifo(fifo)
+        missing = {keys["none", 0]: nowhere("none"), keys["tuned", 0]: damaged, keys["tuned", 1]: other, keys["both", 1]: fifo}
         answer = Answer.of([], finals, None, [], STUDY)
         decoders = figures.load_decoders(answer, lambda key: missing.get(key) or weights(key))
         assert {setting: decoder.spec.seed for setting, decoder in decoders.items()} == {"none": 1, "both": 0}
+        assert figures.load_decoders(answer, lambda key: fifo) == {}
 
 
 class TestDecoders:
@@ -330,3 +397,10 @@ def test_curves_are_geometric_means_over_the_seeds_by_epoch() -> None:
         line = axes.lines[0]
         assert list(line.get_xdata()) == [10, 20]  # 39 images are two batches of 32
         assert list(line.get_ydata()) == pytest.approx(expected)
+
+
+def test_a_curve_with_a_step_twice_is_drawn() -> None:
+    curve = {"curve_step": [20, 20, 40], "curve_loss": [1e-2] * 3, "curve_error": [1e-2] * 3, "curve_accuracy": [0.0] * 3}
+    finals = [final("none", seed, **curve) for seed in (0, 1)]
+    left, _ = figures.draw_curves(Answer.of([], finals, None, [], STUDY)).axes
+    assert list(left.lines[0].get_xdata()) == [10, 20]

@@ -36,7 +36,8 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 NARROW, WIDE = 500, 1280
 MEASURING = """<script>addEventListener("load", () => {
   const images = [...document.images].map(i => ({name: i.alt, width: i.naturalWidth, shown: i.getBoundingClientRect().right}));
-  const text = JSON.stringify({width: document.documentElement.scrollWidth, images, inner: innerWidth});
+  const cut = [...document.querySelectorAll(".scroll")].filter(box => box.scrollWidth > box.clientWidth).length;
+  const text = JSON.stringify({width: document.documentElement.scrollWidth, images, inner: innerWidth, cut});
   const found = document.createElement("pre"); found.id = "found"; found.textContent = text; document.body.append(found);
 });</script>"""
 N = 8
@@ -127,6 +128,7 @@ def look(page: Path, folder: Path, width: int) -> dict[str, Any]:
 def test_a_browser_shows_the_whole_page(report: Path, tmp_path: Path, width: int) -> None:
     found = look(report / "index.html", tmp_path, width)
     assert found["width"] <= found["inner"] == width
+    assert found["cut"] == 0, "tables of which part is out of sight until one scrolls"
     assert len(found["images"]) == len(list(report.glob("*.png")))
     assert all(image["width"] > 0 and image["shown"] <= width and image["name"] for image in found["images"])
     shot = imread(tmp_path / "shot.png")
@@ -179,7 +181,8 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
     assert run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]) == 0
     html = (tmp_path / "out" / "index.html").read_text()
     assert "15 not enough runs" in html
-    assert all(f"<code>{claim.command}</code>" in html for claim in CLAIMS)
+    store = tmp_path / "store"
+    assert all(f"<code>{claim.command} --store {store} --dry-run</code>" in html for claim in CLAIMS)
     assert "<img" not in html
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[3] for line in lines[: len(CLAIMS)]] == [claim.id for claim in CLAIMS]
@@ -188,7 +191,7 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
 
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
-    check_refusal(app, arguments, "holds no runs", tmp_path, capsys)
+    check_refusal(app, arguments, "has no runs", tmp_path, capsys)
 
 
 def refuse() -> Figure:

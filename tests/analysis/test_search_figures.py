@@ -59,11 +59,39 @@ def study_of(
     ids=["one objective", "two", "few trials", "one trial", "one weight", "no trial", "all pruned", "all failed"],
 )
 def test_a_study_has_the_figures_it_is_good_for(study: Callable[[], optuna.Study], names: set[str]) -> None:
-    figures = dict(draw_study(study()))
+    not_drawn: dict[str, str] = {}
+    figures = dict(draw_study(study(), not_drawn))
     assert figures.keys() == names
+    assert not_drawn.keys() == ({"pareto" if "pareto" in names else "history", "importances", "contour"} - names)
     for content in figures.values():
         pixels = imread(io.BytesIO(content))
         assert len(np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)) > 50
+
+
+def test_a_figure_that_is_not_drawn_is_named_with_the_reason() -> None:
+    def why(study: optuna.Study) -> dict[str, str]:
+        not_drawn: dict[str, str] = {}
+        list(draw_study(study, not_drawn))
+        return not_drawn
+
+    assert why(study_of(6)) == {"importances": "this needs 10 complete trials, and there are 6"}
+    assert why(study_of(0)) == {
+        "history": "this needs 1 complete trial, and there are 0",
+        "importances": "this needs 10 complete trials, and there are 0",
+        "contour": "this needs 4 complete trials, and there are 0",
+    }  # fmt: skip
+    one = "this needs several values of both weights; lambda_variance had one in all trials"
+    assert why(study_of(12, searched=("lambda_entropy",))) == {"importances": one, "contour": one}
+
+
+def test_a_figure_that_optuna_cannot_compute_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("zero variance\nand more")
+
+    monkeypatch.setattr("optuna.visualization.matplotlib.plot_param_importances", refuse)
+    not_drawn: dict[str, str] = {}
+    assert dict(draw_study(study_of(12), not_drawn)).keys() == {"history", "contour"}
+    assert not_drawn == {"importances": "Optuna cannot compute it: RuntimeError: zero variance"}
 
 
 def test_pruned_and_failed_trials_do_not_stop_the_drawing() -> None:

@@ -64,8 +64,8 @@ def test_a_report_loads_no_task_that_only_the_store_names(
     assert not (tmp_path / "it ran").exists()
     notices = [line for line in capsys.readouterr().err.splitlines() if "evil" in line]
     assert notices == [
-        "warning: 1 runs of 'results.evil:X' are only counted, and their task is not loaded: if you trust its code, "
-        "add --task results.evil:X"
+        "warning: 1 runs of 'results.evil:X' are only counted, and their task is not loaded: "
+        "add --task results.evil:X if you trust its code"
     ]
     assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
 
@@ -74,7 +74,7 @@ def test_measuring_loads_no_task_that_only_the_store_names(store: Path, capsys: 
     assert run(measure.app, ["--store", str(store)]) == 0
     assert not (store.parent / "it ran").exists()
     printed = capsys.readouterr()
-    assert "0 measures of 0 runs are new" in printed.out
+    assert "0 new measures of 0 runs are in" in printed.out
     assert "1 runs of 'results.evil:X' are not measured" in printed.err
 
 

@@ -1,0 +1,123 @@
+"""The commands that train what a claim still lacks, with the settings of the runs that there are; each a list of words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.fits import LEAST_SIZES
+from trainables.bumps import BumpTask
+from trainables.rotation import DIGIT
+
+LEAST_SEEDS = 3
+"""A claim is not judged on fewer."""
+BUMPS_BESIDE_STRIPES = 50
+"""Where neither the claim nor a run says how many."""
+
+Command = list[str]
+Setting = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """What trains the missing runs. Without a command all runs are there, and `why` says what is wanting. With some, `why`
+    names what had to be guessed, as the rows do not tell it."""
+
+    commands: Sequence[Command]
+    why: str = ""
+
+
+def of_decoders(settings: Sequence[Setting], study: str) -> Lacks:
+    """For runs of the bump task with a box held out: a command for those that one command can train together.
+
+    Args:
+        settings: of each group of runs that lacks seeds, the fields of a spec; a `data_count`, `width` or `precision` of None
+            leaves them to the study.
+        study: the one that trains runs on bumps alone, `geometry` or `encodings`.
+    """
+    together: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in settings:
+        code = "" if setting["dataset"] == "bumps" else setting["encoding"]
+        at = (setting["dataset"], code, *(setting[n] for n in ("decoder", "depth", "holdout", "width", "precision")))
+        together.setdefault(at, []).append(setting)
+    return Lacks([[*_question(some, study), *_training(some[0])] for some in together.values()])
+
+
+def of_scaling(settings: Setting, datasets: Sequence[str], least_size: int) -> Lacks:
+    """For the thresholds of a scaling study with these settings, at its sizes if they are enough and one is large enough."""
+    sizes, names = settings["N"], ("target", "resolution", "stop", "decoder", "depth", "encoding")
+    enough = len(sizes) >= LEAST_SIZES and max(sizes) >= least_size
+    asked = {"N": ",".join(map(str, sizes)) if enough else "16..64", "datasets": ",".join(datasets)}
+    options = {name: settings[name] for name in BumpTask.defaults}
+    words = _words(asked | {name: settings[name] for name in names}) + _training({**settings, "options": options})
+    return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")
+
+
+def of_penalties(run: Setting) -> Lacks | None:
+    """For the comparison of the penalties that this is a run of; None if no command can ask for its number of steps."""
+    epochs, options = _epochs(run), run["options"]
+    if epochs is None:
+        return None
+    asked = {"N": run["N"], "region": run["holdout"], "seeds": LEAST_SEEDS, "lambda_entropy": 0.1, "lambda_variance": 0.01}
+    asked |= {name: options[name] for name in ("sigma", "init", "tolerance")}
+    asked |= {"rank": options["rank"] or None, "channels": run["width"], "epochs": epochs}
+    asked |= {name: run[name] for name in ("depth", "schedule", "batch_size", "lr", "weight_decay")}
+    return Lacks([_study("regularization", _words(asked))])
+
+
+def of_rotation(run: Setting) -> Lacks | None:
+    """For the rotation study that this is a run of; None if no command can ask for its steps, or for its digit, which came from
+    a file that the row does not name."""
+    epochs, options = _epochs(run), run["options"]
+    image = str(options.get("image", ""))
+    if epochs is None or not image.startswith(DIGIT):
+        return None
+    gap = f"{_text(options['gap_low'])}..{_text(options['gap_high'])}"
+    asked = {"digit": image.removeprefix(DIGIT), "angles": options["angles"], "gap": gap, "seeds": LEAST_SEEDS, "N": run["N"]}
+    asked |= {"epochs": epochs} | {name: run[name] for name in ("width", "batch_size", "lr", "weight_decay")}
+    return Lacks([_study("rotation", _words(asked))])
+
+
+def _question(settings: Sequence[Setting], study: str) -> Command:
+    one = settings[0]
+    if one["dataset"] != "bumps":
+        counts = sorted({BUMPS_BESIDE_STRIPES if s["data_count"] is None else int(s["data_count"]) for s in settings})
+        bumps = {"bumps": ",".join(map(str, counts))}
+        return _study("tuning", _words(bumps | {name: one[name] for name in ("decoder", "depth", "encoding", "holdout")}))
+    asked = {"encodings": ",".join(dict.fromkeys(s["encoding"] for s in settings)), "decoders": one["decoder"]}
+    if study == "geometry":
+        return _study(study, [*_words(asked | {"depths": one["depth"], "holdout": one["holdout"]}), "--no-stripes"])
+    return _study(study, _words(asked | {"depth": one["depth"], "by_depth": "none", "holdouts": one["holdout"]}))
+
+
+def _training(setting: Setting) -> Command:
+    """How a decoder of the bump task is trained, and over how many seeds; options of the task that are not the usual ones."""
+    names = ("max_steps", "width", "precision", "lr", "batch_size", "weight_decay")
+    size = {} if isinstance(setting["N"], list) else {"N": setting["N"]}
+    others = {name: value for name, value in setting["options"].items() if BumpTask.defaults.get(name) != value}
+    options = [word for name, value in others.items() for word in ("--option", f"{name}={_text(value)}")]
+    return _words(size | {"seeds": LEAST_SEEDS} | {name: setting[name] for name in names}) + options
+
+
+def _study(name: str, words: Command) -> Command:
+    return ["python", "-m", f"orchestrator.{name}", *words]
+
+
+def _words(options: Mapping[str, Any]) -> Command:
+    """Options by name, without those that are None."""
+    given = {f"--{name.replace('_', '-')}": _text(value) for name, value in options.items() if value is not None}
+    return [word for pair in given.items() for word in pair]
+
+
+def _epochs(run: Setting) -> int | None:
+    """Passes over the training set; None if they are no whole number."""
+    of_epoch = math.ceil(run["data_count"] / run["batch_size"])
+    return None if not of_epoch or run["max_steps"] % of_epoch else int(run["max_steps"] // of_epoch)
+
+
+def _text(value: Any) -> str:
+    """A value as a command line takes it, to its last digit."""
+    value = value.item() if hasattr(value, "item") else value
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,117 @@
+"""Weights and checkpoints from elsewhere are tensors or nothing: no code of theirs runs, what they claim is not believed."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors import torch as safetensors
+
+from analysis.trained import load_model
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from trainables.adapter import PackTrainable
+from trainables.bumps import BumpTask
+
+TASK = BumpTask()
+SPEC = RunSpec(
+    task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=30, seed=0, decoder="mlp", depth=1, width=4,
+    holdout="center", options=tuple(TASK.defaults.items()), max_steps=40, stop="budget",
+)  # fmt: skip
+ROW = make_row(SPEC, task_version=TASK.version, fixed_count=0, status="missed", reason="budget")
+GOOD = safetensors.save(dict(TASK.model(SPEC).state_dict()))
+NAMES = list(TASK.model(SPEC).state_dict())
+
+
+class Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def written(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def retold(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Good weights with another header."""
+    (length,) = struct.unpack("<Q", GOOD[:8])
+    header = json.loads(GOOD[8 : 8 + length])
+    change(header)
+    return written(header, GOOD[8 + length :])
+
+
+def about(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "nothing": lambda: b"",
+    "a header of 8 EB": lambda: written({}, length=2**63),
+    "a header of 18 EB": lambda: written({}, length=2**64 - 1),
+    "a header of 4 GB": lambda: written({}, length=2**32),
+    "no JSON": lambda: written(b"{'x': 1}"),
+    "no UTF-8": lambda: written(b"\xff\xfe"),
+    "a deep header": lambda: written(b'{"x":' * 100_000 + b"1" + b"}" * 100_000),
+    "a list": lambda: written([1]),
+    "no tensors": lambda: written({}),
+    "tensors of 1 TB": lambda: written({"x": about("F32", [2**38], 0, 2**40)}),
+    "a shape without end": lambda: written({"x": about("F32", [2**63, 2**63], 0, 8)}, bytes(8)),
+    "a shape beyond all numbers": lambda: written({"x": about("F32", [10**20], 0, 8)}, bytes(8)),
+    "a negative shape": lambda: written({"x": about("F32", [-1, -2], 0, 8)}, bytes(8)),
+    "offsets outside": lambda: written({"x": about("F32", [2], 1000, 1008)}, bytes(8)),
+    "offsets the wrong way": lambda: written({"x": about("F32", [2], 8, 0)}, bytes(8)),
+    "tensors over one another": lambda: written({"x": about("F32", [2], 0, 8), "y": about("F32", [2], 4, 12)}, bytes(12)),
+    "an unknown type": lambda: written({"x": about("X99", [2], 0, 8)}, bytes(8)),
+    "a type without a word": lambda: written({"x": {"dtype": None, "shape": [2], "data_offsets": [0, 8]}}, bytes(8)),
+    "100,000 tensors": lambda: written({f"x{i}": about("F32", [1], 4 * i, 4 * i + 4) for i in range(100_000)}, bytes(400_000)),
+    "a name of a million letters": lambda: written({"x" * 1_000_000: about("F32", [1], 0, 4)}, bytes(4)),
+    "another shape": lambda: retold(lambda header: header[NAMES[0]].update(shape=header[NAMES[0]]["shape"][::-1])),
+    "a tensor less": lambda: safetensors.save({name: t for name, t in safetensors.load(GOOD).items() if name != NAMES[0]}),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_weights_that_are_none_are_refused_at_once(what: str) -> None:
+    data, began = HOSTILE[what](), time.monotonic()
+    with pytest.raises((SafetensorError, RuntimeError, ValueError, OverflowError)):
+        load_model(ROW, data)
+    assert time.monotonic() - began < 60
+
+
+def test_weights_are_not_unpickled(tmp_path: Path) -> None:
+    torch.save({NAMES[0]: Payload(tmp_path / "it ran")}, buffer := io.BytesIO())
+    for data in (buffer.getvalue(), pickle.dumps(Payload(tmp_path / "it ran"))):
+        with pytest.raises(SafetensorError):
+            load_model(ROW, data)
+    assert not list(tmp_path.iterdir())
+    pickle.loads(pickle.dumps(Payload(tmp_path / "it ran")))
+    assert (tmp_path / "it ran").exists(), "the payload works"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_checkpoints_are_not_unpickled_into_code(tmp_path: Path, whole: bool) -> None:
+    payload = Payload(tmp_path / "it ran")
+    torch.save(payload if whole else {"training": {"step": payload}, "seconds": 1.0}, buffer := io.BytesIO())
+    trainable = PackTrainable.__new__(PackTrainable)
+    trainable._seconds, trainable._notices = {"k": 0.0}, {}
+    for data in (buffer.getvalue(), pickle.dumps(payload)):
+        assert trainable._load("k", SPEC, data, "cpu").step == 0
+        assert trainable._notices.pop("k").startswith("its checkpoint cannot be read, so it starts from the beginning (")
+    assert not list(tmp_path.iterdir())
+    torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)
+    assert (tmp_path / "it ran").exists(), "the payload works"

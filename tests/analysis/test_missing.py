@@ -1,0 +1,238 @@
+"""The commands of the report train just the runs that a claim lacks: each is parsed by its study, and its plan compared."""
+
+import dataclasses
+import html
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.report import page as pages
+from analysis.report.answers import scaling_answer
+from analysis.report.claims import CLAIMS
+from analysis.results import OF_QUANTITY, OF_RUN, Results
+from orchestrator import encodings, geometry, mechanism, regularization, rotation, scaling, tuning
+from orchestrator.cli import run
+from orchestrator.rows import make_row
+from orchestrator.spec import RunSpec
+from tests.analysis.test_claims import finals, measured, power, probes, table_of
+from trainables.bumps import BumpTask
+from trainables.rotation import RotationTask
+
+APPS = {
+    "encodings": encodings.app, "geometry": geometry.app, "tuning": tuning.app, "rotation": rotation.app,
+    "scaling": scaling.app, "regularization": regularization.app,
+}  # fmt: skip
+BY_ID = {claim.id: claim for claim in CLAIMS}
+TASK = BumpTask()
+Plan = Callable[[str], Any]
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """The study that a command would launch, and where."""
+    launched: list[Any] = []
+
+    def launch(study: Any, where: Any, command: list[str]) -> int:
+        launched.append((study, where))
+        return 0
+
+    for module in (mechanism, rotation, scaling, regularization):
+        monkeypatch.setattr(module, "launch", launch)
+
+    def parse(command: str) -> Any:
+        python, flag, module, *words = shlex.split(command)
+        assert (python, flag, module.split(".")[0]) == ("python", "-m", "orchestrator")
+        assert run(APPS[module.split(".")[1]], words) == 0
+        return launched.pop()
+
+    return parse
+
+
+def spec(seed: int = 0, dataset: str = "bumps", **changes: Any) -> RunSpec:
+    """A run of the studies of decoders, with few steps and on a small grid."""
+    words: dict[str, Any] = {"decoder": "cnn", "depth": 4, "encoding": "bump", "holdout": "center", **changes}
+    words = {"width": TASK.preset(dataset, words["decoder"])["width"], "precision": "float32", "data_count": 0, **words}
+    made = RunSpec(
+        task="trainables.bumps:BumpTask", dataset=dataset, **{"N": 16, **words}, seed=seed, stop="budget",
+        max_steps=120, options=tuple({**TASK.defaults, "sigma": 1.25}.items()), lr=0.002,
+    )  # fmt: skip
+    return dataclasses.replace(made, data_count=TASK.counts(made).high) if dataset == "bumps" else made
+
+
+def results(specs: list[RunSpec], store: str = "some store") -> Results:
+    """As the store would give them, measured."""
+    lines = []
+    for one in specs:
+        row = {**make_row(one, task_version="1", fixed_count=0, status="missed", reason="budget"), "array": None}
+        for (measure, quantity, layer), value in measured({**row, "options": dict(one.options)}).items():
+            lines.append({**row, "measure": measure, "quantity": quantity, "layer": layer, "value": value})
+    table = pd.DataFrame(lines, columns=[*OF_RUN, *OF_QUANTITY]).astype({"layer": float, "value": float})
+    return Results([], table, store=store)
+
+
+def commands(claim: str, found: Results) -> list[str]:
+    """Those that the page has for a claim, as they stand there."""
+    text = pages.Report.of([BY_ID[claim]], found).html()
+    return [html.unescape(command) for command in re.findall(r"<code>(python -m orchestrator.*?)</code>", text)]
+
+
+def planned(plan: Plan, claim: str, found: Results) -> set[RunSpec]:
+    specs: set[RunSpec] = set()
+    for command in commands(claim, found):
+        study, where = plan(command)
+        assert (where.store, where.dry_run) == ("some store", False)
+        specs |= set(study.specs)
+    return specs
+
+
+CODES = ("bump", "one-hot", "positional", "ramp")
+CASES = {
+    "fail-in-box": [{"encoding": code} for code in CODES],
+    "superposition": [{}],
+    "binary-kernel": [{}, {"encoding": "ramp"}],
+    "volume": [{"depth": 6}],
+    "factorization-falls": [{"depth": 3}, {"depth": 3, "encoding": "ramp"}],
+    "mlp-opposite": [{}, {"decoder": "mlp", "precision": "bfloat16"}],
+    "depth-does-not-help": [{"depth": 2}, {"depth": 6}],
+    "stripes-compose": [{"dataset": "stripes+bumps", "holdout": "corner"}],
+    "plus-to-bump": [{"dataset": "stripes+bumps", "holdout": "corner", "data_count": n} for n in (0, 100)],
+    "early-stripes": [{"dataset": "stripes+bumps", "holdout": "corner", "data_count": n} for n in (0, 50, 100)],
+    "stripes-volume": [{}, {"dataset": "stripes+bumps", "data_count": 30}],
+}
+
+
+@pytest.mark.parametrize("claim", CASES)
+def test_the_seeds_that_are_missing_are_planned_with_the_settings_of_those_that_are_there(claim: str, plan: Plan) -> None:
+    there = [spec(**setting) for setting in CASES[claim]] + [spec(1, **CASES[claim][0])]
+    every = {spec(seed, **setting) for setting in CASES[claim] for seed in range(3)}
+    assert planned(plan, claim, results(there)) == every
+    assert set(there) < every
+
+
+def test_a_group_that_is_whole_is_not_planned(plan: Plan) -> None:
+    bumps, ramp = ([spec(seed, encoding=code) for seed in range(3)] for code in ("bump", "ramp"))
+    assert planned(plan, "binary-kernel", results([*bumps, ramp[0]])) == set(ramp)
+
+
+def test_a_group_without_any_run_is_planned_like_the_others(plan: Plan) -> None:
+    bumps, ramp = ([spec(seed, encoding=code, width=24) for seed in range(3)] for code in ("bump", "ramp"))
+    assert planned(plan, "binary-kernel", results(bumps)) == set(ramp)
+
+
+def test_one_depth_is_compared_with_another(plan: Plan) -> None:
+    there = [spec(seed, depth=4) for seed in range(3)]
+    assert planned(plan, "depth-does-not-help", results(there)) == {spec(seed, depth=2) for seed in range(3)}
+
+
+def test_a_claim_without_any_run_takes_grid_and_steps_of_the_other_runs_in_the_store(plan: Plan) -> None:
+    [command] = commands("plus-to-bump", results([spec()]))
+    study, where = plan(command)
+    assert {(s.N, s.max_steps, s.dataset, s.data_count) for s in study.specs} == {
+        (16, 120, "stripes+bumps", 0), (16, 120, "stripes+bumps", 100),
+    }  # fmt: skip
+    assert where.store == "some store"
+
+
+@pytest.mark.parametrize("claim", BY_ID)
+def test_without_any_run_the_command_only_shows_what_it_would_train(claim: str, plan: Plan) -> None:
+    found = Results([], table_of([]), store="some store")
+    [command] = commands(claim, found)
+    assert command == f"{BY_ID[claim].command} --store 'some store' --dry-run"
+    assert plan(command)[1].dry_run
+    assert "The rows do not say the settings of the missing runs." in pages.Report.of([BY_ID[claim]], found).html()
+
+
+def digit(seed: int, **changes: Any) -> RunSpec:
+    options = {"image": "digit-7", "angles": 90, "gap_low": 150.0, "gap_high": 210.5}
+    fields: dict[str, Any] = {"N": 16, "data_count": 75, "max_steps": 4 * 3, "width": 16, **changes}
+    return RunSpec(
+        task="trainables.rotation:RotationTask", dataset="rotation", seed=seed, decoder="rotation-cnn", encoding="angle",
+        holdout="arc", options=tuple({**RotationTask.defaults, **options}.items()), stop="budget", schedule="cosine",
+        weight_decay=1e-4, **fields,
+    )  # fmt: skip
+
+
+def test_rotation_is_asked_for_with_its_digit_its_arc_and_its_epochs(plan: Plan) -> None:
+    [command] = commands("rotation", results([digit(1)]))
+    study, _ = plan(command)
+    assert study.specs == [digit(seed) for seed in range(3)]
+    pixels = dataclasses.replace(digit(0), options=tuple({**dict(digit(0).options), "image": "pixels:eA=="}.items()))
+    for unknown in (pixels, digit(0, max_steps=13)):
+        [command] = commands("rotation", results([unknown]))
+        assert command.endswith("--store 'some store' --dry-run")
+
+
+@pytest.mark.parametrize("settings", [("none", "variance"), ("none", "entropy", "variance", "both")])
+def test_penalties_are_compared_with_the_settings_of_the_runs_that_are_there(settings: tuple[str, ...], plan: Plan) -> None:
+    every = finals(max_steps=300, holdout="center", lr=0.002)
+    names = dict(zip(((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01)), ("none", "entropy", "variance", "both"), strict=True))
+    there = [
+        row for row in every
+        if row["seed"] == 1 and names[row["options"]["lambda_entropy"], row["options"]["lambda_variance"]] in settings
+    ]  # fmt: skip
+    [command] = commands("regularization", Results(there, table_of([]), store="some store"))
+    study, where = plan(command)
+    specs = {one for ones in study.search.known.values() for one in ones}
+    assert specs == {RunSpec.from_dict(row) for row in every}
+    assert where.store == "some store"
+
+
+@pytest.mark.parametrize("resolution", [0.05, 0.2])
+def test_thresholds_that_are_missing_are_searched_as_those_that_are_there(resolution: float, plan: Plan) -> None:
+    every, there = (probes(power(1.9), seeds, resolution) for seeds in (3, 2))
+    for claim, dataset in (("scaling", None), ("cubic", "bumps")):
+        [command] = commands(claim, Results(there, table_of([]), store="some store"))
+        study, where = plan(command)
+        known = {run["family"] for run in there}
+        missing = {r["family"] for r in every if dataset in (None, r["dataset"]) and r["stop"] == "early"} - known
+        assert {bracket.family for bracket in study.brackets} - known == missing
+        assert len(missing) == (6 if dataset is None else 3)
+        assert (study.resolution, study.stop, where.store) == (resolution, "auto", "some store")
+
+
+def test_the_way_in_which_runs_ended_is_kept() -> None:
+    def stop_of(runs: list[dict[str, Any]]) -> Any:
+        found = scaling_answer(runs)
+        assert found is not None
+        return found[0].settings["stop"]
+
+    fields = ("fixed_count", "status", "reason", "steps", "accuracy")
+    specs = [(RunSpec.from_dict({**r, "stop": "early", "lr": 0.002}), {n: r[n] for n in fields}) for r in probes(power(1.9), 1)]
+    early = [make_row(one, task_version="1", **ended) for one, ended in specs]
+    ends = [make_row(one.to_the_end(), task_version="1", **ended) for one, ended in specs]
+    assert [stop_of(early), stop_of(ends), stop_of([*early, *ends])] == ["early", "budget", "auto"]
+
+
+def test_sizes_that_are_too_few_or_too_small_are_asked_for_but_not_trained_unseen(plan: Plan) -> None:
+    one = [run for run in probes(power(1.9), 3) if run["N"] == 24]
+    found = Results(one, table_of([]), store="some store")
+    [command] = commands("scaling", found)
+    study, where = plan(command)
+    assert where.dry_run
+    assert {bracket.template.N for bracket in study.brackets} == set(range(16, 65, 8))
+    assert "The rows do not say which further grid sizes to train at." in pages.Report.of([BY_ID["scaling"]], found).html()
+
+
+def test_thresholds_beyond_all_images_are_not_called_missing_runs() -> None:
+    runs = probes(lambda dataset, N, seed: 10**6)
+    text = pages.Report.of([BY_ID["cubic"]], Results(runs, table_of([]))).html()
+    assert "No run is missing: some thresholds were not reached with all images there are" in text
+    assert "<code>" not in text
+
+
+def test_runs_whose_measures_are_no_numbers_are_not_called_missing() -> None:
+    found = results([spec(seed) for seed in range(3)])
+    table = found.table.assign(value=float("nan"))
+    text = pages.Report.of([BY_ID["superposition"]], Results([], table)).html()
+    assert "No run is missing: some were not measured, or their measures are not numbers." in text
+
+
+def test_a_store_of_any_name_is_one_word(tmp_path: Path, plan: Plan) -> None:
+    store = str(tmp_path / "a b'$(c)")
+    [command] = commands("superposition", results([spec()], store))
+    assert plan(command)[1].store == store
