@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from orchestrator.scratch import fits, scratch
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
+
+RAY_THREADS, THREADS_PER_WORKER = 200, 30
+"""Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
 RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """The variable that says how long Ray waits for the head of a cluster."""
@@ -57,7 +61,20 @@ class Cluster:
 
             if self.gpus_per_run > (found := torch.cuda.device_count()):
                 given = f"--gpus-per-run {self.gpus_per_run:g}"
-                raise UserError(f"{given}, but this machine has {found} GPUs: leave the option out")
+                raise UserError(f"{given}, but this machine has {found} GPUs: omit the option")
+
+    def shortage(self) -> str | None:
+        """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
+        allowed, user = resource.getrlimit(resource.RLIMIT_NPROC)[0], os.getuid()
+        if self.address != "local" or allowed == resource.RLIM_INFINITY or user == 0:
+            return None
+        used, needed = _threads_of(user), RAY_THREADS + THREADS_PER_WORKER * self.all_workers()
+        if used + needed <= allowed:
+            return None
+        return (
+            f"you may run {allowed} processes and threads (ulimit -u), {used} are in use, and Ray needs about {needed}. "
+            f"If it does not start, raise the limit: ulimit -u {used + 2 * needed}"
+        )
 
     def worker_count(self) -> int:
         """Runs at the same time on this machine when the user gives no number: one a core, or what the GPUs hold."""
@@ -117,13 +134,13 @@ class Cluster:
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
             reason = str(error).splitlines()[0].partition(". ")[0]
             raise UserError(
-                f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it has a token, "
+                f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it needs a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
             ) from None
         except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
             if self.address != "local":
                 raise
-            told = "Ray could not be started, perhaps as the machine is too busy or short of memory"
+            told = "Ray could not be started; perhaps the machine is too busy or has too little memory"
             raise LostRayError(f"{told} ({error})") from error
         logging.getLogger("ray.tune").setLevel(level)
         try:
@@ -161,6 +178,16 @@ class Cluster:
         for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
             if self.address == "local" and wanted > resources.get(name, 0.0):
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
+
+
+def _threads_of(user: int) -> int:
+    """How many processes and threads a user of this machine has, as far as can be seen."""
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if process.stat().st_uid == user:
+                total += len(list((process / "task").iterdir()))
+    return total
 
 
 @contextmanager

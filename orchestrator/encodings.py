@@ -11,6 +11,7 @@ from orchestrator import options as opt
 from orchestrator.cli import grouped, main_of, new_app
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
+from orchestrator.spec import LIMITS
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
 
@@ -24,10 +25,10 @@ app = new_app()
 def encodings(
     encodings: Annotated[str, opt.asked(help="Codes of a position, comma-separated.")] = "bump,one-hot,positional,ramp",
     decoders: Annotated[str, opt.asked(help="Comma-separated: `cnn`, `mlp`.")] = "cnn,mlp",
-    holdouts: Annotated[str, opt.asked(help="Boxes held out, comma-separated: `center`, `corner`.")] = "center,corner",
-    depth: Annotated[int, opt.asked(min=1, help="Hidden layers.")] = 4,
+    holdouts: Annotated[str, opt.asked(help="Held-out boxes, comma-separated: `center`, `corner`.")] = "center,corner",
+    depth: Annotated[int, opt.asked(min=1, max=LIMITS["depth"][1], help="Hidden layers.")] = 4,
     by_depth: Annotated[
-        str, opt.asked(help="Depths of a CNN on the bump code, centre held out: 2..10:2, 2,6,10, or `none`.")
+        str, opt.asked(help="Also train CNNs of these depths (bump code, centre held out): 2..10:2, 2,6,10, or `none`.")
     ] = "2..10:2",
     *,
     decoder: DecoderOptions,
@@ -48,8 +49,8 @@ def encodings(
 
     `python -m orchestrator.encodings --dry-run`   what would be trained, and how long it may take
 
-    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     specs = []
     for code in words("--encodings", encodings, ENCODINGS):

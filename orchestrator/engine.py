@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orchestrator.cluster import Cluster
 from orchestrator.errors import LostRayError
@@ -27,6 +27,10 @@ NOT_ANSWERED = 1
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 SIGNAL_SECONDS = 0.5
 """A signal that ended a part of Ray is heard here, too, within this time, if it was sent to the whole process group."""
+
+TRIALS, TRIALS_PER_WORKER = 2_000, 100
+"""Tune remembers every trial of an experiment, in some 10 KB. So an experiment has so many, or so many for each worker if that
+is more; then it ends, and the next one begins with new workers."""
 
 TUNE_SETTINGS = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -65,7 +69,7 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
             leaving.now(128 + signal.Signals[execution.outcome.stopped])
             return
         since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
-        told = f"{part.name} {since}; perhaps somebody ended it, or its machine ran out of memory"
+        told = f"{part.name} {since}; perhaps someone ended it, or its machine ran out of memory"
         leaving.now(NOT_ANSWERED, LostRayError(told))
 
     with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
@@ -73,6 +77,7 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
         execution.workers = cluster.worker_count()
         if cluster.address == "local":
             execution.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
+        execution.observer.connected(execution.workers + execution.cpu_workers)
         if execution.outcome.stopped is None:
             with watched(cluster.parts(), lost):
                 _fit(execution, cluster, folder / "tune")
@@ -84,18 +89,23 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
 
 
 def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
+    """Run the search in as many experiments as it takes."""
+    workers = execution.workers + execution.cpu_workers
+    while not execution.is_over():
+        _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int) -> None:
     from ray import tune
 
     from orchestrator.tune_bridge import Ending, NewestFirst, StudySearcher, Workers
     from trainables.adapter import PackTrainable
 
-    def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        return tune.PlacementGroupFactory([{"CPU": cluster.cpus_per_run, "GPU": config["gpus"]}])
-
     tune.Tuner(
-        tune.with_resources(PackTrainable, resources),
+        PackTrainable,
         tune_config=tune.TuneConfig(
-            search_alg=StudySearcher(execution, cluster.gpus_per_run),
+            search_alg=StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials),
             num_samples=-1,
             max_concurrent_trials=execution.workers + execution.cpu_workers,
             reuse_actors=True,
@@ -179,8 +189,9 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
                 leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
                 name = signal.Signals(number).name
                 execution.outcome.stopped = name
+                execution.store.hasten()
                 with contextlib.suppress(OSError):  # the terminal may be gone
-                    execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more leaves at once)")
+                    execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more to leave at once)")
             elif received >= 3:
                 leaving.now(128 + number)
         os.close(listening)

@@ -7,3 +7,8 @@ class UserError(Exception):
 
 class LostRayError(Exception):
     """Ray has died under a launch, or does not do its work: nothing more can be trained. Finished runs are not concerned."""
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere in one line that every terminal takes as it is meant: other characters are escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

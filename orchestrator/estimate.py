@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from orchestrator.progress import format_seconds
+from orchestrator.scratch import scratch
 from orchestrator.spec import RunSpec
 from trainables.task import Task
 
@@ -16,19 +17,20 @@ def step_seconds(spec: RunSpec, task: Task) -> float:
     from trainables.training import Training, quiet_cpu
 
     quiet_cpu()
-    training = Training(spec, task)
-    training.advance(0)
-    began = time.perf_counter()
-    for _ in range(SAMPLED_STEPS):
+    with scratch():  # for the cache of torch
+        training = Training(spec, task)
         training.advance(0)
-    return (time.perf_counter() - began) / SAMPLED_STEPS
+        began = time.perf_counter()
+        for _ in range(SAMPLED_STEPS):
+            training.advance(0)
+        return (time.perf_counter() - began) / SAMPLED_STEPS
 
 
 def estimate_text(seconds: float, workers: int, price: float | None) -> str:
     """Time and cost of so many seconds of one worker's work."""
-    text = f"about {format_seconds(seconds / workers)} with {workers} at a time"
-    return text if price is None else f"{text}, for {cost_text(seconds, price)}"
+    text = f"about {format_seconds(seconds / workers)} with {workers} in parallel"
+    return text if price is None else f"{text}, cost {cost_text(seconds, price)}"
 
 
 def cost_text(seconds: float, price: float) -> str:
-    return f"{price * seconds / 3600:.2f} at {price:g} a worker hour"
+    return f"{price * seconds / 3600:.2f} at {price:g} per worker-hour"

@@ -33,6 +33,7 @@ PATIENCE_SECONDS = 60.0
 class Observer(Protocol):
     """Told what happens, as it happens. Must not raise."""
 
+    def connected(self, workers: int) -> None: ...
     def started(self, key: str, spec: RunSpec) -> None: ...
     def progressed(self, key: str, spec: RunSpec, report: Mapping[str, Any]) -> None: ...
     def finished(self, row: Mapping[str, Any]) -> None: ...
@@ -62,6 +63,7 @@ class Outcome:
     """What became of one launch. `stopped` is None when the search had nothing more to ask."""
 
     trained: int = 0
+    """Those that failed are not among them."""
     failed: int = 0
     stopped: str | None = None
     """`time`, `cost`, `error`, `SIGINT` or `SIGTERM`."""
@@ -116,6 +118,8 @@ class Execution:
     hopeless_after: float | None = None
     """The launch ends after so many seconds without a sign of a worker, if some wait for one. None: a cluster may grow."""
     _patience: float = PATIENCE_SECONDS
+    _waited: float = 0.0
+    """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
     fatal: BaseException | None = None
     _looked_at: float = 0.0
     _said: int = 0
@@ -238,20 +242,25 @@ class Execution:
 
     def on_tick(self) -> None:
         """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless."""
+        if (deaf := self.store.waited - self._waited) > 0:
+            self._waited += deaf
+            self._unplaced_since += deaf
+            for trial_id in self._heard:
+                self._hear(trial_id)
         if not self._unplaced:
             return
         now = time.monotonic()
         silent = now - max(self._unplaced_since, self._last_sign)
         if self.hopeless_after is not None and silent > self.hopeless_after and self.fatal is None:
-            told = f"for {silent:.0f} s (--stall-minutes) Ray has started no worker on this machine"
-            self.fatal = LostRayError(f"{told}: it hangs, or the machine is too busy")
+            told = f"Ray has started no worker on this machine for {silent:.0f} s (--stall-minutes)"
+            self.fatal = LostRayError(f"{told}; it hangs, or the machine is too busy")
         elif (waited := now - self._unplaced_since) > self._patience:
             self._patience = 2 * waited
-            about = f"now for {len(self._unplaced)} of {len(self.running)} workers"
-            hint = "`ray status` on the cluster's head tells what it has, waits for and cannot get"
+            about = f"{len(self._unplaced)} of {len(self.running)} workers are waiting"
+            hint = "run `ray status` on the head of the cluster to see what it waits for"
             if self.hopeless_after is not None:
                 hint = "this machine is too busy, or Ray hangs"
-            self.observer.notice(f"for {waited:.0f} s machines have been wanting, {about}: {hint}")
+            self.observer.notice(f"no machine was available for {waited:.0f} s, {about}: {hint}")
 
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
@@ -284,6 +293,8 @@ class Execution:
         for key, of_run in report["runs"].items():
             if (spec := pack.get(key)) is None:
                 continue
+            if (notice := of_run.get("notice")) is not None:
+                self.observer.notice(f"warning: {describe(spec)}: {notice}")
             if of_run.get("device") == "cpu" and self.packs.on_gpu(spec):
                 self._warn_of_cpu(of_run["host"])
             if of_run.get("error") is not None:
@@ -313,7 +324,7 @@ class Execution:
         if host not in self._warned:
             self._warned.add(host)
             self.observer.notice(
-                f"{host} trains on its CPU, though every worker has a GPU: torch finds none there (is it a build with CUDA?)"
+                f"{host} trains on its CPU, though every worker has a GPU: torch finds no GPU there (is it a CUDA build?)"
             )
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
@@ -328,7 +339,7 @@ class Execution:
                 self.packs.learn(first, len(pack) // 2)
                 told = f"ran out of memory: now {len(pack) // 2} in a pack"
             else:
-                told = f"could not be trained, now one by one:\n{error}"
+                told = f"could not be trained, now training them one by one:\n{error}"
             self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
             for key in pack:
                 self._attempts(key).alone = not out_of_memory
@@ -352,7 +363,7 @@ class Execution:
         pack = self.running[trial_id]
         self.packs.give_up(next(iter(pack.values())))
         if trial_id in self._heard and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
-            stalled = f"it did not get on for {silent:.0f} s (--stall-minutes), so that its worker was ended"
+            stalled = f"it made no progress for {silent:.0f} s (--stall-minutes), so its worker was ended"
             self._on_error(trial_id, stalled, out_of_memory=False)
             return
         if re.search(TASK_ERROR, reason, re.MULTILINE) or OUT_OF_MEMORY in reason:
@@ -366,7 +377,8 @@ class Execution:
             attempts.alone = attempts.lost > 1
             attempts.not_before = time.monotonic() + wait
             times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
-            self.observer.notice(f"{describe(spec)} lost its worker ({times}), again in {wait:g} s: {first_line(reason)}")
+            told = f"lost its worker ({times}), trying again in {wait:g} s: {first_line(reason)}"
+            self.observer.notice(f"{describe(spec)} {told}")
             self._again(key)
 
     def on_stopped(self, trial_id: str) -> None:
@@ -390,7 +402,7 @@ class Execution:
             self._fail(key, spec, error)
             return
         setattr(self, kind, now := max(1, before // 2))
-        self.observer.notice(f"{describe(spec)} ran out of memory: now {now} at a time")
+        self.observer.notice(f"{describe(spec)} ran out of memory: now {now} in parallel")
         self._again(key)
 
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:
@@ -427,7 +439,7 @@ class Execution:
             self.store.drop_checkpoint(key)
             self.store.release(key)
             del self._busy[key]
-        self.outcome.trained += len(ended)
+        self.outcome.trained += sum(result["status"] != "failed" for _, _, result, _ in ended)
         for stored in written:
             self.rows.add(stored)
             self.observer.finished(stored)

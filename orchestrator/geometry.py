@@ -25,9 +25,9 @@ def geometry(
     depths_: Annotated[str, opt.asked("--depths", help="Hidden layers: 2..6, 2..10:2, or 2,4,6.")] = "2..6",
     decoders: Annotated[str, opt.asked(help="Comma-separated: `cnn`, `mlp`.")] = "cnn,mlp",
     encodings: Annotated[str, opt.asked(help="Codes of a position, comma-separated.")] = "bump,ramp",
-    holdout: Annotated[str, opt.asked(help="Box held out: `center` or `corner`.")] = "center",
-    bumps: Annotated[int, opt.asked(min=0, help="Bumps besides the stripes, in the runs that learn from stripes.")] = 50,
-    stripes: Annotated[bool, opt.asked(help="Train on stripes and bumps, too (bump code).")] = True,
+    holdout: Annotated[str, opt.asked(help="Held-out box: `center` or `corner`.")] = "center",
+    bumps: Annotated[int, opt.asked(min=0, help="Number of bumps in addition to the stripes, in the runs on stripes.")] = 50,
+    stripes: Annotated[bool, opt.asked(help="Also train on stripes and bumps (bump code).")] = True,
     *,
     decoder: DecoderOptions,
     where: LaunchOptions,
@@ -47,8 +47,8 @@ def geometry(
 
     `python -m orchestrator.geometry --dry-run`   what would be trained, and how long it may take
 
-    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     box = one_of("--holdout", holdout, BOXES)
     specs = []

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli import spelled
 from orchestrator.estimate import step_seconds
 from orchestrator.progress import Running, format_seconds
+from orchestrator.rows import ending
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.grid import GridSearch
 from orchestrator.spec import RunSpec
+from orchestrator.tables import FittingTable
 from trainables.task import Task
 
 ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
@@ -64,8 +66,11 @@ class GridStudy:
         found = [self.search.row(rows, spec) for spec in self.specs]
         return all(row is not None and row["status"] != "failed" for row in found)
 
+    def doubt(self, rows: Rows) -> str | None:
+        return None
+
     def line(self, row: Mapping[str, Any]) -> str:
-        run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {row['status']}"
+        run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None:
             return run
         return f"{run} (MSE {row['id_mse']:.1e} ID, {row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
@@ -73,7 +78,7 @@ class GridStudy:
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """A line per setting: runs done and in progress, means over seeds."""
         busy = [self._setting(run.spec) for run in running.values()]
-        table = Table(title=f"{self.name}: means over seeds", title_justify="left")
+        table = FittingTable(f"{self.name}: means over seeds")
         for name in (*self.columns, "runs", "ID MSE", "OOD MSE", "OOD accuracy"):
             table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
         for setting, specs in self._by_setting().items():
@@ -81,7 +86,7 @@ class GridStudy:
             runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
             means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
             table.add_row(*map(str, setting), runs, *means)
-        return Group(table, Text(f"measures and figures: python -m analysis.report --store {self.settings['store']}"))
+        return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
 
     def seconds_left(self, rows: Rows) -> float | None:
         """Steps left, each at the mean time of its setting's so far, or of all."""
@@ -101,7 +106,7 @@ class GridStudy:
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do in every setting, and how long they may take, judged by a few steps timed here."""
-        table = Table(title="plan", title_justify="left")
+        table = FittingTable("plan")
         for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
             table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
         timed: dict[Setting, float] = {}
@@ -122,7 +127,7 @@ class GridStudy:
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""
-        from analysis.files import json_bytes, plain, write_files
+        from analysis.files import csv_bytes, json_bytes, plain, write_files
 
         records = self._records(rows)
         if not force or not records:
@@ -130,7 +135,7 @@ class GridStudy:
         import pandas as pd
 
         contents = {
-            f"{self.name}.csv": pd.DataFrame(records).to_csv(index=False).encode(),
+            f"{self.name}.csv": csv_bytes(pd.DataFrame(records), ("steps",)),
             f"{self.name}.json": json_bytes(plain({"settings": self.settings, "runs": records})),
         }
         return write_files(out, contents)
@@ -143,7 +148,7 @@ class GridStudy:
 
     def _records(self, rows: Rows) -> list[dict[str, Any]]:
         found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
-        return [{name: row[name] for name in (*self.columns, "seed", *MEASURED)} for row in found]
+        return [{name: row[name] for name in (*self.columns, "seed", *MEASURED)} | {"status": ending(row)} for row in found]
 
     def _setting(self, spec: RunSpec) -> Setting:
         return tuple(getattr(spec, name) for name in self.columns)

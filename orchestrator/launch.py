@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from rich.console import Console, RenderableType
 
 from orchestrator import options as opt
-from orchestrator.cli import Exit, check_folder, one_of
+from orchestrator.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
 from orchestrator.cluster import Cluster
 from orchestrator.engine import execute
 from orchestrator.errors import LostRayError, UserError
@@ -34,6 +34,7 @@ from orchestrator.store import ResultStore, StoreError
 from trainables.task import Task
 
 ON_ERROR = ("continue", "stop")
+PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
 
 
@@ -73,13 +74,15 @@ class LaunchOptions:
             if value is not None and not math.isfinite(value):
                 raise UserError(f"--{name.replace('_', '-')} must be a finite number, not {value}")
         if self.gpus_per_run > 1 and self.gpus_per_run % 1:
-            raise UserError(f"--gpus-per-run {self.gpus_per_run:g}: give a fraction of one, or whole ones")
+            raise UserError(f"--gpus-per-run {self.gpus_per_run:g} is not possible: give a fraction below 1, or a whole number")
+        if "://" not in self.store and not Path(self.store).is_dir():
+            check_folder("--store", Path(self.store))
         if self.out is not None:
             check_folder("--out", self.out)
         if self.max_cost is not None and not self.price:
-            raise UserError("--max-cost needs a price: add --price with what an hour of a worker costs")
+            raise UserError("--max-cost needs a price: add --price, the cost of one worker-hour")
         if self.cpu_workers and not self.gpus_per_run:
-            raise UserError("--cpu-workers come beside those with a GPU: add --gpus-per-run 1, or say --workers instead")
+            raise UserError("--cpu-workers adds to workers with a GPU: add --gpus-per-run 1, or use --workers instead")
 
     def cluster(self) -> Cluster:
         return Cluster(self.address, self.workers, 1.0, self.gpus_per_run, self.cpu_workers, self.verbose)
@@ -144,6 +147,9 @@ class Study(Protocol):
     def answered(self, rows: Rows) -> bool:
         """Whether every part of the question has an answer; a failed run leaves a part without one."""
 
+    def doubt(self, rows: Rows) -> str | None:
+        """Why the answer means nothing though it is complete, and what to do; None if it does mean something."""
+
 
 def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     """Train what the study still needs and answer it.
@@ -153,19 +159,25 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     """
     options.check()
     console = Console(file=sys.stderr if options.json else sys.stdout)
-    try:
-        return _launch(study, options, command, console)
-    except KeyboardInterrupt:  # before anything is trained, or after; `execute` takes signals itself
-        say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
-        return Exit.SIGINT
-
-
-def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console) -> int:
     cluster = options.cluster()
-    cluster.check()
     try:
-        store = ResultStore(options.store, read_only=options.dry_run)
+        cluster.check()
+        with heeding_sigterm():  # again, as Ray may have taken it to itself
+            return _launch(study, options, command, console, cluster)
+    except INTERRUPTS as error:  # before anything is trained, or after; `execute` takes signals itself
+        say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
+        return ended_by(error)
     except StoreError as error:
+        say(console, f"stopped: {error}\n{KEPT}; to continue: {shlex.join(command)}")
+        return Exit.NOT_ANSWERED
+
+
+def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console, cluster: Cluster) -> int:
+    try:
+        store = ResultStore(options.store, read_only=options.dry_run, tell=lambda text: say(console, text))
+    except StoreError as error:
+        if error.may_pass:
+            raise
         raise UserError(str(error)) from None
     with store:
         rows = Rows(store.rows(where=study.wanted))
@@ -222,7 +234,7 @@ def _train_and_answer(
     def kept() -> str:
         if _identity(runs) == place or "://" in str(options.store):
             return KEPT
-        return f"{options.store} was moved or removed while in use, its runs with it: move it back, or all are trained again"
+        return f"{options.store} was moved or removed while in use, with its runs: move it back, or all are trained again"
 
     def farewell(error: BaseException | None) -> None:
         progress.__exit__()
@@ -233,13 +245,15 @@ def _train_and_answer(
 
     try:
         if not study.search.finished(rows):
-            say(console, f"{len(store)} runs in {options.store}, training the rest with {all_workers} at a time")
+            say(console, f"{len(store)} runs are in {options.store}; training the rest with {all_workers} in parallel")
             if options.price or options.max_hours is not None:
                 seconds = study.seconds_left(rows) or study.plan(rows)[1]
                 say(console, estimate_text(seconds, all_workers, options.price))
+            if shortage := cluster.shortage():
+                say(console, f"warning: {shortage}")
             if not console.is_terminal:  # where there is a table at once
                 where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
-                say(console, f"{where}: some 10 to 30 s pass before the first run")
+                say(console, f"{where}: the first run starts in about 10 to 30 s")
             with progress, _quiet(options.verbose):
                 outcome = execute(execution, cluster, farewell)
         else:
@@ -249,11 +263,12 @@ def _train_and_answer(
         files = store.publish(study.name, study.write(rows, out, force=True))
     except (StoreError, LostRayError, OSError) as error:
         farewell(error)
-        return Exit.NOT_ANSWERED
+        return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
     console.print(study.table(rows, {}))
     spent = format_seconds(time.monotonic() - progress.began)
-    cost = f", for {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
-    say(console, f"{outcome.trained} runs trained in {spent}{cost}")
+    cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
+    failed = f", {outcome.failed} failed," if outcome.failed else ""
+    say(console, f"{outcome.trained} runs trained{failed} in {spent}{cost}")
     for file in files:
         say(console, f"wrote {file}")
     if options.json:
@@ -287,13 +302,16 @@ def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resu
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
         why = reasons.get(outcome.stopped or "", "it was interrupted")
         if (seconds := study.seconds_left(rows)) is not None:
-            why += f", about {format_seconds(seconds)} of one worker's work are missing"
+            why += f", and about {format_seconds(seconds)} of one worker's time are still needed"
             why += f" ({cost_text(seconds, price)})" if price else ""
         say(console, f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
-        say(console, "not fully answered: some runs failed; their tracebacks are in the store, column `error`")
-        say(console, "mend the task and change its version, then run the same command again")
+        say(console, "not fully answered: some runs failed; the column `error` of the store has their tracebacks")
+        say(console, "fix the task, change its version, and run the same command again")
+        return Exit.NOT_ANSWERED
+    if (doubt := study.doubt(rows)) is not None:
+        say(console, f"not answered: {doubt}")
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
 
@@ -307,11 +325,12 @@ def _quiet(verbose: bool) -> Iterator[None]:
 
 def versions() -> str:
     """Versions of what decides a result, for the record."""
-    names = ("sweep-orchestrator", "torch", "ray", "numpy")
-    found = [f"python={platform.python_version()}"]
-    for name in names:
-        try:
-            found.append(f"{name}={importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name}=unknown")
-    return " ".join(found)
+    names = (PROJECT, "torch", "ray", "numpy")
+    return " ".join([f"python={platform.python_version()}", *(f"{name}={version_of(name)}" for name in names)])
+
+
+def version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

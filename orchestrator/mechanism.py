@@ -15,7 +15,7 @@ from orchestrator.cli import checked, invocation, one_of
 from orchestrator.errors import UserError
 from orchestrator.grid_study import GridStudy
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.spec import RunSpec, parse_grid
+from orchestrator.spec import LIMITS, RunSpec, parse_grid
 from trainables.task import load_task
 
 TASK = "trainables.bumps:BumpTask"
@@ -27,13 +27,15 @@ class DecoderOptions:
     """What is trained, and how."""
 
     N: Annotated[int, opt.subject("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 28
-    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds of every setting.")] = 3
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting.")] = 3
     width: opt.Width = None
     sigma: opt.Sigma = None
     absent: opt.Absent = None
     tolerance: opt.Tolerance = None
     option: opt.TaskOption = None
-    max_steps: Annotated[int, opt.trained(min=1, help="Steps of a run: 3150 are the paper's 50 epochs.")] = 3150
+    max_steps: Annotated[
+        int, opt.trained(min=1, max=LIMITS["max_steps"][1], help="Optimizer steps of a run; 3150 are the paper's 50 epochs.")
+    ] = 3150
     batch_size: opt.BatchSize = 32
     lr: opt.LearningRate = 1e-3
     weight_decay: opt.WeightDecay = 0.01
@@ -62,7 +64,7 @@ class DecoderOptions:
             task=TASK,
             dataset=dataset,
             N=self.N,
-            data_count=data_count or 0,
+            data_count=0,
             seed=0,
             decoder=decoder,
             depth=depth,
@@ -78,8 +80,10 @@ class DecoderOptions:
             precision=opt.resolve_precision(self.precision, decoder, where.on_gpu(task, decoder)),
         )
         counts = checked(task.counts, spec)
-        if spec.data_count > counts.high:
-            raise UserError(f"{data_count} bumps are more than there are outside the box at N = {self.N}, {counts.high}")
+        if data_count is not None and data_count > counts.high:
+            raise UserError(
+                f"--bumps {data_count} is more than the positions outside the box at N = {self.N}: give at most {counts.high}"
+            )
         count = counts.high if data_count is None else data_count
         return [dataclasses.replace(spec, data_count=count, seed=seed) for seed in range(self.seeds)]
 

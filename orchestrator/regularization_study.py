@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.artifacts import Artifacts
 from orchestrator.estimate import step_seconds
 from orchestrator.progress import Running
+from orchestrator.rows import ending
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.optuna import OptunaSearch, Trial
 from orchestrator.spec import RunSpec, run_key
+from orchestrator.tables import FittingTable
 from trainables.task import Task
 
 if TYPE_CHECKING:
@@ -112,6 +113,9 @@ class RegularizationStudy:
         found = [row for _, row in self.search.confirmed(rows)]
         return TUNED in self.search.finals(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
+    def doubt(self, rows: Rows) -> str | None:
+        return self._answer(rows).doubt()
+
     def keeps_weights(self, spec: RunSpec) -> bool:
         """Embeddings, images and volumes are drawn from the weights of the final runs."""
         return spec.holdout == self.settings["region"]
@@ -120,7 +124,7 @@ class RegularizationStudy:
         options = row["options"]
         weights = ", ".join(f"{name.removeprefix('lambda_')} {options[name]:.2g}" for name in WEIGHTS)
         kind = "final" if row["holdout"] == self.settings["region"] else "trial"
-        run = f"{kind} ({weights}) seed {row['seed']}: {row['status']}"
+        run = f"{kind} ({weights}) seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None:
             return run
         judged = "OOD" if kind == "final" else "validation"
@@ -130,18 +134,18 @@ class RegularizationStudy:
         answer = self._answer(rows)
         return Group(self._search_table(rows, running), self._settings_table(rows, running), *map(Text, answer.lines()))
 
-    def _search_table(self, rows: Rows, running: Mapping[str, Running]) -> Table:
+    def _search_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
         trials, tuning = self.search.tuning.finished_trials(rows), self.search.tuning
         counts = {name: sum(t.row["status"] == name for t in trials) for name in ("pruned", "diverged", "failed")}
         told = ", ".join([f"{len(trials)} of {tuning.trials} trials"] + [f"{n} {name}" for name, n in counts.items() if n])
-        table = Table(title=f"search on the validation set: {told}", title_justify="left")
+        table = FittingTable(f"search on the validation set: {told}")
         for name in ("trial", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "ID MSE", "validation MSE", "state"):
             table.add_column(name, justify="right")
         best = tuning.best(rows)
         shown = ([best] if best is not None else []) + [t for t in trials[-3:] if t is not best]
         for trial in shown:
             style = "bold green" if trial is best else ""
-            state = "best" if trial is best else str(trial.row["status"])
+            state = "best" if trial is best else ending(trial.row)
             errors = [_number(trial.row[column]) for column in ("id_mse", "ood_mse")]
             table.add_row(str(trial.number), *_weight_cells(trial.row["options"]), *errors, state, style=style)
         for run in running.values():
@@ -150,9 +154,9 @@ class RegularizationStudy:
                 table.add_row("", *_weight_cells(dict(run.spec.options)), "", "", share, style="dim")
         return table
 
-    def _settings_table(self, rows: Rows, running: Mapping[str, Running]) -> Table:
+    def _settings_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
         title = f"judged on the OOD {self.settings['region']}: mean over seeds"
-        table = Table(title=title, title_justify="left")
+        table = FittingTable(title)
         for name in ("setting", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "seeds", "ID MSE", "OOD MSE"):
             table.add_column(name, justify="left" if name == "setting" else "right")
         table.add_column("OOD accuracy", justify="right")
@@ -177,7 +181,7 @@ class RegularizationStudy:
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """The runs of the search and of every setting: done, to do, and their estimated time."""
         done = len(self.search.tuning.finished_trials(rows))
-        table = Table(title="the plan", title_justify="left")
+        table = FittingTable("the plan")
         for name in ("part", "runs done", "runs to do", "steps of a run"):
             table.add_column(name, justify="left" if name == "part" else "right")
         template = self.search.tuning.template
@@ -252,7 +256,7 @@ def trial_record(trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
         **{name: row["options"][name] for name in WEIGHTS},
-        "status": row["status"],
+        "status": ending(row),
         "id_mse": row["id_mse"],
         "validation_mse": row["ood_mse"],
         "steps": row["steps"],

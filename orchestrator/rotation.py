@@ -15,8 +15,8 @@ from orchestrator.cli import checked, grouped, invocation, main_of, new_app
 from orchestrator.errors import UserError
 from orchestrator.grid_study import GridStudy
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.options import task_options
-from orchestrator.spec import RunSpec
+from orchestrator.options import steps_of, task_options
+from orchestrator.spec import LIMITS, RunSpec
 from trainables.idx import SIDE, read_digit
 from trainables.rotation import DIGIT, image_option
 from trainables.task import load_task
@@ -30,19 +30,21 @@ app = new_app()
 @app.command()
 @grouped
 def rotation(
-    digit: Annotated[int, opt.asked(min=0, max=9, help="The digit that is rotated.")] = 4,
+    digit: Annotated[int, opt.asked(min=0, max=9, help="Digit to rotate.")] = 4,
     mnist: Annotated[
         Path | None,
         opt.asked(
-            help="Folder with MNIST's training files (IDX, gzip or not): its first such digit is taken.",
+            help="Folder with MNIST's training files (IDX, gzipped or not); its first image of the digit is used.",
             show_default="scikit-learn's own digits, enlarged",
         ),
     ] = None,
-    angles: Annotated[int, opt.asked(min=2, help="Angles, equally spaced from 0 to 360 degrees.")] = 1000,
-    gap: Annotated[str, opt.asked(help="Angles held out, LOW..HIGH in degrees.")] = "160..200",
-    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds: decoders trained.")] = 3,
-    N: Annotated[int, opt.subject("--N", min=8, max=256, help="Side of the image, pixels, a multiple of 4.")] = SIDE,
-    width: Annotated[int, opt.subject(min=2, help="Channels of the first two layers; the third has half of them.")] = 128,
+    angles: Annotated[int, opt.asked(min=2, help="Number of angles, equally spaced from 0 to 360 degrees.")] = 1000,
+    gap: Annotated[str, opt.asked(help="Held-out angles, LOW..HIGH in degrees.")] = "160..200",
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Number of seeds; each trains one decoder.")] = 3,
+    N: Annotated[int, opt.subject("--N", min=8, max=256, help="Side of the image in pixels, a multiple of 4.")] = SIDE,
+    width: Annotated[
+        int, opt.subject(min=2, max=LIMITS["width"][1], help="Channels of the first two layers; the third has half of them.")
+    ] = 128,
     epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 200,
     batch_size: opt.BatchSize = 32,
     lr: opt.LearningRate = 1e-3,
@@ -67,12 +69,12 @@ def rotation(
 
     `python -m orchestrator.rotation --gap 90..180`   a wider gap
 
-    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     low, high = _gap(gap)
     if mnist is not None and N != SIDE:
-        raise UserError(f"--N {N} does not go with --mnist, whose images have {SIDE} x {SIDE} pixels: leave --N out")
+        raise UserError(f"--N {N} does not fit --mnist, whose images have {SIDE} x {SIDE} pixels: omit --N")
     task = load_task(TASK)
     image = f"{DIGIT}{digit}" if mnist is None else image_option(checked(read_digit, mnist, digit))
     spec = checked(
@@ -94,7 +96,7 @@ def rotation(
         schedule="cosine",
     )
     count = checked(task.counts, spec).low
-    spec = checked(dataclasses.replace, spec, data_count=count, max_steps=epochs * math.ceil(count / batch_size))
+    spec = checked(dataclasses.replace, spec, data_count=count, max_steps=steps_of(epochs, count, batch_size))
     specs = [dataclasses.replace(spec, seed=seed) for seed in range(seeds)]
     settings = {
         **{"digit": digit, "mnist": mnist and str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds, "N": N},

@@ -40,7 +40,7 @@ def scaling(
     seeds: opt.Seeds = 3,
     resolution: Annotated[float, opt.asked(help="Relative precision of a threshold, in (0, 1).")] = 0.05,
     speculate: Annotated[
-        bool, opt.asked(help="Idle workers train what the search will likely ask next: same answer, sooner, in more runs.")
+        bool, opt.asked(help="Idle workers train what the search may ask next: same answer, sooner, with more runs.")
     ] = True,
     stop: opt.Stop = "auto",
     task: opt.TaskPath = "trainables.bumps:BumpTask",
@@ -65,10 +65,10 @@ def scaling(
     """How many training images does a decoder need before it composes, and how does that grow with the grid?
 
     For every grid size, data set and seed, finds the least number of images with which the decoder reaches the target
-    accuracy on coordinates it never saw, fits a power law, and draws it. Runs that look hopeless are given up early; those that
-    the answer rests on are then trained to the end, so that a curve that rises late does not make it wrong (`--stop`).
-    Finished runs are kept in the store: the same command continues after any interruption, trains nothing twice, and with
-    more seeds or sizes trains only those.
+    accuracy on coordinates it never saw, fits a power law, and draws it. Hopeless runs are given up early. Those that the
+    answer rests on are then trained to the end, in case their accuracy rises late (`--stop`). Finished runs are kept in the
+    store: the same command continues after any interruption and trains nothing twice. With more seeds or sizes it trains
+    only the new ones.
 
     **Examples**
 
@@ -80,8 +80,8 @@ def scaling(
 
     `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
 
-    **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -93,7 +93,7 @@ def scaling(
     options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
     chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
     if (asked := len(set(chosen)) * len(sizes) * seeds) > MOST_PLANNED:
-        raise UserError(f"{asked} thresholds are more than a study plans, {MOST_PLANNED}: ask for fewer sizes or --seeds")
+        raise UserError(f"{asked} thresholds are too many (at most {MOST_PLANNED}): ask for fewer sizes or --seeds")
     known_audits = getattr(task_, "audits", lambda spec: 0)
     brackets = []
     for dataset in dict.fromkeys(chosen):
@@ -132,7 +132,7 @@ def scaling(
                 )
                 brackets.append(bracket)
     if not 0 < resolution < 1:
-        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
+        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
     settings = {
         **{k: v for k, v in brackets[0].template.to_dict().items() if k not in VARIED},
         "holdout": {b.template.dataset: b.template.holdout for b in brackets},

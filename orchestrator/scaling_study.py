@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.estimate import step_seconds
@@ -19,6 +18,7 @@ from orchestrator.searches.audits import BUDGET, UNAUDITED
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec
+from orchestrator.tables import FittingTable
 from trainables.task import Task
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ class ScalingStudy:
     def answered(self, rows: Rows) -> bool:
         return all(r.verdict not in ("open", "failed") for r in self.results(rows))
 
+    def doubt(self, rows: Rows) -> str | None:
+        return None
+
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{row['dataset']} N={row['N']} seed {row['seed']}: {row['data_count']} images {row['status']}"
         if row["stop"] == "target":
@@ -90,7 +93,7 @@ class ScalingStudy:
         seeds = sorted({seed for _, _, seed in results})
         fixed = any(r.fixed for r in results.values())
         title = f"least images for accuracy {self.settings['target']:g} on held-out coordinates"
-        table = Table(title=title, title_justify="left")
+        table = FittingTable(title)
         table.add_column("data set")
         table.add_column("N", justify="right")
         for seed in seeds:
@@ -115,7 +118,7 @@ class ScalingStudy:
                 if row is None or row["reason"] == BUDGET:
                     sizes.setdefault(result.dataset, set()).add(result.N)
         return [
-            f"{dataset}: at N = {', '.join(map(str, sorted(found)))} some lower bounds are runs that ended at "
+            f"{dataset}: at N = {', '.join(map(str, sorted(found)))} some lower bounds are runs that ended after "
             f"{self.settings['max_steps']} steps before they had converged: more steps may lower the threshold"
             for dataset, found in sizes.items()
         ]
@@ -162,7 +165,7 @@ class ScalingStudy:
         """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
         results = self.results(rows)
         timed = self._timed(rows) or self._measured()
-        table = Table(title="plan: thresholds still open; what there is to do is a guess", title_justify="left")
+        table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
         for name in ("data set", "N", "open", "runs done", "runs to do", "audits", "time"):
             table.add_column(name, justify="left" if name == "data set" else "right")
         total = 0.0
@@ -177,7 +180,7 @@ class ScalingStudy:
         spec = self.brackets[0].template
         where = (
             f"{spec.decoder}, depth {spec.depth}, width {spec.width}, {spec.encoding} encoding, {spec.precision}\n"
-            f"rows go to {self.settings['store']}/runs, the table and figure to {self.settings['out']}"
+            f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
         return Group(table, Text(where)), total
 
@@ -216,7 +219,7 @@ class ScalingStudy:
 def outlier_text(result: ThresholdResult) -> str:
     """Runs that the search did not ask for and that speak against its answer, in words."""
     counts = ", ".join(map(str, result.outliers))
-    return f"{result.dataset}, N = {result.N}, seed {result.seed}: other runs, with {counts} images, end against the threshold"
+    return f"{result.dataset}, N = {result.N}, seed {result.seed}: other runs, with {counts} images, contradict the threshold"
 
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:

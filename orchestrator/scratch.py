@@ -1,4 +1,4 @@
-"""A folder for what one launch needs only while it runs: the files, sockets and logs of its Ray, and those of Tune.
+"""A folder for what one launch needs only while it runs: files, sockets and logs of its Ray, those of Tune, the cache of torch.
 
 Ray opens its folders to every user of a machine. So they lie within one that only its owner may enter. It goes when the launch
 ends; that of a launch that was killed goes when the same user starts the next.
@@ -19,8 +19,10 @@ from pathlib import Path
 
 PREFIX = "sweep-tmp-"
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
-PARTS = ("ray", "tune")
+PARTS = ("ray", "tune", "torch")
 """The folders within. Nothing else is ever removed."""
+TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""The variable that names the folder that torch makes for code it compiles, though none is, and leaves behind."""
 SOCKET_PATH = 103
 """The longest path that a socket may have, in bytes (Linux allows four more)."""
 RAY_ADDS = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1")
@@ -33,14 +35,19 @@ _open: dict[Path, int] = {}
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """A new folder for the time of the block, which no other user can enter. Ray's sockets fit below `ray`, if they fit
-    anywhere (see `fits`)."""
+    anywhere (see `fits`). The cache of torch is in it, unless the user names another place."""
     places = _places()
     for place in places:
         _sweep(place)
     folder = _make(next((p for p in places if fits(p / f"{PREFIX}12345678")), places[0]))
+    given = os.environ.get(TORCH_CACHE)
+    if given is None:
+        os.environ[TORCH_CACHE] = str(folder / "torch")
     try:
         yield folder
     finally:
+        if given is None:
+            os.environ.pop(TORCH_CACHE, None)
         remove(folder)
 
 
@@ -74,10 +81,13 @@ def _places() -> list[Path]:
 def _make(place: Path) -> Path:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-        lock = os.open(folder, os.O_RDONLY)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # another launch took it for one of a killed launch
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another launch took it for one of a killed launch, and is removing it
+        except BlockingIOError:  # another launch does, and is removing it
             os.close(lock)
             continue
         except OSError:  # no locks in this file system: then nobody sweeps there either

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,13 @@ LIMITS = {
     "max_steps": (1, LARGEST),
 }
 """Of whole numbers, both included: what the columns of a row hold, and networks that a machine can."""
+
+NUMBERS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    ("target", "lie in (0, 1]", lambda value: 0 < value <= 1),
+    ("lr", "be above 0 and finite", lambda value: value > 0),
+    ("weight_decay", "be at least 0 and finite", lambda value: value >= 0),
+)
+"""Of other numbers: what they must be, in words and as a test."""
 
 MOST_PLANNED = 100_000
 """Runs or thresholds that a study may ask for: planning so many takes a minute."""
@@ -83,7 +90,7 @@ class RunSpec(_Keyed):
     depth: int = 2
     """Hidden layers."""
     width: int = 64
-    """Channels (CNN) or units (MLP) of a hidden layer."""
+    """Channels or units per hidden layer."""
     encoding: str = "bump"
     holdout: str = "random"
     options: tuple[tuple[str, Scalar], ...] = ()
@@ -112,15 +119,11 @@ class RunSpec(_Keyed):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-        for name in ("target", "lr", "weight_decay"):
+        for name, words, holds in NUMBERS:
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not _is_usable(value) or value < 0:
-                raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+            if not isinstance(value, int | float) or not _is_usable(value) or not holds(value):
+                raise ValueError(f"{name} must {words}, not {value!r}")
             object.__setattr__(self, name, float(value))
-        if not 0 < self.target <= 1:
-            raise ValueError(f"target must lie in (0, 1], not {self.target:g}")
-        if self.lr == 0:
-            raise ValueError("lr must be above 0")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision!r}")
         for name, allowed in (("stop", STOPS), ("schedule", SCHEDULES)):
@@ -227,7 +230,7 @@ def parse_range(text: str) -> tuple[float, float]:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(f"{text!r} is not a range of numbers: {allowed}")
     if low > high:
-        raise ValueError(f"{text!r} is an empty range, {low:g} is above {high:g}: {allowed}")
+        raise ValueError(f"{text!r} is an empty range, because {low:g} is above {high:g}: {allowed}")
     if low < 0 or (low == 0 and dots):
         raise ValueError(f"{text!r} does not begin above 0: {allowed}")
     return low, high
@@ -263,6 +266,6 @@ def parse_grid(
                 raise ValueError(f"{bound} is out of range for {what}: {allowed}")
         more = range(start, stop + 1, stride)
         if len(sizes) + len(more) > MOST_PLANNED:
-            raise ValueError(f"{text!r} lists more {what} than a study plans, {MOST_PLANNED}: ask for fewer, or a larger step")
+            raise ValueError(f"{text!r} lists too many {what} (at most {MOST_PLANNED}): ask for fewer, or a larger step")
         sizes.extend(more)
     return tuple(sorted(set(sizes)))

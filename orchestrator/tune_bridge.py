@@ -10,6 +10,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.execution import Execution
+from trainables.adapter import Order
 
 SLICE_SECONDS = 2.0
 """A worker reports at least this often: how quickly progress shows and Ctrl-C is obeyed."""
@@ -17,6 +18,8 @@ CHECKPOINT_SECONDS = 60.0
 """A run that trains longer than this is checkpointed this often; shorter ones are simply trained again."""
 
 INTERRUPTED = ("SIGINT", "SIGTERM")
+READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
+"""What Tune itself reads of a result after the callbacks had it."""
 
 
 class _Stateless:
@@ -33,17 +36,18 @@ class _Stateless:
 
 
 class StudySearcher(_Stateless, Searcher):
-    """Hands the search's proposals to Tune as trials, and finished trials back as rows."""
+    """Hands the search's proposals to Tune as trials, up to a number of them."""
 
-    def __init__(self, execution: Execution, gpus_per_run: float) -> None:
+    def __init__(self, execution: Execution, cpus_per_run: float, gpus_per_run: float, trials: int) -> None:
         Searcher.__init__(self)
         _Stateless.__init__(self, execution)
-        self._gpus_per_run = gpus_per_run
+        self._cpus, self._gpus = cpus_per_run, gpus_per_run
+        self._trials_left = trials
 
     def suggest(self, trial_id: str) -> Any:
         execution = self._execution
         try:
-            if execution.is_over():
+            if execution.is_over() or not self._trials_left:
                 return Searcher.FINISHED
             specs = execution.next_pack(trial_id)
             if not specs:
@@ -60,24 +64,21 @@ class StudySearcher(_Stateless, Searcher):
             ]
         except Exception as error:
             return self._fatal(error)
-        return {
-            "runs": runs,
-            "measure_pack_size": execution.packs.asks(specs[0]),
-            "gpus": self._gpus_per_run if execution.packs.on_gpu(specs[0]) else 0.0,
-            "stall_seconds": execution.limits.stall_seconds,
-            "slice_seconds": SLICE_SECONDS,
-            "checkpoint_seconds": CHECKPOINT_SECONDS,
-        }
+        self._trials_left -= 1
+        order = Order(
+            runs=runs,
+            measure_pack_size=execution.packs.asks(specs[0]),
+            stall_seconds=execution.limits.stall_seconds,
+            slice_seconds=SLICE_SECONDS,
+            checkpoint_seconds=CHECKPOINT_SECONDS,
+        )
+        return {"order": order, "cpus": self._cpus, "gpus": self._gpus if execution.packs.on_gpu(specs[0]) else 0.0}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        execution = self._execution
-        if error or trial_id not in execution.running:
+        if error or trial_id not in self._execution.running:
             return
         try:
-            if result is not None and result["done"] and result["report"][0]["done"]:
-                execution.on_reports(trial_id, result["report"][0])
-            else:
-                execution.on_stopped(trial_id)
+            self._execution.on_stopped(trial_id)
         except Exception as problem:
             self._fatal(problem)
 
@@ -102,24 +103,36 @@ class NewestFirst(FIFOScheduler):
 
 
 class Workers(_Stateless, Callback):
-    """Which trials have a worker. One that Tune sees fail has lost it: the trainable itself reports exceptions as results."""
+    """Which trials have a worker. One that Tune sees fail has lost it: the trainable itself reports exceptions as results.
+
+    Tune remembers every trial as long as the launch lasts, with its config, its last result and statistics of each number in
+    it. So these are emptied once they have been read, as a callback may do.
+    """
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._execution.on_placed(trial.trial_id)
 
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        for name in result.keys() - READ_BY_TUNE:
+            del result[name]
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        trial.config["order"].runs.clear()
+
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        trial.config["order"].runs.clear()
         if trial.trial_id in self._execution.running:
             file = Path(trial.error_file) if trial.error_file else None
             self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
 
 
 class Ending(_Stateless, Stopper):
-    """Passes on what packs in progress report, and ends those of which the search has seen enough; all of them when the launch
+    """Passes on what packs report, and ends those of which the search has seen enough; all of them when the launch
     was interrupted or cannot store results any more."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
-            return not result["done"] and self._execution.on_reports(trial_id, result["report"][0])
+            return self._execution.on_reports(trial_id, result["report"][0])
         except Exception as error:
             self._execution.fatal = self._execution.fatal or error
             return True

@@ -12,7 +12,7 @@ from orchestrator.cli import grouped, main_of, new_app, one_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, train
-from orchestrator.spec import MOST_PLANNED, parse_grid
+from orchestrator.spec import LIMITS, MOST_PLANNED, parse_grid
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
 
@@ -27,9 +27,9 @@ app = new_app()
 def tuning(
     bumps: Annotated[str, opt.asked(help="Numbers of bumps added to the stripes, comma-separated.")] = "0,10,50,100",
     decoder_: Annotated[str, opt.asked("--decoder", help="`cnn` or `mlp`.")] = "cnn",
-    depth: Annotated[int, opt.asked(min=1, help="Hidden layers.")] = 4,
+    depth: Annotated[int, opt.asked(min=1, max=LIMITS["depth"][1], help="Hidden layers.")] = 4,
     encoding: Annotated[str, opt.asked(help="`bump`, `one-hot`, `positional` or `ramp`.")] = "bump",
-    holdout: Annotated[str, opt.asked(help="Box held out: `center` or `corner`.")] = "corner",
+    holdout: Annotated[str, opt.asked(help="Held-out box: `center` or `corner`.")] = "corner",
     *,
     decoder: DecoderOptions,
     where: LaunchOptions,
@@ -49,15 +49,15 @@ def tuning(
 
     `python -m orchestrator.tuning --dry-run`   what would be trained, and how long it may take
 
-    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk); 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     try:
         counts = parse_grid(bumps, 0, MOST_BUMPS, 10, "numbers of bumps", ("0..50", "0..100:50", "0,10,50,100"))
     except ValueError as error:
         raise UserError(f"--bumps {error}") from None
     if (asked := len(counts) * decoder.seeds) > MOST_PLANNED:
-        raise UserError(f"{asked} runs are more than a study plans, {MOST_PLANNED}: ask for fewer --bumps or --seeds")
+        raise UserError(f"{asked} runs are too many (at most {MOST_PLANNED}): ask for fewer --bumps or --seeds")
     word, code = one_of("--decoder", decoder_, DECODERS), one_of("--encoding", encoding, ENCODINGS)
     box = one_of("--holdout", holdout, BOXES)
     specs = []

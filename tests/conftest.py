@@ -1,6 +1,7 @@
 """Shared by all tests: a home folder of their own, and real commands in real processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ from orchestrator.cli import run
 ROOT = Path(__file__).parent.parent
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: the commands under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Command:

@@ -118,7 +118,7 @@ def strange_files(bench: Bench) -> Verdict:
 def newer_schema(bench: Bench) -> Verdict:
     argv = toy(0.3)
     expected, undisturbed = bench.reference(argv)
-    line = f"has rows of schema {VERSION + 1}, this program knows schema {VERSION} and older: update the program"
+    line = f"has rows of schema {VERSION + 1}, but this program knows only schema {VERSION} and older: update the program"
     with Trial(bench.lab, "newer-schema") as trial:
         launch = trial.launch(*argv)
         trial.until(lambda: trial.rows() >= 2, launch)

@@ -41,7 +41,8 @@ def flip_bound(audits: int) -> float:
 
 
 def given_up(row: Row) -> bool:
-    return row.get("reason") == GIVEN_UP
+    """A run that the rule may not give up was not, whatever its row says: an audit of it would be the run itself."""
+    return row.get("reason") == GIVEN_UP and row.get("stop", "early") == "early"
 
 
 @dataclass(frozen=True)

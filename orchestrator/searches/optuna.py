@@ -244,7 +244,8 @@ class OptunaSearch:
     def _frozen(self, trial: Trial) -> FrozenTrial:
         row = trial.row
         complete = trial.state == TrialState.COMPLETE
-        curve = zip(row["curve_step"], row["curve_error"], strict=True) if len(self.columns) == 1 else ()
+        # Rows from before there was a curve of the error have none of it.
+        curve = zip(row["curve_step"], row["curve_error"], strict=False) if len(self.columns) == 1 else ()
         return create_trial(
             state=trial.state,
             params=dict(trial.values),

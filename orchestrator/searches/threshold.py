@@ -88,7 +88,7 @@ class ThresholdSearch:
         self, brackets: Sequence[Bracket], resolution: float = 0.05, speculate: bool = True, stop: str = "auto"
     ) -> None:
         if not 0 < resolution < 1:
-            raise ValueError(f"resolution must lie between 0 and 1, not {resolution:g}: 0.05 stands for 5 %")
+            raise ValueError(f"resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
         if stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {stop!r}")
         self.resolution = resolution

@@ -91,7 +91,7 @@ def test_with_the_token_a_study_runs(tmp_path: Path, address: str) -> None:
     with begin(tmp_path, address, RIGHT) as command:
         out, err = command.communicate(timeout=240)
     assert command.returncode == 0, out + err
-    assert "with 2 at a time" in out
+    assert "with 2 in parallel" in out
     assert [*pd.read_csv(tmp_path / "results" / "scaling" / "scaling.csv")["threshold"]] == [threshold(8, 0)]
 
 
@@ -102,7 +102,7 @@ def test_the_token_may_lie_in_a_file(tmp_path: Path, address: str) -> None:
     with begin(tmp_path, address, {"RAY_AUTH_MODE": "token"}, "--dry-run") as command:
         out, err = command.communicate(timeout=240)
     assert command.returncode == 0, out + err
-    assert "with 2 at a time" in out
+    assert "with 2 in parallel" in out
 
 
 def test_without_the_right_token_one_line_says_what_to_set(refused: dict[Path, subprocess.Popen[str]]) -> None:

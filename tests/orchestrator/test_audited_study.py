@@ -29,7 +29,7 @@ def test_a_late_jump_is_found_and_said_and_the_rule_is_off(start: Start, tmp_pat
     unchecked, audited = (table(tmp_path, stop) for stop in found)
     assert unchecked["threshold"].tolist() == [soon(16), soon(24)]
     assert set(unchecked["lower_ended"]) == {"unaudited rule"}
-    assert "* 2 of 2 lower bounds rest on the stopping rule, unchecked" in found["early"].stdout
+    assert "* 2 of 2 lower bounds rest on the unchecked stopping rule" in found["early"].stdout
     assert f"{soon(24)} *" in found["early"].stdout
     assert audited["threshold"].tolist() == [late(16), late(24)]
     assert set(audited["lower_ended"]) == {"budget"}

@@ -105,6 +105,22 @@ class TestOneThreshold:
         (unchecked,) = ThresholdSearch([bracket()], stop="early").answer(early)
         assert (unchecked.lower, unchecked.threshold, unchecked.lower_ended) == (result.lower, result.threshold, UNAUDITED)
 
+    def test_a_full_run_whose_row_says_that_it_was_given_up_is_not_asked_for_for_ever(self) -> None:
+        search, rows = ThresholdSearch([bracket()], speculate=False), Rows()
+        ending = late_above(100, 100)
+        while not search.finished(rows):
+            (spec,) = search.propose(rows, 1)
+            assert rows.get(run_key(spec, "1")) is None
+            rows.add({**row(spec, ending(spec)), "stop": spec.stop})
+        (result,) = search.answer(rows)
+        (audit,) = [found for found in rows if found["stop"] == "target"]
+        others = [found for found in rows if found["data_count"] != audit["data_count"]]
+        rows = Rows([*others, {**audit, "reason": GIVEN_UP}])
+        assert search.propose(rows, 8) == []
+        assert search.finished(rows)
+        (again,) = search.answer(rows)
+        assert (again.verdict, again.lower, again.threshold) == (result.verdict, result.lower, result.threshold)
+
     def test_a_run_that_passes_late_is_found_and_the_answer_is_that_of_full_budgets(self) -> None:
         ending = late_above(200, 60)
         (wrong,) = answer([bracket()], ending, "early")

@@ -1,10 +1,12 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
 import dataclasses
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,9 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator import __main__ as everything
-from orchestrator import launch, scaling
+from orchestrator import geometry, launch, scaling
 from orchestrator.cli import invocation, run
 from orchestrator.execution import Execution, Outcome
+from orchestrator.scaling_study import ScalingStudy
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
 from orchestrator.store import StoreError
 from tests.conftest import ROOT, check_refusal
@@ -31,8 +35,8 @@ MISTAKES = [
     (["--N", "0"], "from 1 to 2147483647"),
     (["--N", "8,2147483648"], "from 1 to 2147483647"),
     (["--N", "2147483647", "--task", "tests.toy:Toy"], "high + fixed of at most 2147483647"),
-    (["--N", "1..100000000"], "more grid sizes than a study plans, 100000"),
-    (["--N", "1..60000:1,1..60000:1"], "more grid sizes than a study plans, 100000"),
+    (["--N", "1..100000000"], "too many grid sizes (at most 100000)"),
+    (["--N", "1..60000:1,1..60000:1"], "too many grid sizes (at most 100000)"),
     (["--decoder", "rnn"], "choose cnn or mlp"),
     (["--encoding", "hash"], "choose"),
     (["--datasets", "bumps,lines"], "choose bumps or stripes+bumps"),
@@ -73,7 +77,7 @@ MISTAKES = [
     (["--stall-minutes", "inf"], "finite"),
     (["--max-hours", "nan"], "greater"),
     (["--gpus-per-run", "inf"], "finite"),
-    (["--gpus-per-run", "1.5"], "fraction of one"),
+    (["--gpus-per-run", "1.5"], "fraction below 1"),
     (["--workers", "999999999999"], "--workers"),
     (["--address", "127.0.0.1:" + "9" * 30], "does not answer"),
     (["--max-hours", "-1"], "greater than or equal to 0"),
@@ -90,13 +94,11 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     check_refusal(scaling.app, arguments, hint, tmp_path, capsys)
 
 
-def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     assert run(scaling.app, ["--store", str(file)]) == 2
-    assert "choose a folder with --store" in capsys.readouterr().err
+    assert f"--store '{file}' cannot be a folder, because '{file}' is not a folder: choose another" in capsys.readouterr().err
     assert run(scaling.app, ["--store", str(file / "below")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert file.read_text() == "mine"
@@ -120,6 +122,21 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("how", [[], ["--dry-run"]], ids=["for real", "a dry run"])
+def test_a_store_that_cannot_be_made_is_refused_before_anything_is_planned(
+    how: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--N", "8", "--decoder", "mlp", *how]
+    for option in ("--store", "--out"):
+        assert run(scaling.app, [*arguments, "--store", str(tmp_path / "new"), option, "/proc/x"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        (line,) = printed.err.splitlines()
+        assert line.startswith(f"error: {option} '/proc/x': '/proc' is not writable (")
+        assert line.endswith(f"choose a folder you can write to with {option}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     result = CliRunner().invoke(scaling.app, ["--help"], env={"COLUMNS": "160"})
     assert result.exit_code == 0
@@ -138,6 +155,47 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
 def test_the_console_command_has_the_same_study(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(everything.app, ["scaling", "--decoder", "rnn"]) == 2
     assert "choose cnn or mlp" in capsys.readouterr().err
+
+
+def test_the_console_command_alone_shows_its_help_and_no_empty_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(everything.app, [], "sweep") == 2
+    printed = capsys.readouterr()
+    assert "Usage: sweep [OPTIONS] COMMAND" in printed.out
+    assert printed.err == ""
+
+
+def test_the_console_command_tells_the_version_measures_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(everything.app, ["--version"]) == 0
+    assert re.fullmatch(r"sweep-orchestrator (\d+\.\d+\.\d+|unknown)\n", capsys.readouterr().out)
+    for command, refusal in (("measure", "is not a folder"), ("report", "has no runs")):
+        assert run(everything.app, [command, "--store", str(tmp_path / "none")], "sweep") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: --store")
+        assert refusal in line
+        assert run(everything.app, [command, "--help"], "sweep") == 0
+        assert f"Usage: sweep {command} [OPTIONS]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [("/x/bin/sweep", "sweep"), ("/x/orchestrator/__main__.py", "python -m orchestrator")],
+)
+def test_help_shows_commands_as_the_user_starts_them(
+    program: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [program])
+    monkeypatch.setenv("COLUMNS", "200")
+    for study in ("scaling", "regularization", "encodings", "geometry", "tuning", "rotation", "report", "measure"):
+        assert run(everything.app, [study, "--help"], words) == 0
+        help = " ".join(capsys.readouterr().out.split())
+        assert not re.search(r"python -m (orchestrator|analysis)\.", help)
+        assert study == "measure" or re.search(rf"Examples {words} {study} ", help)
+        assert study != "geometry" or f"{words} report then" in help
+    monkeypatch.setattr("sys.argv", ["/x/orchestrator/geometry.py"])
+    assert run(geometry.app, ["--help"]) == 0
+    help = " ".join(capsys.readouterr().out.split())
+    assert "Examples python -m orchestrator.geometry --N 16" in help
+    assert "python -m analysis.report then" in help
 
 
 @pytest.mark.parametrize(
@@ -204,6 +262,33 @@ def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
     assert last == "to continue: sweep scaling --N 8"
 
 
+@pytest.mark.parametrize("when", ["before the launch", "before the training", "after the training"])
+def test_sigterm_before_or_after_the_training_tells_how_to_continue(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def terminated(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+    places = {
+        "before the launch": (scaling, "check_task"),
+        "before the training": (launch, "ResultStore"),
+        "after the training": (ScalingStudy, "write"),
+    }
+    monkeypatch.setattr(*places[when], terminated)
+    monkeypatch.setattr(launch, "execute", lambda *_: Outcome())
+    monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 143
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    printed = capsys.readouterr()
+    assert (printed.out + printed.err).splitlines()[-1].endswith("to continue: sweep scaling --N 8")
+    assert "interrupted; " in printed.out + printed.err
+
+
 def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,8 +302,29 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     monkeypatch.setattr(ray, "init", init)
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
     *_, told, last = capsys.readouterr().out.splitlines()
-    assert told.startswith("stopped: Ray could not be started, perhaps as the machine is too busy")
+    assert told.startswith("stopped: Ray could not be started; perhaps the machine is too busy")
     assert last.startswith("all finished runs are kept; to continue: ")
+
+
+def test_failed_runs_do_not_count_as_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "execute", lambda *_: Outcome(trained=3, failed=2, stopped="time"))
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
+    assert "\n3 runs trained, 2 failed, in " in capsys.readouterr().out
+
+
+def test_an_answer_that_means_nothing_is_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "execute", lambda *_: Outcome(trained=3))
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    monkeypatch.setattr(ScalingStudy, "answered", lambda *_: True)
+    arguments = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    assert run(scaling.app, arguments) == 0
+    monkeypatch.setattr(ScalingStudy, "doubt", lambda *_: "nothing was learned: train for more steps")
+    assert run(scaling.app, arguments) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "not answered: nothing was learned: train for more steps"
 
 
 @pytest.mark.parametrize(("how", "code"), [("it fails", 1), ("Ctrl-C", 130)])
@@ -238,7 +344,7 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(place)]) == code
     told = capsys.readouterr().out
     assert "are kept" not in told
-    assert f"{place} was moved or removed while in use, its runs with it: move it back, or all are trained again" in told
+    assert f"{place} was moved or removed while in use, with its runs: move it back, or all are trained again" in told
     assert "to continue: " in told.splitlines()[-1]
 
 

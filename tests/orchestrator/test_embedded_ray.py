@@ -29,8 +29,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left(place: Path) -> list[str]:
-    """What lies there, but for the cache that torch keeps for each user."""
-    return [path.name for path in place.iterdir() if not path.name.startswith("torchinductor_")]
+    return [path.name for path in place.iterdir()]
 
 
 def ray_processes(command: Command) -> list[psutil.Process]:

@@ -1,6 +1,7 @@
 """What the engine does with each kind of failure, without Ray: the events are sent by hand."""
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +22,9 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
-from orchestrator.tune_bridge import NewestFirst
+from orchestrator.tune_bridge import NewestFirst, StudySearcher
 from tests.toy import Toy, threshold
-from trainables.adapter import PackTrainable
+from trainables.adapter import Order, PackTrainable
 from trainables.bumps import BumpTask
 from trainables.training import Training
 
@@ -41,6 +42,7 @@ class Watcher:
         self.notices: list[str] = []
         self.rows: list[Any] = []
 
+    def connected(self, workers: int) -> None: ...
     def started(self, key: str, spec: RunSpec) -> None: ...
     def progressed(self, key: str, spec: RunSpec, report: Any) -> None: ...
     def dropped(self, key: str) -> None: ...
@@ -124,7 +126,7 @@ def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStor
     assert "ArithmeticError: no" in store.rows()[0]["error"]
     assert ["trying once more" in n for n in watcher.notices] == [True, False]
     assert execution.is_over()
-    assert execution.outcome.failed == 1
+    assert (execution.outcome.trained, execution.outcome.failed) == (0, 1)
 
 
 def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
@@ -196,7 +198,7 @@ def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
         execution.on_lost(attempt, "The actor died unexpectedly.")
     (row,) = store.rows()
     assert row["status"] == "failed"
-    assert row["error"] == "it did not get on for 30 s (--stall-minutes), so that its worker was ended"
+    assert row["error"] == "it made no progress for 30 s (--stall-minutes), so its worker was ended"
     assert ["trying once more" in notice for notice in watcher.notices] == [True, False]
 
 
@@ -252,7 +254,7 @@ def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
         execution.on_tick()
         told += [now - 1000] * (len(watcher.notices) - before)
     assert told == [61, 123, 247, 495]
-    assert watcher.notices[0].startswith("for 61 s machines have been wanting, now for 1 of 2 workers")
+    assert watcher.notices[0].startswith("no machine was available for 61 s, 1 of 2 workers are waiting")
     execution.on_placed("b")
     now += 1000
     execution.on_tick()
@@ -277,8 +279,31 @@ def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultS
     assert all(notice.endswith("this machine is too busy, or Ray hangs") for notice in watcher.notices)
     now += 301
     execution.on_tick()
-    assert str(execution.fatal).startswith("for 301 s (--stall-minutes) Ray has started no worker on this machine")
+    assert str(execution.fatal).startswith("Ray has started no worker on this machine for 301 s (--stall-minutes)")
     assert execution.is_over()
+
+
+def test_nobody_is_blamed_for_the_time_in_which_the_store_did_not_answer(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=2, workers=2)
+    execution.hopeless_after = 200.0
+    next_run(execution, "a")
+    next_run(execution, "b")
+    execution.on_placed("a")
+    now += 250
+    monkeypatch.setattr(ResultStore, "waited", 250.0)
+    execution.on_tick()
+    assert (execution.fatal, watcher.notices) == (None, [])
+    assert execution.outcome.worker_seconds == 250, "its worker costs what it costs"
+    now += 100
+    execution.on_tick()
+    assert [notice.partition(",")[0] for notice in watcher.notices] == ["no machine was available for 100 s"]
+    now += 101
+    execution.on_tick()
+    assert str(execution.fatal).startswith("Ray has started no worker on this machine for 201 s ")
 
 
 class TwoDecoders(Toy):
@@ -334,11 +359,8 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     )  # fmt: skip
 
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
-        return {
-            "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": checkpoint, "save_weights": True}],
-            "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": False,
-            "slice_seconds": seconds, "checkpoint_seconds": 0.0,
-        }  # fmt: skip
+        runs = [{"key": "the run", "spec": spec.to_dict(), "checkpoint": checkpoint, "save_weights": True}]
+        return {"order": Order(runs, slice_seconds=seconds, checkpoint_seconds=0.0), "cpus": 1.0, "gpus": 0.0}
 
     def report_of(trainable: PackTrainable) -> dict[str, Any]:
         return trainable.train()["report"][0]["runs"]["the run"]
@@ -449,7 +471,7 @@ def test_a_pack_out_of_memory_is_halved_and_its_runs_are_asked_for_again(store: 
         assert not execution.running
     assert execution.workers == 1
     told = [notice.rsplit(": ", 1)[1] for notice in watcher.notices]
-    assert told == ["now 2 in a pack", "now 1 in a pack", "now 1 at a time"]
+    assert told == ["now 2 in a pack", "now 1 in a pack", "now 1 in parallel"]
     assert len(store) == 0
 
 
@@ -487,14 +509,11 @@ def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
         for count in (10, 20)
     ]  # fmt: skip
     bad = good[0].with_count(10_000)
-    config = {
-        "runs": [
-            {"key": str(spec.data_count), "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}
-            for spec in (good[0], bad, good[1])
-        ],
-        "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": True, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
-    }  # fmt: skip
-    report = PackTrainable(config).train()["report"][0]
+    runs = [
+        {"key": str(spec.data_count), "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}
+        for spec in (good[0], bad, good[1])
+    ]
+    report = PackTrainable({"order": Order(runs, measure_pack_size=True), "cpus": 1.0, "gpus": 0.0}).train()["report"][0]
     assert report["done"]
     assert report["best_pack_size"] >= 1
     assert "data_count must lie in" in report["runs"]["10000"]["error"]
@@ -512,11 +531,8 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
     options = tuple(BumpTask.defaults.items())
     spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, width=4, max_steps=20,
                    options=options, stop="budget", precision="bfloat16")  # fmt: skip
-    config = {
-        "runs": [{"key": "the run", "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}],
-        "gpus": 0.0, "stall_seconds": 600.0, "measure_pack_size": False, "slice_seconds": 1e9, "checkpoint_seconds": 1e9,
-    }  # fmt: skip
-    report = PackTrainable(config).train()["report"][0]["runs"]["the run"]
+    order = Order([{"key": "the run", "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"][0]["runs"]["the run"]
     alone = Training(spec, BumpTask())
     alone.advance()
     weights = safetensors.torch.load(report["weights"])
@@ -553,7 +569,7 @@ def test_workers_that_share_a_gpu_are_held_to_their_part_of_its_memory(
     seen: list[float] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", seen.append)
-    PackTrainable({"runs": [], "gpus": gpus})
+    PackTrainable({"order": Order([]), "cpus": 1.0, "gpus": gpus})
     assert seen == capped
 
 
@@ -563,3 +579,34 @@ def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_sta
     assert NewestFirst().choose_trial_to_run(controller) is trials[2]
     trials[1:3] = []
     assert NewestFirst().choose_trial_to_run(controller) is None
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder"])
+def test_a_checkpoint_that_cannot_be_read_is_told_once_and_the_run_starts_anew(store: ResultStore, kind: str) -> None:
+    execution, watcher = make(store, seeds=1, workers=1)
+    (first,) = execution.search.propose(execution.rows, 1)
+    key = run_key(first, Toy.version)
+    place = store.checkpoint_path(key)
+    place.parent.mkdir()
+    os.mkfifo(place) if kind == "a FIFO" else (place / "with").mkdir(parents=True)
+    searcher = StudySearcher(execution, 1.0, 0.0, 10)
+    config = searcher.suggest("a")
+    assert execution.fatal is None
+    assert [(run["key"], run["checkpoint"]) for run in config["order"].runs] == [(key, None)]
+    execution.on_lost("a", "the worker died")
+    execution.attempts[key].not_before = 0.0
+    assert searcher.suggest("b")["order"].runs[0]["checkpoint"] is None
+    result_of(execution, "b", done=True, result=RESULT)
+    told = f"warning: cannot read {place}: it is not a file: the run starts from the beginning"
+    assert [text for text in watcher.notices if "from the beginning" in text] == [told]
+    assert not os.path.lexists(place)
+    assert len(store) == 1
+
+
+def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=1, workers=1)
+    assert next_run(execution, "a") is not None
+    result_of(execution, "a", done=False, step=5, accuracy=0.1, notice="its checkpoint cannot be read")
+    (told,) = watcher.notices
+    assert told.startswith("warning: toys, N = 8, ")
+    assert told.endswith("seed 0: its checkpoint cannot be read")

@@ -17,7 +17,7 @@ from orchestrator.cli import grouped, new_app, run
 from orchestrator.grid_study import GridStudy
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import DecoderOptions
-from orchestrator.rows import make_row
+from orchestrator.rows import ending, make_row
 from orchestrator.searches import Rows
 from orchestrator.searches.grid import GridSearch
 from orchestrator.spec import RunSpec
@@ -61,6 +61,26 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("status", "told"), [("missed", "finished"), ("passed", "finished"), ("diverged", "diverged"), ("failed", "failed")]
+)
+def test_no_target_decides_over_a_run_of_these_studies(status: str, told: str, tmp_path: Path) -> None:
+    study = GridStudy("grid", BumpTask(), SPECS, {"store": "results", "out": "out"})
+    ended = row(SPECS[0], status, id_mse=1e-4, ood_mse=2e-3)
+    rows = Rows([ended, {**row(SPECS[1], "failed"), "steps": None}])
+    assert study.line(ended).startswith(f"2, seed 0: {told} (MSE")
+    assert [record["status"] for record in study.answer(rows)["runs"]] == [told, "failed"]
+    study.write(rows, tmp_path, force=True)
+    table = pd.read_csv(tmp_path / "grid.csv", dtype=str)
+    assert table[["status", "steps"]].fillna("").to_numpy().tolist() == [[told, "10"], ["failed", ""]]
+    assert [run["status"] for run in json.loads((tmp_path / "grid.json").read_text())["runs"]] == [told, "failed"]
+
+
+def test_a_target_decides_over_a_run_that_has_one() -> None:
+    probe = dataclasses.replace(SPECS[0], stop="early")
+    assert [ending(row(probe, status)) for status in ("missed", "passed", "failed")] == ["missed", "passed", "failed"]
+
+
+@pytest.mark.parametrize(
     ("study", "arguments", "hint"),
     [
         ("encodings", ["--encodings", "bump,hash"], "choose bump, one-hot, positional or ramp"),
@@ -71,7 +91,7 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
         ("encodings", ["--N", "4"], "greater than or equal to 8"),
         ("geometry", ["--depths", "6..2"], "--depths '6..2' is an empty range"),
         ("geometry", ["--holdout", "edge"], "choose center or corner"),
-        ("geometry", ["--bumps", "496"], "496 bumps are more than there are outside the box at N = 28, 495"),
+        ("geometry", ["--bumps", "496"], "--bumps 496 is more than the positions outside the box at N = 28: give at most 495"),
         ("tuning", ["--bumps", "ten"], "--bumps 'ten' is not a list of numbers of bumps"),
         ("tuning", ["--encoding", "ramp"], "minus-one"),
         ("tuning", ["--precision", "tf32"], "needs a GPU"),

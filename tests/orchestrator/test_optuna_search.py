@@ -238,6 +238,16 @@ def test_the_front_has_the_trials_that_none_beats() -> None:
     assert search().front(Rows()) == []
 
 
+def test_rows_without_a_curve_of_the_error_are_trials_too(tmp_path: Path) -> None:
+    walked = walk(search(trials=12, sampler="random"), until=10)
+    rows = Rows({**found, "curve_error": []} if i % 2 else found for i, found in enumerate(walked))
+    made = search(trials=12, sampler="random")
+    assert [bool(trial.intermediate_values) for trial in made.study(rows).trials] == [True, False] * 5
+    assert made.best(rows) is not None
+    assert len(made.propose(rows, 2)) == 2
+    made.export(rows, tmp_path / "study.db", "trials")
+
+
 def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
     made = search(trials=12, sampler="random")
     rows = walk(made)

@@ -23,7 +23,7 @@ SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr"
 FIGURES = {"errors", "curves", "embeddings", "images", "volume", "history", "importances", "contour"}
 
 MISTAKES = [
-    (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, 1 is above 0.1: write LOW..HIGH"),
+    (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, because 1 is above 0.1: write LOW..HIGH"),
     (["--lambda-entropy", "-1..1"], "does not begin above 0"),
     (["--lambda-variance", "0..1"], "does not begin above 0"),
     (["--lambda-variance", "-0.5"], "does not begin above 0"),
@@ -37,8 +37,8 @@ MISTAKES = [
     (["--objectives", "id,validation", "--pruner", "median"], "pruner none"),
     (["--region", "edge"], "choose corner or center"),
     (["--schedule", "step"], "choose constant or cosine"),
-    (["--export-optuna", "."], "exists: name a new file"),
-    (["--export-optuna", "nowhere/study.db"], "lies in no folder that exists"),
+    (["--export-optuna", "."], "exists: give the name of a new file"),
+    (["--export-optuna", "nowhere/study.db"], "is in a folder that does not exist"),
     (["--init", "zero"], "init must be one of published, positive"),
     (["--rank", "33"], "rank must lie in 1..32"),
     (["--rank", "0"], "greater than or equal to 1"),
@@ -124,7 +124,7 @@ def test_five_kills_change_neither_the_rows_nor_the_chosen_weights(start: Start,
     assert len(optuna.load_study(study_name=None, storage=f"sqlite:///{database}").trials) == 16
     again = start(*options, "--export-optuna", str(database), study="regularization")
     assert again.wait() == 2
-    assert "study.db' exists: name a new file" in again.stderr
+    assert "study.db' exists: give the name of a new file" in again.stderr
 
 
 @pytest.mark.slow

@@ -25,8 +25,8 @@ SMALL = ("--N", "8", "--width", "4", "--angles", "60", "--epochs", "3", "--seeds
 MISTAKES = [
     (["--gap", "160"], "--gap '160' is not a range of degrees: write LOW..HIGH, for example 160..200"),
     (["--gap", "a..b"], "is not a range of degrees"),
-    (["--gap", "200..160"], "the gap must lie in 0..360 degrees and not be empty, which 200..160 is not"),
-    (["--gap", "300..400"], "which 300..400 is not"),
+    (["--gap", "200..160"], "the gap must lie in 0..360 degrees and not be empty, not 200..160"),
+    (["--gap", "300..400"], "not 300..400"),
     (["--gap", "nan..200"], "'nan..200' is not a range of degrees"),
     (["--gap", "160.1..160.2"], "none of 1000 angles lies in the gap"),
     (["--digit", "10"], "less than or equal to 9"),
@@ -37,7 +37,7 @@ MISTAKES = [
     (["--epochs", "0"], "greater than or equal to 1"),
     (["--lr", "0"], "lr must be above 0"),
     (["--mnist", "nowhere"], "nowhere has no file train-images-idx3-ubyte"),
-    (["--mnist", ".", "--N", "16"], "--N 16 does not go with --mnist"),
+    (["--mnist", ".", "--N", "16"], "--N 16 does not fit --mnist"),
 ]
 
 

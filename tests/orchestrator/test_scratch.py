@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator import scratch as module
 from orchestrator.scratch import PREFIX, fits, remove_all, scratch
+from tests.conftest import ROOT
 
 HOLDER = """
 from orchestrator.scratch import scratch
@@ -89,3 +90,29 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeyp
     monkeypatch.setattr(module.os, "access", lambda name, mode: name == str(deep))
     with scratch() as folder:
         assert folder.parent == deep, "Ray must choose a place itself then"
+
+
+def test_what_torch_makes_for_itself_goes_too(place: Path) -> None:
+    command = [sys.executable, "-m", "orchestrator.scaling", "--N", "8", "--decoder", "mlp", "--seeds", "1", "--dry-run"]
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
+    environment |= {"TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
+    with TemporaryDirectory() as folder:
+        assert subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert not list(place.iterdir())
+
+
+def test_a_folder_that_another_launch_removes_before_it_is_locked_is_made_anew(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = module.tempfile.mkdtemp, list[str]()
+
+    def swept(prefix: str, dir: Path) -> str:
+        made.append(make(prefix=prefix, dir=dir))
+        if len(made) == 1:
+            Path(made[0]).rmdir()
+        return made[-1]
+
+    monkeypatch.setattr(module.tempfile, "mkdtemp", swept)
+    with scratch() as folder:
+        assert folder.is_dir()
+        assert [str(folder)] == made[1:]

@@ -166,15 +166,16 @@ def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp
     cost = start(*options, "--price", "3600", "--max-cost", "15")  # a second costs one
     assert cost.wait() == 1, cost.stdout + cost.stderr
     first, *_, last = cost.stdout.splitlines()
-    assert first == "0 runs in results, training the rest with 2 at a time"
-    assert "\nstarting Ray on this machine: some 10 to 30 s pass before the first run\n" in cost.stdout
-    assert re.search(r"^about .* with 2 at a time, for \d+\.\d\d at 3600 a worker hour$", cost.stdout, re.MULTILINE)
-    spent = re.search(r"^(\d+) runs trained in .*, for (\d+\.\d\d) at 3600 a worker hour$", cost.stdout, re.MULTILINE)
+    assert first == "0 runs are in results; training the rest with 2 in parallel"
+    assert "\nstarting Ray on this machine: the first run starts in about 10 to 30 s\n" in cost.stdout
+    assert re.search(r"^about .* with 2 in parallel, cost \d+\.\d\d at 3600 per worker-hour$", cost.stdout, re.MULTILINE)
+    spent = re.search(r"^(\d+) runs trained in .*, cost (\d+\.\d\d) at 3600 per worker-hour$", cost.stdout, re.MULTILINE)
     assert spent is not None
     runs, seconds = int(spent[1]), float(spent[2])
     assert 3 <= runs <= seconds  # each takes one and more
     assert seconds >= 15
-    missing = re.match(r"not answered: the cost limit was reached, about .* are missing \((.*) at 3600 a worker hour", last)
+    why = "the cost limit was reached, and about .* are still needed"
+    missing = re.match(rf"not answered: {why} \((.*) at 3600 per worker-hour", last)
     assert missing is not None
     assert float(missing[1]) > 10
     assert set(read_rows(tmp_path)["status"]) <= {"passed", "missed"}
@@ -184,7 +185,7 @@ def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp
     assert hours.wait() == 1
     assert "about" in hours.stdout.splitlines()[1]
     assert "0 runs trained" in hours.stdout
-    assert "not answered: the time limit was reached, about" in hours.stdout
+    assert "not answered: the time limit was reached, and about" in hours.stdout
     assert "(" not in hours.stdout.splitlines()[-1]
     assert len(read_rows(tmp_path)) == runs
 
@@ -198,7 +199,7 @@ def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(st
     trouble = ("--option", "trouble=memory", "--option", "trouble_N=8")
     memory = start(*TOY, "--N", "8", "--seeds", "2", *trouble, "--store", "memory")
     assert memory.wait() == 1
-    assert "ran out of memory: now 1 at a time" in memory.stdout
+    assert "ran out of memory: now 1 in parallel" in memory.stdout
     assert set(read_rows(tmp_path, "memory")["status"]) == {"failed"}
 
     ledger = tmp_path / "ledger"

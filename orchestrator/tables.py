@@ -1,0 +1,31 @@
+"""The tables that studies show: made to fit, so that a terminal of 80 columns shows every name in full."""
+
+from __future__ import annotations
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+
+
+class FittingTable(Table):
+    """Where there is not room for all, its cells break between words, never within them, and it drops its padding before that
+    would not do."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title=title, title_justify="left")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        of_cells = [
+            [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)] for column in self.columns
+        ]
+        least = [max(cell.minimum for cell in cells) for cells in of_cells]
+        most = [max(cell.maximum for cell in cells) for cells in of_cells]
+        self.padding = (0, 1) if sum(least) + 3 * len(least) + 1 <= options.max_width else 0
+        lines = len(least) + 1 + len(least) * sum(self.padding[1::2])
+        widths = least.copy()
+        for _ in range(options.max_width - lines - sum(least)):
+            wanting = max(range(len(widths)), key=lambda i: most[i] - widths[i])
+            widths[wanting] = min(widths[wanting] + 1, most[wanting])
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        return super().__rich_console__(console, options)

@@ -1,0 +1,115 @@
+"""What is told while a study runs where there is no terminal: lines, one for each run, and what goes on before the first."""
+
+import re
+import time
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from orchestrator import progress as of_progress
+from orchestrator.progress import Progress
+from orchestrator.spec import RunSpec
+from tests.toy import Toy
+
+SPEC = RunSpec(
+    task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", options=tuple(Toy.defaults.items()),
+    max_steps=10,
+)  # fmt: skip
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=StringIO(), width=200)
+
+
+def make(console: Console) -> Progress:
+    return Progress(
+        console=console,
+        table=lambda running: "",
+        seconds_left=lambda: None,
+        line=lambda row: f"run {row['key']}",
+        after_run=lambda: None,
+    )
+
+
+def lines(console: Console) -> list[str]:
+    """What was printed, but for the time spent."""
+    assert isinstance(console.file, StringIO)
+    return [re.sub(r", \d+ s spent$", "", line) for line in console.file.getvalue().splitlines()]
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert holds()
+
+
+def row(key: str, status: str = "passed") -> dict[str, Any]:
+    return {"key": key, "status": status}
+
+
+def test_a_worker_that_goes_on_with_its_next_run_is_counted_as_running(console: Console) -> None:
+    with make(console) as progress:
+        for key in "ab":
+            progress.started(key, SPEC)
+        progress.finished(row("a"))
+        progress.started("c", SPEC)
+        wait_for(lambda: len(lines(console)) == 1)
+        assert lines(console) == ["run a | 1 done, 2 running"]
+        progress.finished(row("b"))
+        progress.finished(row("c"))
+    assert lines(console)[1:] == ["run b | 2 done, 0 running", "run c | 3 done, 0 running"]
+
+
+def test_failed_runs_are_counted_apart_and_notices_come_in_their_turn(console: Console) -> None:
+    with make(console) as progress:
+        progress.started("a", SPEC)
+        progress.finished(row("a", "failed"))
+        progress.notice("what happened then")
+        progress.finished(row("b"))
+    assert lines(console) == [
+        "run a | 0 done, 1 failed, 0 running",
+        "what happened then",
+        "run b | 1 done, 1 failed, 0 running",
+    ]
+
+
+def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
+    monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.1)
+
+    def wait_for_line(text: str) -> None:
+        wait_for(lambda: any(text in line for line in lines(console)))
+
+    with make(console) as progress:
+        wait_for_line("s: Ray is starting")
+        progress.connected(2)
+        wait_for_line("Ray is running with 2 in parallel; the first workers are starting")
+        wait_for_line("s: no run has started here; other launches on this store may be training what is left")
+        progress.started("a", SPEC)
+        progress.started("b", SPEC)
+        wait_for_line("s: 2 running, their workers are starting")
+        progress.progressed("b", SPEC, {"step": 4, "accuracy": 0.5})
+        wait_for_line("s: 2 running, one is at step 4 of 10")
+        progress.finished(row("a"))
+        wait_for_line("run a | 1 done, 1 running")
+        told = lines(console)
+        time.sleep(0.3)
+        assert lines(console) == told
+
+
+def test_a_reader_that_has_gone_ends_the_launch() -> None:
+    class Gone(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("nobody reads")
+
+    with make(Console(file=Gone())) as progress:
+        progress.finished(row("a"))
+        wait_for(lambda: progress._unheard is not None)
+        with pytest.raises(OSError, match="nobody reads"):
+            progress.finished(row("b"))
+        progress._held.clear()

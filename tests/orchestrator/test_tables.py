@@ -1,0 +1,80 @@
+"""On a terminal of 80 columns every study's tables show the names of all their columns, and every word, in full."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from orchestrator import __main__ as everything
+from orchestrator import mechanism, regularization, rotation, scaling
+from orchestrator.cli import run
+from orchestrator.launch import Study
+from orchestrator.progress import Running
+from orchestrator.searches import Rows
+from orchestrator.spec import run_key
+from orchestrator.store import make_row
+
+ROWS = 30
+RESULT = {
+    **{"reason": "target", "accuracy": 0.523, "steps": 1200, "seconds": 3.0, "id_mse": 1.23e-4, "ood_mse": 2.34e-2},
+    **{"loss": 0.1, "curve_step": [1], "curve_loss": [0.1], "curve_accuracy": [0.5], "curve_error": [0.1]},
+    "measures": {"exact": 0.5},
+}
+
+
+def study_of(command: str, monkeypatch: pytest.MonkeyPatch) -> Study:
+    found: list[Study] = []
+    for module in (scaling, regularization, mechanism, rotation):
+        monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0)
+    assert run(everything.app, command.split()) == 0
+    return found[0]
+
+
+def in_the_middle(study: Study) -> tuple[Rows, dict[str, Running]]:
+    """Some of its runs finished, some running."""
+    rows, version = Rows(), study.task.version
+    while len(rows) < ROWS and (specs := study.search.propose(rows, 8)):
+        for spec in specs[:4]:
+            fixed, status = study.task.counts(spec).fixed, "missed" if spec.data_count % 2 else "passed"
+            about = {"task_version": version, "fixed_count": fixed, "launch": "a", "versions": "b", "status": status}
+            rows.add({**make_row(spec, **about, **RESULT), "key": run_key(spec, version)})
+    return rows, {run_key(spec, version): Running(spec, 200, 0.53) for spec in study.search.propose(rows, 3)}
+
+
+def tables(shown: RenderableType) -> list[Table]:
+    return [shown] if isinstance(shown, Table) else [t for part in getattr(shown, "renderables", []) for t in tables(part)]
+
+
+def headers(printed: str) -> list[str]:
+    lines = printed.splitlines()
+    first, last = (next(i for i, line in enumerate(lines) if line.startswith(edge)) for edge in "┏┡")
+    cells = zip(*(line.strip("┃").split("┃") for line in lines[first + 1 : last]), strict=True)
+    return [" ".join(" ".join(column).split()) for column in cells]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "scaling --N 16..64",
+        "scaling --N 64,128,1024 --seeds 5 --decoder mlp",
+        "regularization",
+        "encodings",
+        "geometry",
+        "tuning",
+        "rotation",
+    ],
+)
+def test_nothing_is_cut_off_at_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    study: Any = study_of(command, monkeypatch)
+    rows, running = in_the_middle(study)
+    shown = [*tables(study.table(rows, running)), *tables(study.plan(rows)[0])]
+    assert len(shown) >= 2
+    for table in shown:
+        console = Console(width=80, file=StringIO())
+        console.print(table)
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert headers(printed) == [str(column.header) for column in table.columns]
+        assert "…" not in printed
+        assert max(map(len, printed.splitlines())) <= 80
