@@ -19,15 +19,15 @@ from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
 from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
-from orchestrator import options as opt
-from orchestrator.artifacts import UnreadableError
-from orchestrator.cli import Exit, ends_on_interrupt, main_of, new_app
-from orchestrator.cluster import Cluster
-from orchestrator.contents import DESCRIPTION
+from orchestrator.command import options as opt
+from orchestrator.command.cli import Exit, ends_on_interrupt, main_of, new_app
+from orchestrator.command.progress import say
+from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
-from orchestrator.measures import MeasureTable, encode
-from orchestrator.progress import say
-from orchestrator.store import ResultStore, StoreError
+from orchestrator.store import MeasureTable, ResultStore, StoreError
+from orchestrator.store.artifacts import UnreadableError
+from orchestrator.store.contents import DESCRIPTION
+from orchestrator.store.measures import encode
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
@@ -190,7 +190,7 @@ class _Job:
 
 def _measure_run(row: Row, weights: bytes, names: list[str], kind: str) -> Iterator[tuple[str, bytes, str]]:
     """A task: every measure of one run as (name, file, error), as soon as it is done."""
-    from trainables.training import quiet_cpu
+    from trainables.training.loop import quiet_cpu
 
     quiet_cpu()
     trained = registry.load(row, weights, kind)

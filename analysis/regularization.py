@@ -1,26 +1,28 @@
-"""The answer of the regularization study: the weights that were chosen, what every setting reached, and the files of both."""
+"""The answer of the regularization study: the weights that were chosen, and what every setting reached."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
 from scipy import stats
 
-from analysis.files import csv_bytes, image, json_bytes, plain, records, write_files
-from orchestrator.rows import ending
-from trainables.regularization import regions
-
-if TYPE_CHECKING:
-    import optuna
+from orchestrator.command.files import plain, records
+from orchestrator.searches import ending
+from trainables.lowrank import LowRank
+from trainables.regularization import VALIDATION, RegularizationTask, box_range, regions
+from trainables.spec import RunSpec
 
 SETTINGS = ("none", "entropy", "variance", "both", "tuned")
 """The two penalties off, one on, both on at the published weights, and both at the weights that the trials chose."""
+NAMES = {"none": "no penalty", "entropy": "entropy", "variance": "variance", "both": "entropy + variance", "tuned": "tuned"}
 PAPER: Mapping[str, Mapping[str, float]] = {
     "none": {"id_mse": 1.07e-6, "ood_mse": 2.76e-2},
     "both": {"id_mse": 4.4e-5, "ood_mse": 1.45e-4},
@@ -63,7 +65,7 @@ class Answer:
     rows: Mapping[str, Mapping[str, Any]]
     """The store's rows of the final trainings, by key."""
     not_drawn: dict[str, str] = field(default_factory=dict)
-    """Figures of the search that `write` could not draw, and why."""
+    """Figures of the search that could not be drawn, and why; whoever draws them says so here."""
 
     @classmethod
     def of(
@@ -92,7 +94,7 @@ class Answer:
         return PAPER.get(setting) if same else None
 
     def lines(self) -> list[str]:
-        """The chosen weights, a line per setting, and one per figure that `write` could not draw."""
+        """The chosen weights, a line per setting, and one per figure that could not be drawn."""
         lines = [self._choice()] if len(self.trials) else []
         if len(self.summary):
             lines.append("geometric mean over seeds [95 % interval], accuracy in the box:")
@@ -155,29 +157,6 @@ class Answer:
             {"settings": self.settings, "best": self.best, "summary": summary, **told}
             | {name: records(table, COUNTS) for name, table in tables.items()}
         )
-
-    def write(self, out: Path, weights: Callable[[str], Path], study: optuna.Study | None) -> list[Path]:
-        """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
-
-        Args:
-            weights: where the weights of a run lie, by its key; the file need not exist.
-            study: the trials as Optuna keeps them, for its own figures.
-
-        Returns:
-            The files written.
-        """
-        from analysis.figures.regularization import draw
-        from analysis.figures.search import draw_study
-
-        tables = {"trials.csv": self.trials, "regularization.csv": self.finals}
-        contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
-        contents["regularization.json"] = b""
-        contents |= {f"{name}.png": image(figure) for name, figure in draw(self, weights)}
-        if study is not None:
-            self.not_drawn.clear()
-            contents |= {f"{name}.png": content for name, content in draw_study(study, self.not_drawn)}
-        contents["regularization.json"] = json_bytes(self.to_json())  # names the figures that are not drawn
-        return write_files(out, contents)
 
 
 def summarise(finals: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
@@ -252,3 +231,44 @@ def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.D
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedLowRank:
+    """A decoder with the weights that a run ended with."""
+
+    setting: str
+    spec: RunSpec
+    model: LowRank
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """First and last coordinate of the OOD box."""
+        return box_range(self.spec.holdout.removesuffix(VALIDATION), self.spec.N)
+
+    @property
+    def title(self) -> str:
+        return f"{NAMES.get(self.setting, self.setting)}, seed {self.spec.seed}"
+
+
+def load_decoders(answer: Answer, read: Callable[[str], bytes]) -> dict[str, TrainedLowRank]:
+    """By setting: the trained decoder of the lowest seed whose weights can be read and are those of such a network.
+
+    Args:
+        read: the weights of a run, by its key, as the bytes of a safetensors file; OSError if there are none.
+    """
+    decoders: dict[str, TrainedLowRank] = {}
+    for setting, key in answer.averaged[["setting", "key"]].itertuples(index=False):
+        if setting in decoders:
+            continue
+        spec = RunSpec.from_dict(answer.rows[key])
+        with torch.device("meta"):  # no weights drawn only to be replaced
+            model = RegularizationTask().model(spec)
+        try:
+            tensors = {name: tensor.float() for name, tensor in load(read(key)).items()}
+            model.load_state_dict(tensors, assign=True)
+        except (OSError, MemoryError, RuntimeError, SafetensorError):  # also weights of another network
+            continue
+        assert isinstance(model, LowRank)
+        decoders[setting] = TrainedLowRank(setting, spec, model.eval())
+    return decoders

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.tasks import BUILT_IN, load_all, not_loaded
-from orchestrator.measures import MeasureTable
-from orchestrator.spec import RunSpec, run_key
-from orchestrator.store import ResultStore
+from orchestrator.store import MeasureTable, ResultStore
+from trainables.spec import RunSpec, run_key
 
 OF_RUN = (
     "key", "task", "dataset", "N", "data_count", "fixed_count", "seed", "decoder", "depth", "width", "encoding", "holdout",

@@ -12,10 +12,10 @@ import torch
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from orchestrator.spec import RunSpec
 from trainables.bumps import grid_centres
 from trainables.encodings import encode
 from trainables.heldout import box_bounds, in_box
+from trainables.spec import RunSpec
 from trainables.task import Task, load_task
 
 

@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_limits
 from analysis.measures.registry import OF_DECODERS
 from analysis.trained import TrainedDecoder
 from benchmarks.step import processor
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.training import quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import quiet_cpu
 
 TASK = BumpTask()
 

@@ -24,9 +24,9 @@ from orchestrator.searches import Rows
 from orchestrator.searches.audits import STOPS
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import GIVEN_UP, RunSpec, family_key, run_key
+from trainables.spec import GIVEN_UP, RunSpec, family_key, run_key
 from trainables.task import load_task
-from trainables.training import Training, quiet_cpu
+from trainables.training.loop import Training, quiet_cpu
 
 Setting = Mapping[str, Any]
 

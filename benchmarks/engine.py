@@ -23,14 +23,14 @@ import torch
 import typer
 from torch import nn
 
-from orchestrator.cluster import Cluster
-from orchestrator.engine import TUNE_SETTINGS, execute
-from orchestrator.execution import Execution, Limits
-from orchestrator.packing import PackSizes
+from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.driver import TUNE_SETTINGS, execute
+from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.searches import Curve, Rows
-from orchestrator.spec import RunSpec, run_key
 from orchestrator.store import ResultStore
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec, run_key
+from trainables.task import Data, Split
 
 
 class NoOp:

@@ -31,10 +31,10 @@ import typer
 from torch import nn
 
 from benchmarks.step import operations
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.packing import Pack, twin
-from trainables.training import Training, quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import Training, quiet_cpu
+from trainables.training.packs import Pack, twin
 
 TASK = BumpTask()
 

@@ -15,14 +15,14 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.execution import pruned_result
+from orchestrator.engine.execution import pruned_result
 from orchestrator.regularization import TASK
-from orchestrator.rows import make_row
 from orchestrator.searches import Curve, Rows
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.spec import RunSpec
+from orchestrator.store import make_row
 from trainables.regularization import RegularizationTask
-from trainables.training import CURVES, Training, quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import CURVES, Training, quiet_cpu
 
 SPACE = {"lambda_entropy": (1e-3, 1.0), "lambda_variance": (1e-4, 0.1)}
 WAYS = [("grid", "none"), ("random", "none"), ("tpe", "none"), ("tpe", "median")]

@@ -13,8 +13,9 @@ import dataclasses
 import time
 
 from benchmarks.stopping import TASK, probes
-from orchestrator.spec import RunSpec, parse_grid
-from trainables.training import RunResult, Training, fastest_precision, quiet_cpu
+from orchestrator.command.ranges import parse_grid
+from trainables.spec import RunSpec
+from trainables.training.loop import RunResult, Training, fastest_precision, quiet_cpu
 
 
 def train(spec: RunSpec) -> tuple[RunResult, float]:

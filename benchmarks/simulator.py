@@ -29,14 +29,14 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.threshold_search import Runs, World, brackets, counts, real_duration
-from orchestrator.execution import Execution, Limits
-from orchestrator.packing import PackSizes
+from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.tune import SLICE_SECONDS
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec
 from orchestrator.store import ResultStore
-from orchestrator.tune_bridge import SLICE_SECONDS
+from trainables.spec import RunSpec
 
 SIZES = tuple(range(8, 129, 8))
 NOISE = 0.03

@@ -25,13 +25,13 @@ import torch
 import typer
 from torch import nn
 
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, MLP
 from trainables.lowrank import LowRank
 from trainables.regularization import RegularizationTask
+from trainables.spec import RunSpec
 from trainables.task import Task
-from trainables.training import Training, quiet_cpu
+from trainables.training.loop import Training, quiet_cpu
 
 SIZES = (16, 28, 64)
 ROUND_SECONDS = 0.2

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from scipy.stats import beta
 
-from orchestrator.spec import GIVEN_UP, RunSpec
 from trainables.bumps import BumpTask
+from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Split, load_task
-from trainables.training import Training, fastest_precision, quiet_cpu
+from trainables.training.loop import Training, fastest_precision, quiet_cpu
 
 TASK = BumpTask()
 SHARES = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)

@@ -29,15 +29,15 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from orchestrator.parts import parquet_bytes
-from orchestrator.rows import SCHEMA, Row, encode, make_row
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.probing import ladder
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec, family_key, run_key
-from orchestrator.store import ROWS_PER_PART, ResultStore
-from trainables.task import Counts
+from orchestrator.store import SCHEMA, ResultStore, Row, make_row
+from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.results import ROWS_PER_PART
+from orchestrator.store.rows import encode
+from trainables.spec import Counts, RunSpec, family_key, run_key
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 PACK = 64

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.spec import RunSpec, Scalar
-from trainables.seeds import stream
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec, Scalar
+from trainables.task import Data, Split
+from trainables.training.seeds import stream
 
 POOL = 4096
 """Samples that a training set can have, where they do not run out."""

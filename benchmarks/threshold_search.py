@@ -35,8 +35,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import ladder
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec
-from trainables.task import Counts
+from trainables.spec import Counts, RunSpec
 
 SIZES = tuple(range(16, 65, 8))
 SEEDS = (0, 1, 2)

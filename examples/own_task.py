@@ -8,8 +8,7 @@ A chord is the sum of two tones out of N each, told by two one-hot codes: N x N 
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec
-from trainables.task import Counts, Data, Split
+from trainables import Counts, Data, RunSpec, Split
 
 SAMPLES = 64
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
-from orchestrator.cli import new_app, program, run
+from orchestrator.command.cli import new_app, program, run
 from orchestrator.launch import PROJECT, version_of
 
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from orchestrator import options as opt
-from orchestrator.cli import grouped, main_of, new_app
+from orchestrator.command import options as opt
+from orchestrator.command.cli import grouped, main_of, new_app
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
-from orchestrator.spec import LIMITS
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
+from trainables.spec import LIMITS
 
 NAME = "encodings"
 

@@ -12,25 +12,24 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from orchestrator import options as opt
-from orchestrator.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
-from orchestrator.cluster import Cluster
-from orchestrator.engine import execute
+from orchestrator.command import options as opt
+from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
+from orchestrator.command.progress import Progress, cost_text, estimate_text, format_seconds, say
+from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.driver import execute
+from orchestrator.engine.execution import Execution, Limits, Outcome
+from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, UserError
-from orchestrator.estimate import cost_text, estimate_text
-from orchestrator.execution import Execution, Limits, Outcome
-from orchestrator.packing import PackSizes
-from orchestrator.progress import Progress, Running, format_seconds, say
-from orchestrator.searches import Rows, Search
-from orchestrator.spec import GIVEN_UP, RunSpec, run_key
+from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError
+from orchestrator.study import Study
+from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task
 
 ON_ERROR = ("continue", "stop")
@@ -103,52 +102,6 @@ class LaunchOptions:
             save_weights=lambda spec: self.save_weights or keeps_weights(spec),
             keep_end=keeps_end,
         )
-
-
-class Study(Protocol):
-    """What a launch needs of a study."""
-
-    task: Task
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def search(self) -> Search: ...
-
-    @property
-    def wanted(self) -> Mapping[str, Collection[object]]:
-        """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
-
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take."""
-
-    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        """The state of the question, for the live display and the end."""
-
-    def line(self, row: Mapping[str, Any]) -> str:
-        """A finished run in one plain line."""
-
-    def seconds_left(self, rows: Rows) -> float | None:
-        """Estimated work of one worker up to the answer; None while nothing is known."""
-
-    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """Write the result files if there is something new to say (`force`: in any case); the files there are."""
-
-    def answer(self, rows: Rows) -> dict[str, Any]:
-        """The answer, ready for JSON."""
-
-    def keeps_weights(self, spec: RunSpec) -> bool:
-        """Whether the study's figures need the final weights of this run."""
-
-    def keeps_end(self, spec: RunSpec) -> bool:
-        """Whether this run, if the stopping rule gives it up, may have to be trained on from there."""
-
-    def answered(self, rows: Rows) -> bool:
-        """Whether every part of the question has an answer; a failed run leaves a part without one."""
-
-    def doubt(self, rows: Rows) -> str | None:
-        """Why the answer means nothing though it is complete, and what to do; None if it does mean something."""
 
 
 def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from orchestrator import options as opt
-from orchestrator.cli import checked, invocation, one_of
+from orchestrator.command import options as opt
+from orchestrator.command.cli import checked, invocation, one_of
+from orchestrator.command.ranges import parse_grid
 from orchestrator.errors import UserError
-from orchestrator.grid_study import GridStudy
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.spec import LIMITS, RunSpec, parse_grid
+from orchestrator.study import GridStudy
+from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
 TASK = "trainables.bumps:BumpTask"

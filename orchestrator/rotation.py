@@ -10,15 +10,15 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-from orchestrator import options as opt
-from orchestrator.cli import checked, grouped, invocation, main_of, new_app
+from orchestrator.command import options as opt
+from orchestrator.command.cli import checked, grouped, invocation, main_of, new_app
+from orchestrator.command.options import steps_of, task_options
 from orchestrator.errors import UserError
-from orchestrator.grid_study import GridStudy
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.options import steps_of, task_options
-from orchestrator.spec import LIMITS, RunSpec
+from orchestrator.study import GridStudy
 from trainables.idx import SIDE, read_digit
 from trainables.rotation import DIGIT, image_option
+from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
 NAME = "rotation"

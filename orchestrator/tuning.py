@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from orchestrator import options as opt
-from orchestrator.cli import grouped, main_of, new_app, one_of
+from orchestrator.command import options as opt
+from orchestrator.command.cli import grouped, main_of, new_app, one_of
+from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, train
-from orchestrator.spec import LIMITS, MOST_PLANNED, parse_grid
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
+from trainables.spec import LIMITS
 
 NAME = "tuning"
 MOST_BUMPS = 100_000

@@ -14,7 +14,7 @@ import typer
 
 from benchmarks.chaos.rows import comparable as comparable
 from benchmarks.chaos.rows import read
-from orchestrator.cli import run
+from orchestrator.command.cli import run
 
 ROOT = Path(__file__).parent.parent
 

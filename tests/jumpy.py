@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec
 from tests.toy import is_trained
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec
+from trainables.task import Data, Split
 
 SAMPLES = 10
 PLATEAU = 0.65

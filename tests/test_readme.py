@@ -14,7 +14,7 @@ from analysis.measure import app as measure
 from analysis.report.__main__ import app as report
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
 from orchestrator.__main__ import app as sweep
-from orchestrator.cli import run
+from orchestrator.command.cli import run
 from tests.conftest import ROOT
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec
+from trainables.task import Data, Split
 
 
 def is_trained() -> bool:

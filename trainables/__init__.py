@@ -1,1 +1,28 @@
-"""The science: tasks, decoders, the training loop. Knows torch; only `adapter` knows Ray."""
+"""Subjects, their networks, and the training of a run. Knows torch, and neither Ray nor the orchestrator.
+
+An author of a task imports all from here: `from trainables import Counts, Data, RunSpec, Split, Task, stream`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainables.spec import Counts as Counts
+    from trainables.spec import RunSpec as RunSpec
+    from trainables.task import Data as Data
+    from trainables.task import Split as Split
+    from trainables.task import Task as Task
+    from trainables.training.seeds import stream as stream
+
+_FOUND_IN = {"Counts": "spec", "RunSpec": "spec", "Data": "task", "Split": "task", "Task": "task", "stream": "training.seeds"}
+"""Imported when asked for: what only reads specs, as a search does, need not wait for torch."""
+
+__all__ = ["Counts", "Data", "RunSpec", "Split", "Task", "stream"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_FOUND_IN[name]}"), name)

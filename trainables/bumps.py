@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.spec import RULE_VERSION, TRAINING_VERSION, RunSpec, Scalar
 from trainables.decoders import DECODERS, build_decoder
 from trainables.encodings import ABSENT, ENCODINGS, code_length, encode
 from trainables.heldout import REGIONS, box_bounds, in_box
-from trainables.seeds import stream
-from trainables.task import Counts, Data, Split
+from trainables.spec import RULE_VERSION, TRAINING_VERSION, Counts, RunSpec, Scalar
+from trainables.task import Data, Split
+from trainables.training.seeds import stream
 
 DATASETS = ("bumps", "stripes+bumps")
 CENTRES = ("integer", "real")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.spec import LARGEST, RunSpec, Scalar
-from trainables.seeds import stream, stream_seed
-from trainables.task import Counts, Data, Split, Task
+from trainables.spec import LARGEST, Counts, RunSpec, Scalar
+from trainables.task import Data, Split, Task
+from trainables.training.seeds import stream, stream_seed
 
 WORDS = ("dataset", "decoder", "encoding", "holdout")
 SHAPE = ("depth", "width", "holdout")

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.spec import RunSpec, Scalar
 from trainables.bumps import bump_images, grid_centres, judge_peaks
 from trainables.lowrank import INITS, LowRank
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec, Scalar
+from trainables.task import Data, Split
 
 REGIONS = ("corner", "center")
 VALIDATION = "-validation"

@@ -18,8 +18,8 @@ import torch
 from scipy import ndimage
 from torch import Tensor, nn
 
-from orchestrator.spec import RunSpec, Scalar
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec, Scalar
+from trainables.task import Data, Split
 
 DIGIT, PIXELS = "digit-", "pixels:"
 SMALLEST_N = 8

@@ -8,12 +8,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from orchestrator.spec import RunSpec, Scalar
+from trainables.spec import Counts, RunSpec, Scalar
 
 
 class Split(NamedTuple):
@@ -30,15 +29,6 @@ class Data(NamedTuple):
 
     train: Split
     held_out: Split
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Data counts a search may ask for, `low` to `high` inclusive; `fixed` images are always present on top of them."""
-
-    low: int
-    high: int
-    fixed: int = 0
 
 
 @runtime_checkable

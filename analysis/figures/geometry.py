@@ -22,7 +22,7 @@ from analysis.figures.panels import (
     draw_map,
     lines_by_layer,
 )
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 from analysis.measures.geometry import LEAST_VOLUME
 
 DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}

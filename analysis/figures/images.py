@@ -25,7 +25,7 @@ from analysis.figures.panels import (
     seed_points,
     values_of,
 )
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 
 CROSS = COLOURS[1]
 FAINT = 0.5

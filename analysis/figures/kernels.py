@@ -28,7 +28,7 @@ from analysis.figures.panels import (
     seed_points,
     values_of,
 )
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 from analysis.measures.kernel import binary_kernel
 from trainables.bumps import grid_centres
 

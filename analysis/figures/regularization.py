@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,75 +14,32 @@ from matplotlib.collections import PatchCollection
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch, Rectangle
-from safetensors import SafetensorError
-from safetensors.torch import load
 
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
-from analysis.regularization import Answer
-from orchestrator.artifacts import open_file
-from orchestrator.spec import RunSpec
+from analysis.regularization import NAMES, Answer, TrainedLowRank
 from trainables.lowrank import LowRank
-from trainables.regularization import VALIDATION, RegularizationTask, box_range, regions
-from trainables.training import SUBSET
+from trainables.regularization import VALIDATION, RegularizationTask, regions
+from trainables.spec import RunSpec
+from trainables.training.loop import SUBSET
 
-NAMES = {"none": "no penalty", "entropy": "entropy", "variance": "variance", "both": "entropy + variance", "tuned": "tuned"}
 SETTING_COLOURS = dict(zip(NAMES, ("0.35", *COLOURS[:4]), strict=True))
 ID_COLOUR, OOD_COLOUR = COLOURS[5], COLOURS[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A decoder with the weights that a run ended with."""
-
-    setting: str
-    spec: RunSpec
-    model: LowRank
-
-    @property
-    def box(self) -> tuple[int, int]:
-        """First and last coordinate of the OOD box."""
-        return box_range(self.spec.holdout.removesuffix(VALIDATION), self.spec.N)
-
-    @property
-    def title(self) -> str:
-        return f"{NAMES.get(self.setting, self.setting)}, seed {self.spec.seed}"
-
-
-def draw(answer: Answer, weights: Callable[[str], Path]) -> Iterator[tuple[str, Figure]]:
+def draw(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> Iterator[tuple[str, Figure]]:
     """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `volume`, `images`."""
     if len(answer.averaged):
         yield "errors", draw_errors(answer)
         if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
             yield "curves", draw_curves(answer)
-    decoders = load_decoders(answer, weights)
     pair = [decoders[s] for s in ("none", "tuned" if "tuned" in decoders else "both") if s in decoders]
     if pair:
         yield "embeddings", draw_embeddings(pair)
         yield "volume", draw_volume(pair)
     if decoders:
         yield "images", draw_images(list(decoders.values()))
-
-
-def load_decoders(answer: Answer, weights: Callable[[str], Path]) -> dict[str, Trained]:
-    """By setting: the trained decoder of the lowest seed whose weights can be read and are those of such a network."""
-    decoders: dict[str, Trained] = {}
-    for setting, key in answer.averaged[["setting", "key"]].itertuples(index=False):
-        if setting in decoders:
-            continue
-        spec = RunSpec.from_dict(answer.rows[key])
-        with torch.device("meta"):  # no weights drawn only to be replaced
-            model = RegularizationTask().model(spec)
-        try:
-            with open_file(weights(key)) as file:
-                tensors = {name: tensor.float() for name, tensor in load(file.read()).items()}
-            model.load_state_dict(tensors, assign=True)
-        except (OSError, MemoryError, RuntimeError, SafetensorError):  # also weights of another network
-            continue
-        assert isinstance(model, LowRank)
-        decoders[setting] = Trained(setting, spec, model.eval())
-    return decoders
 
 
 def draw_errors(answer: Answer) -> Figure:
@@ -164,7 +119,7 @@ def _draw_curve(axes: Axes, setting: str, rows: list[Mapping[str, Any]], column:
     axes.fill_between(epochs, table.min(axis=1), table.max(axis=1), color=colour, alpha=0.13, lw=0)
 
 
-def draw_embeddings(decoders: list[Trained]) -> Figure:
+def draw_embeddings(decoders: list[TrainedLowRank]) -> Figure:
     """The matrix of every token, a row of panels per decoder: x tokens, then y tokens (paper figures 3b and 6)."""
     N = decoders[0].spec.N
     columns, gap = panel_columns(N), max(2, N // 12)
@@ -193,7 +148,7 @@ def draw_embeddings(decoders: list[Trained]) -> Figure:
     return figure
 
 
-def draw_images(decoders: list[Trained]) -> Figure:
+def draw_images(decoders: list[TrainedLowRank]) -> Figure:
     """Images at coordinates in the OOD box: as they should be, then as every decoder draws them (paper figure 3b, c)."""
     spec = decoders[0].spec
     N, gap = spec.N, max(1, spec.N // 16)
@@ -224,7 +179,7 @@ def draw_images(decoders: list[Trained]) -> Figure:
     return figure
 
 
-def draw_volume(decoders: list[Trained]) -> Figure:
+def draw_volume(decoders: list[TrainedLowRank]) -> Figure:
     """Volume metric of the embeddings over the grid of coordinates (paper figure 3d)."""
     maps = [np.log10(embedding_volume(decoder.model) + LEAST_VOLUME) for decoder in decoders]
     bounds = {"vmin": min(m.min() for m in maps), "vmax": max(m.max() for m in maps)}

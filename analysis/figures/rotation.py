@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
 from analysis.figures.panels import PAGE, SMALL, array_of, bands, rows_of
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 
 SHOWN = 10
 """Angles of the gap that are drawn."""

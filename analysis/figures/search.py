@@ -19,7 +19,7 @@ from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
-from analysis.files import COLOURS, image
+from analysis.figures.style import COLOURS, image
 
 WEIGHTS = ("lambda_entropy", "lambda_variance")
 LABELS = {"lambda_entropy": r"entropy weight $\lambda_S$", "lambda_variance": r"variance weight $\lambda_V$"}

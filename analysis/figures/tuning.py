@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from analysis.figures.panels import PAGE, SMALL, array_of, box_of, draw_box, draw_map, lines_by_layer
-from analysis.files import COLOURS
+from analysis.figures.style import COLOURS
 from analysis.measures.tuning import STRIPED, additive_share
 
 

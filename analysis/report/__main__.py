@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator import options as opt
-from orchestrator.cli import Exit, check_folder, ends_on_interrupt, main_of, new_app
+from orchestrator.command import options as opt
+from orchestrator.command.cli import Exit, check_folder, ends_on_interrupt, main_of, new_app
 from orchestrator.errors import UserError
 from orchestrator.store import StoreError
 

@@ -13,9 +13,9 @@ from analysis.report.findings import ENDED_WELL
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
 from trainables.regularization import REGIONS
+from trainables.spec import RunSpec
 
 PENALTY_TASK = "trainables.regularization:RegularizationTask"
 RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)

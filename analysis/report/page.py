@@ -11,9 +11,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analysis.files import image, json_bytes, plain, write_files
+from analysis.figures.style import image
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.results import Results
+from orchestrator.command.files import json_bytes, plain, write_files
 
 PAGE, NUMBERS = "index.html", "claims.json"
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
+from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, fit_power_law
 from analysis.report.answers import ABLATION, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
@@ -92,7 +93,7 @@ def _scaling_finding(
         return Finding(conditions)
     answer, others = found
     alt = "images needed against grid size, for bumps alone and with stripes"
-    pictures = [Picture("scaling", alt, partial(scaling.draw, answer))] if draws and len(answer.table) else []
+    pictures = [Picture("scaling", alt, partial(draw_thresholds, answer))] if draws and len(answer.table) else []
     lacks = _lacking_thresholds(answer, datasets)
     return Finding(conditions, "; ".join(answer.lines()), _words(answer.settings), others, pictures, lacks=lacks)
 

@@ -21,15 +21,14 @@ from typing import Any
 
 import ray
 
+import orchestrator.engine.tune
 import orchestrator.scaling
-import orchestrator.tune_bridge
 from benchmarks.chaos import steps
 from benchmarks.chaos.tasks import LEDGER
-from orchestrator import locks
-from orchestrator import store as store_module
-from orchestrator.rows import Row, encode
-from orchestrator.spec import RunSpec
-from orchestrator.store import ResultStore, make_row
+from orchestrator.store import ResultStore, Row, locks, make_row
+from orchestrator.store import results as store_module
+from orchestrator.store.rows import encode
+from trainables.spec import RunSpec
 
 SMALL = {"ROWS_PER_PART": 6, "ROWS_BEYOND_INDEX": 12}
 """So that parts fill up and the index is written every few rows."""
@@ -149,8 +148,8 @@ def begin(job: Job) -> None:
     if job.small:
         for name, value in SMALL.items():
             change(store_module, name, value)
-        change(orchestrator.tune_bridge, "SLICE_SECONDS", 0.05)
-        change(orchestrator.tune_bridge, "CHECKPOINT_SECONDS", 0.0)
+        change(orchestrator.engine.tune, "SLICE_SECONDS", 0.05)
+        change(orchestrator.engine.tune, "CHECKPOINT_SECONDS", 0.0)
     if job.clock:
         set_clock(job.clock)
     disk = steps.Disk(Path(job.store)) if job.power else None
@@ -177,7 +176,7 @@ def run(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("trainables.adapter", "analysis.scaling", "matplotlib.pyplot"):
+    for name in ("orchestrator.engine.worker", "analysis.scaling", "matplotlib.pyplot"):
         importlib.import_module(name)
     encode([row(0)])  # imports what Arrow imports late, once for all
     print("ready", flush=True)

@@ -16,7 +16,8 @@ from benchmarks.chaos.kills import Bench
 from benchmarks.chaos.lab import Trial, Verdict
 from benchmarks.chaos.rows import read
 from benchmarks.chaos.tasks import threshold
-from orchestrator.rows import SCHEMA, VERSION, VERSION_FIELD
+from orchestrator.store import SCHEMA
+from orchestrator.store.rows import VERSION, VERSION_FIELD
 
 UNRULY = ("--task", "benchmarks.chaos.tasks:Unruly", "--max-steps", "3", "--resolution", "0.01", "--pack-size", "1",
           "--N", "8,16", "--seeds", "2")  # fmt: skip

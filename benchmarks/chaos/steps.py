@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 LOCKS = {0: "append lock", 1: "launch lock", 2: "part lock", 3: "claim"}
-"""The ranges of bytes in the lock file (orchestrator/locks.py)."""
+"""The ranges of bytes in the lock file (orchestrator/store/locks.py)."""
 KINDS = {".parquet": "part", ".pt": "checkpoint", ".safetensors": "weights", ".index": "index", ".json": "pack sizes"}
 
 

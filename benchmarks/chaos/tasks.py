@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec, run_key
 from trainables.bumps import BumpTask
-from trainables.task import Counts, Data, Split
+from trainables.spec import Counts, RunSpec, run_key
+from trainables.task import Data, Split
 
 LEDGER = "CHAOS_LEDGER"
 MEGABYTES = 4

@@ -13,9 +13,9 @@ The ways, each one whole program timed from its start to its end, one after anot
     e   joblib: doubling and bisection by hand, a bracket per job; e2 with this project's rule that ends failing runs
     f   the same in one process, one after another; f2 with that rule
 
-All train through `trainables.training.Training` with the same seeds, budget, target and looks, one thread a process,
+All train through `Training` (`trainables.training.loop`) with the same seeds, budget, target and looks, one thread a process,
 `--cores` at a time, and end a run when it first passes. Failing runs are ended by (b) to (d) as their schedulers decide, by (e)
-and (f) at the end of the budget, and by (a), (e2) and (f2) by the stopping rule of `trainables/stopping.py`: a script by hand
+and (f) at the end of the budget, and by (a), (e2) and (f2) by the rule of `trainables.training.stopping`: a script by hand
 that calls our training function unchanged has it too. (b) to (d) are cut off after `--limit` seconds, as `time_budget_s`,
 `timeout` and `max_wallclock_time` do it, every threshold having its share of the time that is left; a way that was cut off in
 most thresholds is not repeated, for its time is the limit.
@@ -42,7 +42,7 @@ import typer
 
 from benchmarks.peers.measure import spend
 from benchmarks.peers.question import Question, Threshold, cores_here
-from orchestrator.spec import parse_grid
+from orchestrator.command.ranges import parse_grid
 from trainables.bumps import DATASETS
 
 ROOT = Path(__file__).parents[2]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.training import Training, fastest_precision, quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import Training, fastest_precision, quiet_cpu
 
 SENSIBLE_LOW = 0.03
 """Nobody expects fewer bumps than this share of all positions to be enough (about N, for the sizes asked)."""

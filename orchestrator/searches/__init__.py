@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from orchestrator.spec import RunSpec
+from trainables.spec import RunSpec
 
 Row = Mapping[str, Any]
 """One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
+
+
+def ending(row: Mapping[str, Any]) -> str:
+    """How a run ended, in the word of tables: no target decides over one that takes all its steps, so it is `finished`."""
+    return "finished" if row["stop"] == "budget" and row["status"] in ("passed", "missed") else str(row["status"])
 
 
 @dataclass(frozen=True, slots=True)

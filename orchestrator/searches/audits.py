@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.searches import Row, Rows
-from orchestrator.spec import GIVEN_UP
+from trainables.spec import GIVEN_UP
 
 STOPS = ("auto", "early", "budget")
 

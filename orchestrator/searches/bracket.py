@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.searches import Row
 from orchestrator.searches.audits import Family, Record, weakest
 from orchestrator.searches.probing import Ladder, Outcome, Probe, Start, bounds, next_probe, outcome, probes_left
-from orchestrator.spec import RunSpec, family_key
+from trainables.spec import RunSpec, family_key
 
 if TYPE_CHECKING:
-    from trainables.task import Counts
+    from trainables.spec import Counts
 
 PASSED, MISSED, FAILED = "passed", "missed", "failed"
 

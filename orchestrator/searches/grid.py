@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.spec import RunSpec, run_key
+from trainables.spec import RunSpec, run_key
 
 
 @dataclass(frozen=True, slots=True)

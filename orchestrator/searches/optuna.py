@@ -23,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.spec import RunSpec, family_key, run_key
+from trainables.spec import RunSpec, family_key, run_key
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -20,7 +20,7 @@ from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import STOPS, Curve, Family, Record, given_up
 from orchestrator.searches.bracket import Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
 from orchestrator.searches.probing import Outcome, Start, bounds, ladder, learn
-from orchestrator.spec import RunSpec, family_key
+from trainables.spec import RunSpec, family_key
 
 BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
 """How far a threshold lies, in log(total images), from where it is expected: where nothing is known, and where a bracket

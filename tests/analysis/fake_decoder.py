@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from analysis.measures.quantity import Quantity
 from analysis.trained import TrainedDecoder
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 
 N = 8
 LOW, HIGH = 2, 6

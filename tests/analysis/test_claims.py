@@ -13,13 +13,13 @@ from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, choose, choose_depth, verdict
 from analysis.results import OF_QUANTITY, OF_RUN, Results
-from orchestrator.rows import make_row
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec
+from orchestrator.store import make_row
 from trainables.bumps import BumpTask
 from trainables.regularization import RegularizationTask
+from trainables.spec import RunSpec
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
 DECODER_CLAIMS = [claim for claim in CLAIMS if claim.id not in ("regularization", "scaling", "cubic")]

@@ -5,7 +5,7 @@ import io
 import pandas as pd
 import pytest
 
-from analysis.files import csv_bytes
+from orchestrator.command.files import csv_bytes
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t=", "\n=", "\r="])

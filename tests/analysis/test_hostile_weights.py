@@ -17,10 +17,10 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 
 from analysis.trained import load_model
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
-from trainables.adapter import PackTrainable
+from orchestrator.engine.worker import PackTrainable
+from orchestrator.store import make_row
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 
 TASK = BumpTask()
 SPEC = RunSpec(

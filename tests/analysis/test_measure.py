@@ -15,13 +15,12 @@ from safetensors import torch as safetensors
 from analysis import measure
 from analysis.measures.registry import MEASURES, OF_DECODERS, applicable
 from analysis.results import Results
-from orchestrator.cli import run
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
-from orchestrator.store import ResultStore
+from orchestrator.command.cli import run
+from orchestrator.store import ResultStore, make_row
 from tests.conftest import Command, check_refusal
 from trainables.bumps import BumpTask
-from trainables.training import Training, quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import Training, quiet_cpu
 
 TASK = BumpTask()
 QUICK = {"decoder": "mlp", "depth": 2, "width": 24, "holdout": "center", "stop": "budget", "max_steps": 20}
@@ -125,7 +124,8 @@ def test_damaged_weights_cost_only_their_own_run(start: Callable[..., Command], 
 
 def test_the_table_that_figures_get(tmp_path: Path) -> None:
     from analysis.measures.quantity import Quantity
-    from orchestrator.measures import MeasureTable, encode
+    from orchestrator.store import MeasureTable
+    from orchestrator.store.measures import encode
 
     keys = trained_store(tmp_path, seeds=1)
     quantities = [Quantity("error", 0.5), Quantity("map", array=np.eye(2), layer=1)]

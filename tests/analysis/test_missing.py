@@ -16,12 +16,12 @@ from analysis.report.answers import scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator import encodings, geometry, mechanism, regularization, rotation, scaling, tuning
-from orchestrator.cli import run
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
+from orchestrator.command.cli import run
+from orchestrator.store import make_row
 from tests.analysis.test_claims import finals, measured, power, probes, table_of
 from trainables.bumps import BumpTask
 from trainables.rotation import RotationTask
+from trainables.spec import RunSpec
 
 APPS = {
     "encodings": encodings.app, "geometry": geometry.app, "tuning": tuning.app, "rotation": rotation.app,

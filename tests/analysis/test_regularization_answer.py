@@ -14,16 +14,18 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.image import imread
-from safetensors.torch import save_file
+from safetensors.torch import save
 from scipy import stats
 
 from analysis.figures import regularization as figures
 from analysis.geometry import volume
-from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
+from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer, TrainedLowRank, load_decoders
+from orchestrator.regularization import weights_of, write_answer
+from orchestrator.store import make_row
+from orchestrator.store.artifacts import Artifacts
 from trainables.regularization import RegularizationTask
-from trainables.training import Training
+from trainables.spec import RunSpec
+from trainables.training.loop import Training
 
 N = 8
 TASK = RegularizationTask()
@@ -56,8 +58,8 @@ def trial(number: int, **other: Any) -> dict[str, Any]:
     return {"number": number, **weights, "status": "finished", **errors, "steps": 60, "key": f"trial-{number}", **other}
 
 
-def nowhere(key: str) -> Path:
-    return Path("/nonexistent") / key
+def nowhere(key: str) -> bytes:
+    raise FileNotFoundError(key)
 
 
 def summary_of(answer: Answer, setting: str) -> dict[str, Any]:
@@ -65,9 +67,9 @@ def summary_of(answer: Answer, setting: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Final], Callable[[str], Path]]:
-    """Real short trainings of three settings, two seeds each, and where their weights are."""
-    folder = tmp_path_factory.mktemp("weights")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Final], Callable[[str], bytes]]:
+    """Real short trainings of three settings, two seeds each, and their weights."""
+    store = Artifacts(tmp_path_factory.mktemp("store"))
     torch.set_num_threads(1)
     finals = []
     for setting in ("none", "both", "tuned"):
@@ -77,9 +79,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Final], Call
             result = training.result()
             fields = {name: getattr(result, name) for name in type(result).__dataclass_fields__}
             row = make_row(training.spec, task_version="1", fixed_count=0, **fields)
-            save_file(training.model.state_dict(), folder / f"{row['key']}.safetensors")
+            store.save_weights(row["key"], save(training.model.state_dict()))
             finals.append({"setting": setting, "row": row})
-    return finals, lambda key: folder / f"{key}.safetensors"
+    return finals, store.load_weights
 
 
 class TestSummary:
@@ -122,7 +124,7 @@ class TestSummary:
 
     def test_a_figure_of_the_search_that_is_not_drawn_is_named_in_lines_and_file(self, tmp_path: Path) -> None:
         answer = Answer.of([trial(0)], [], trial(0), [], STUDY)
-        answer.write(tmp_path, nowhere, optuna.create_study())
+        write_answer(answer, tmp_path, nowhere, optuna.create_study())
         assert answer.lines()[-1] == "contour.png was not drawn: this needs 4 complete trials, and there are 0"
         told = json.loads((tmp_path / "regularization.json").read_text())["not_drawn"]
         assert told.keys() == {"history", "importances", "contour"}
@@ -131,7 +133,7 @@ class TestSummary:
     def test_steps_are_whole_numbers_in_the_files(self, tmp_path: Path) -> None:
         failed = final("none", 1, None, None, status="failed", accuracy=None, measures={}, steps=None)
         answer = Answer.of([trial(0), trial(1, steps=None)], [final("none", 0, 2e-2), failed], None, [], STUDY)
-        answer.write(tmp_path, nowhere, None)
+        write_answer(answer, tmp_path, nowhere, None)
         assert pd.read_csv(tmp_path / "trials.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         assert pd.read_csv(tmp_path / "regularization.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         runs = json.loads((tmp_path / "regularization.json").read_text())["finals"]
@@ -230,12 +232,12 @@ class TestDoubt:
 
 class TestFiles:
     def test_everything_that_can_be_is_written(
-        self, trained: tuple[list[Final], Callable[[str], Path]], tmp_path: Path
+        self, trained: tuple[list[Final], Callable[[str], bytes]], tmp_path: Path
     ) -> None:
         finals, weights = trained
         best = trial(1)
         out = tmp_path / "deep" / "out"
-        paths = Answer.of([trial(0), best], finals, best, [best], STUDY).write(out, weights, None)
+        paths = write_answer(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights, None)
         images = ["errors", "curves", "embeddings", "volume", "images"]
         assert [p.name for p in paths] == [
             "trials.csv", "regularization.csv", "regularization.json", *(f"{name}.png" for name in images),
@@ -279,34 +281,34 @@ class TestFiles:
         self, trials: list[dict[str, Any]], finals: list[Final], names: list[str], tmp_path: Path
     ) -> None:
         answer = Answer.of(trials, finals, None, [], STUDY)
-        assert {p.name for p in answer.write(tmp_path, nowhere, None)} == {"regularization.json", *names}
+        assert {p.name for p in write_answer(answer, tmp_path, nowhere, None)} == {"regularization.json", *names}
         assert json.loads((tmp_path / "regularization.json").read_text())["best"] is None
 
     def test_settings_and_seeds_without_weights_are_passed_over(
-        self, trained: tuple[list[Final], Callable[[str], Path]], tmp_path: Path
+        self, trained: tuple[list[Final], Callable[[str], bytes]], tmp_path: Path
     ) -> None:
         finals, weights = trained
         keys = {(f["setting"], f["row"]["seed"]): f["row"]["key"] for f in finals}
-        damaged = tmp_path / "damaged"
-        damaged.write_bytes(b"no tensors")
-        other, fifo = tmp_path / "other", tmp_path / "fifo"
-        save_file({"layers.0.weight": torch.zeros(2, 2)}, other)
-        os.mkfifo(fifo)
-        missing = {keys["none", 0]: nowhere("none"), keys["tuned", 0]: damaged, keys["tuned", 1]: other, keys["both", 1]: fifo}
+        store = Artifacts(tmp_path)
+        for at in (("none", 1), ("both", 0)):
+            store.save_weights(keys[at], weights(keys[at]))
+        store.save_weights(keys["tuned", 0], b"no tensors")
+        store.save_weights(keys["tuned", 1], save({"layers.0.weight": torch.zeros(2, 2)}))
+        os.mkfifo(store.weights_path(keys["both", 1]))
         answer = Answer.of([], finals, None, [], STUDY)
-        decoders = figures.load_decoders(answer, lambda key: missing.get(key) or weights(key))
+        decoders = load_decoders(answer, weights_of(str(tmp_path)))
         assert {setting: decoder.spec.seed for setting, decoder in decoders.items()} == {"none": 1, "both": 0}
-        assert figures.load_decoders(answer, lambda key: fifo) == {}
+        assert load_decoders(answer, nowhere) == {}
 
 
 class TestDecoders:
     @pytest.fixture
-    def decoders(self, trained: tuple[list[Final], Callable[[str], Path]]) -> dict[str, figures.Trained]:
+    def decoders(self, trained: tuple[list[Final], Callable[[str], bytes]]) -> dict[str, TrainedLowRank]:
         finals, weights = trained
-        return figures.load_decoders(Answer.of([], finals, None, [], STUDY), weights)
+        return load_decoders(Answer.of([], finals, None, [], STUDY), weights)
 
     def test_a_decoder_draws_what_it_drew_when_trained(
-        self, decoders: dict[str, figures.Trained], trained: tuple[list[Final], Callable[[str], Path]]
+        self, decoders: dict[str, TrainedLowRank], trained: tuple[list[Final], Callable[[str], bytes]]
     ) -> None:
         row = next(f["row"] for f in trained[0] if f["setting"] == "both" and f["row"]["seed"] == 0)
         held_out = TASK.data(decoders["both"].spec).held_out
@@ -330,7 +332,7 @@ class TestDecoders:
     def test_panels_fill_whole_rows_where_they_can(self, n: int, columns: int) -> None:
         assert figures.panel_columns(n) == columns
 
-    def test_the_figure_of_embeddings_has_every_tokens_matrix_in_its_panel(self, decoders: dict[str, figures.Trained]) -> None:
+    def test_the_figure_of_embeddings_has_every_tokens_matrix_in_its_panel(self, decoders: dict[str, TrainedLowRank]) -> None:
         model = decoders["tuned"].model
         figure = figures.draw_embeddings([decoders["none"], decoders["tuned"]])
         of_x, of_y = figure.axes[2], figure.axes[3]
@@ -345,7 +347,7 @@ class TestDecoders:
                 top, left = figures.mosaic_corner(token, columns, N, gap)
                 np.testing.assert_allclose(shown[top : top + N, left : left + N], matrix[::-1], atol=1e-6)
 
-    def test_images_are_shown_below_their_targets(self, decoders: dict[str, figures.Trained]) -> None:
+    def test_images_are_shown_below_their_targets(self, decoders: dict[str, TrainedLowRank]) -> None:
         chosen = [decoders["none"], decoders["both"]]
         axes = figures.draw_images(chosen).axes[0]
         assert [text.get_text() for text in axes.get_yticklabels()] == [
@@ -363,7 +365,7 @@ class TestDecoders:
             expected = images[3, 0].detach().numpy()[::-1]
             np.testing.assert_allclose(shown[top : top + N, left : left + N], expected, atol=1e-6)
 
-    def test_the_volume_is_that_of_the_stacked_matrices(self, decoders: dict[str, figures.Trained]) -> None:
+    def test_the_volume_is_that_of_the_stacked_matrices(self, decoders: dict[str, TrainedLowRank]) -> None:
         model = decoders["both"].model
         of_x, of_y = figures.token_matrices(model).reshape(2, N, N * N)
         stacked = np.array([[np.concatenate([of_x[x], of_y[y]]) for x in range(N)] for y in range(N)])

@@ -22,15 +22,14 @@ from analysis.report.__main__ import app
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, Picture
 from analysis.results import Results
-from orchestrator.cli import run
-from orchestrator.measures import MeasureTable, encode
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
-from orchestrator.store import ResultStore
+from orchestrator.command.cli import run
+from orchestrator.store import MeasureTable, ResultStore, make_row
+from orchestrator.store.measures import encode
 from tests.analysis.test_claims import finals, power, probes, table_of, world
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
-from trainables.training import quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import quiet_cpu
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NARROW, WIDE = 500, 1280

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from analysis.figures.rotation import draw_rotation
 from analysis.measures.quantity import Quantity
 from analysis.measures.rotation import TrainedRotation, best_mix, embed, measure
-from orchestrator.spec import RunSpec
 from trainables.rotation import RotationTask, image_of, rotated
+from trainables.spec import RunSpec
 
 TASK = RotationTask()
 LOW, HIGH = 160.0, 200.0

@@ -12,12 +12,11 @@ from analysis import measure
 from analysis.report import __main__ as report
 from analysis.results import Results
 from analysis.tasks import BUILT_IN, load_all
-from orchestrator.cli import run
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
-from orchestrator.store import ResultStore
+from orchestrator.command.cli import run
+from orchestrator.store import ResultStore, make_row
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 from trainables.task import Task
 
 EVIL = """
@@ -95,7 +94,7 @@ def test_runs_of_a_task_that_extends_the_bump_task_are_measured(store: Path, mon
         raise StartedError(*((row["task"], names) for row, names in job.waiting.values()))
 
     monkeypatch.setattr(measure._Job, "run", started)
-    monkeypatch.setattr("orchestrator.cluster.Cluster.connected", lambda self: nullcontext())
+    monkeypatch.setattr("orchestrator.engine.cluster.Cluster.connected", lambda self: nullcontext())
     with pytest.raises(StartedError) as caught:
         measure.measure_missing(store, tasks=["results.evil:X"])
     assert caught.value.args == (("results.evil:X", list(measure.registry.OF_DECODERS)),)

@@ -17,12 +17,10 @@ from analysis.measure import Outcome, _Job
 from analysis.measures import registry
 from analysis.measures.quantity import Quantity
 from analysis.results import Results
-from orchestrator import measures
-from orchestrator.measures import MeasureTable, encode
-from orchestrator.rows import make_row
-from orchestrator.spec import RunSpec
-from orchestrator.store import ResultStore
+from orchestrator.store import MeasureTable, ResultStore, make_row, measures
+from orchestrator.store.measures import encode
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 
 LOOKS = 200
 MEASURED = 12

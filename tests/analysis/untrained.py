@@ -5,8 +5,8 @@ from typing import Any
 import torch
 
 from analysis.trained import TrainedDecoder
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 
 
 def untrained(decoder: str = "cnn", N: int = 12, **words: Any) -> TrainedDecoder:

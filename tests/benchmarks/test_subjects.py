@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from benchmarks import hard_curves, stopping, subjects
-from orchestrator.spec import RunSpec
+from trainables.spec import RunSpec
 from trainables.task import Task, load_task
-from trainables.training import Training
+from trainables.training.loop import Training
 
 NAMES = [
     name

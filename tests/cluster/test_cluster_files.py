@@ -14,7 +14,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from orchestrator import regularization, scaling
-from orchestrator.cli import run
+from orchestrator.command.cli import run
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "cluster"

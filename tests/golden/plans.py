@@ -16,10 +16,10 @@ from unittest import mock
 import typer
 
 from orchestrator import encodings, geometry, launch, regularization, rotation, scaling, tuning
-from orchestrator.cli import run
-from orchestrator.cluster import Cluster
+from orchestrator.command.cli import run
+from orchestrator.engine.cluster import Cluster
 from orchestrator.searches import Rows
-from orchestrator.spec import RunSpec, family_key, run_key
+from trainables.spec import RunSpec, family_key, run_key
 from trainables.task import load_task
 
 FILE = Path(__file__).with_name("keys.json")

@@ -24,9 +24,9 @@ from typing import Annotated, Any
 import pyarrow.parquet as pq
 import typer
 
-from orchestrator.cli import check_folder, main_of, new_app
+from orchestrator.command.cli import check_folder, main_of, new_app
 from orchestrator.errors import UserError
-from orchestrator.rows import PROVENANCE
+from orchestrator.store import PROVENANCE
 
 ROOT = Path(__file__).parents[2]
 STUDIES = {

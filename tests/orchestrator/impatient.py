@@ -2,10 +2,10 @@
 
 import sys
 
-import orchestrator.remote
 import orchestrator.scaling
+import orchestrator.store.remote
 
 if __name__ == "__main__":
-    orchestrator.remote.PATIENCE = float(sys.argv.pop(1))
-    orchestrator.remote.TELL_AFTER = 0.5
+    orchestrator.store.remote.PATIENCE = float(sys.argv.pop(1))
+    orchestrator.store.remote.TELL_AFTER = 0.5
     orchestrator.scaling.main()

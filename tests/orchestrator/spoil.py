@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.rows import SCHEMA
+from orchestrator.store import SCHEMA
 
 
 def replaced(table: pa.Table, name: str, values: Sequence[Any] | pa.Array) -> pa.Table:

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orchestrator.store as store_module
-from orchestrator.spec import RunSpec
+import orchestrator.store.results as store_module
 from orchestrator.store import ResultStore, Row, make_row
+from trainables.spec import RunSpec
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 

@@ -12,8 +12,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.audits import AUDITED, BUDGET, EVERY, FIRST, NEEDED, UNAUDITED, flip_bound
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import GIVEN_UP, RunSpec, family_key, run_key
-from trainables.task import Counts
+from trainables.spec import GIVEN_UP, Counts, RunSpec, family_key, run_key
 
 MAX_STEPS = 2000
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from orchestrator import __main__ as everything
-from orchestrator.cli import run
+from orchestrator.command.cli import run
 
 SMALL = {
     "scaling": "--N 8 --decoder mlp --seeds 1",

@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 
 from orchestrator import __main__ as everything
 from orchestrator import geometry, launch, scaling
-from orchestrator.cli import invocation, run
-from orchestrator.execution import Execution, Outcome
-from orchestrator.scaling_study import ScalingStudy
+from orchestrator.command.cli import invocation, run
+from orchestrator.command.ranges import parse_grid
+from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.scaling import ScalingStudy
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec, family_key, parse_grid, run_key
 from orchestrator.store import StoreError
 from tests.conftest import ROOT, check_refusal
+from trainables.spec import RunSpec, family_key, run_key
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
 
@@ -351,7 +352,7 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:
     program = """
 import time
-from orchestrator.cli import ends_on_interrupt
+from orchestrator.command.cli import ends_on_interrupt
 with ends_on_interrupt(grace=0.5):
     while True:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator import cluster
+from orchestrator.engine import cluster
 from tests.conftest import Command
 from tests.toy import threshold
 

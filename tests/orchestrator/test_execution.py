@@ -12,21 +12,20 @@ import pytest
 import safetensors.torch
 import torch
 
-from orchestrator import execution as module
-from orchestrator.execution import Execution, Limits
-from orchestrator.packing import PackSizes
-from orchestrator.rows import make_row
+from orchestrator.engine import execution as module
+from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.tune import NewestFirst, StudySearcher
+from orchestrator.engine.worker import Order, PackTrainable
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec, run_key
-from orchestrator.store import ResultStore
-from orchestrator.tune_bridge import NewestFirst, StudySearcher
+from orchestrator.store import ResultStore, make_row
 from tests.toy import Toy, threshold
-from trainables.adapter import Order, PackTrainable
 from trainables.bumps import BumpTask
-from trainables.training import Training
+from trainables.spec import RunSpec, run_key
+from trainables.training.loop import Training
 
 SPEC = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", depth=0, width=1, encoding="none",

@@ -16,12 +16,11 @@ import pytest
 from spoil import replaced
 from store_child import row
 
-import orchestrator.store as store_module
-from orchestrator.artifacts import PACK_SIZES, Artifacts, UnreadableError
-from orchestrator.index import Index
-from orchestrator.measures import MeasureTable
-from orchestrator.parts import parquet_bytes
-from orchestrator.store import ResultStore, StoreError
+import orchestrator.store.results as store_module
+from orchestrator.store import MeasureTable, ResultStore, StoreError
+from orchestrator.store.artifacts import PACK_SIZES, Artifacts, UnreadableError
+from orchestrator.store.index import Index
+from orchestrator.store.parts import parquet_bytes
 
 PARTS = b"orchestrator.parts"
 
@@ -247,8 +246,8 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
         return call
 
-    monkeypatch.setattr("orchestrator.artifacts.os.listdir", denied(os.listdir))
-    monkeypatch.setattr("orchestrator.artifacts.os.open", denied(os.open))
+    monkeypatch.setattr("orchestrator.store.artifacts.os.listdir", denied(os.listdir))
+    monkeypatch.setattr("orchestrator.store.artifacts.os.open", denied(os.open))
     table = MeasureTable(tmp_path)
     read = {"runs": lambda: ResultStore(tmp_path), "weights": table.with_weights, "measures": table.rows}
     with pytest.raises(StoreError, match="Permission denied") as caught:

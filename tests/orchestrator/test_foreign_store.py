@@ -16,10 +16,9 @@ import pytest
 from spoil import bomb, change, first, no_text, replaced
 from store_child import row
 
-import orchestrator.store as store_module
-from orchestrator import parts as parts_module
-from orchestrator.rows import SCHEMA
-from orchestrator.store import ResultStore
+import orchestrator.store.results as store_module
+from orchestrator.store import SCHEMA, ResultStore
+from orchestrator.store import parts as parts_module
 
 NESTED = '{"x":' * 100_000 + "1" + "}" * 100_000
 NO_TIME = pa.array([2**62] * 2, pa.int64()).cast(pa.timestamp("us", "UTC"))

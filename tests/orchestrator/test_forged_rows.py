@@ -12,17 +12,16 @@ import pytest
 from spoil import change, first, replaced
 from store_child import row
 
-import orchestrator.store as store_module
-from orchestrator.cli import run
-from orchestrator.parts import parquet_bytes
-from orchestrator.rows import SCHEMA, encode
+import orchestrator.store.results as store_module
+from orchestrator.command.cli import run
 from orchestrator.scaling import app
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import FORMER_VERSIONS, RunSpec, has_keys, run_key
-from orchestrator.store import ResultStore, make_row
-from trainables.task import Counts
+from orchestrator.store import SCHEMA, ResultStore, make_row
+from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.rows import encode
+from trainables.spec import FORMER_VERSIONS, Counts, RunSpec, has_keys, run_key
 
 SPEC = RunSpec(task="tasks:Task", dataset="bumps", N=16, data_count=0, seed=0)
 FORGERIES: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -157,7 +156,7 @@ def test_rows_of_a_former_training_loop_or_stopping_rule_are_kept_and_not_named(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("orchestrator.spec._version", lambda stop: version)
+        patch.setattr("trainables.spec._version", lambda stop: version)
         old = row(1)
     assert old["key"] != row(1)["key"]
     with ResultStore(tmp_path) as store:

@@ -33,10 +33,11 @@ from analysis import measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
-from orchestrator.cli import run
-from orchestrator.parts import parquet_bytes
-from orchestrator.rows import STATUSES, encode, make_row
-from orchestrator.spec import RunSpec, run_key
+from orchestrator.command.cli import run
+from orchestrator.store import STATUSES, make_row
+from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.rows import encode
+from trainables.spec import RunSpec, run_key
 
 MEMORY = 3 << 30
 """Bytes that a case may take besides what the program has anyway."""

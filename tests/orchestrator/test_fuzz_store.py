@@ -49,16 +49,16 @@ from analysis.report.answers import scaling_answer
 from analysis.report.findings import Claim, Finding
 from analysis.results import Results
 from analysis.trained import TrainedDecoder
-from orchestrator.cli import run
-from orchestrator.execution import Execution, Outcome
-from orchestrator.rows import PROVENANCE, SCHEMA, decode
+from orchestrator.command.cli import run
+from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.engine.tune import StudySearcher
+from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
-from orchestrator.spec import RunSpec, run_key
-from orchestrator.store import ResultStore
-from orchestrator.tune_bridge import StudySearcher
-from trainables.adapter import PackTrainable
+from orchestrator.store import PROVENANCE, SCHEMA, ResultStore
+from orchestrator.store.rows import decode
 from trainables.bumps import BumpTask
-from trainables.training import Training
+from trainables.spec import RunSpec, run_key
+from trainables.training.loop import Training
 
 CASES, FIRST = int(os.environ.get("FUZZ_STORES", "60")), int(os.environ.get("FUZZ_FIRST", "0"))
 """How many stores, and the seed of the first one."""
@@ -186,13 +186,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     fit = functools.partial(fit_power_law, resamples=50)
     for target, value in {
         "orchestrator.launch.execute": train,
-        "orchestrator.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
-        "orchestrator.store.ROWS_PER_PART": 8,
-        "orchestrator.store.ROWS_BEYOND_INDEX": 16,
-        "orchestrator.artifacts.os.fsync": lambda descriptor: None,
+        "orchestrator.engine.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
+        "orchestrator.store.results.ROWS_PER_PART": 8,
+        "orchestrator.store.results.ROWS_BEYOND_INDEX": 16,
+        "orchestrator.store.artifacts.os.fsync": lambda descriptor: None,
         "orchestrator.scaling.check_task": lambda task, spec: None,
-        "analysis.scaling.image": lambda figure, kind: b"",
-        "analysis.scaling.draw": lambda answer: None,
+        "analysis.figures.style.image": lambda figure, kind: b"",
+        "analysis.figures.scaling.draw": lambda answer: None,
         "analysis.report.claims.CLAIMS": [EVERYTHING],
         "analysis.report.page.Report.html": lambda page: "",
         "analysis.report.answers.RESOLUTIONS": (0.05,),

@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import subjects
-from orchestrator.cli import run
-from orchestrator.rows import PROVENANCE, encode, make_row
-from orchestrator.spec import PRECISIONS, SCHEDULES, STOPS, RunSpec, family_key, run_key
+from orchestrator.command.cli import run
+from orchestrator.store import PROVENANCE, make_row
+from orchestrator.store.rows import encode
 from tests.conftest import ROOT
 from tests.golden import rows
 from tests.golden.plans import COMMANDS, FILE, STUDIES, planned
 from trainables.bumps import BumpTask
+from trainables.spec import PRECISIONS, SCHEDULES, STOPS, RunSpec, family_key, run_key
 from trainables.task import load_task
 
 RECORD = json.loads(FILE.read_text())

@@ -13,16 +13,16 @@ import typer
 from typer.testing import CliRunner
 
 from orchestrator import encodings, geometry, tuning
-from orchestrator.cli import grouped, new_app, run
-from orchestrator.grid_study import GridStudy
+from orchestrator.command.cli import grouped, new_app, run
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import DecoderOptions
-from orchestrator.rows import ending, make_row
-from orchestrator.searches import Rows
+from orchestrator.searches import Rows, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.spec import RunSpec
+from orchestrator.store import make_row
+from orchestrator.study import GridStudy
 from tests.conftest import Command, check_refusal, read_rows
 from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
 
 APPS = {"encodings": encodings.app, "geometry": geometry.app, "tuning": tuning.app}
 SPECS = [

@@ -12,7 +12,8 @@ import pytest
 from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
-from orchestrator.measures import MOST_BYTES, SCHEMA, MeasureTable, encode
+from orchestrator.store import SCHEMA, MeasureTable
+from orchestrator.store.measures import MOST_BYTES, encode
 
 KEY, OTHER = "a" * 24, "b" * 24
 QUANTITIES = [
@@ -147,7 +148,7 @@ def test_a_measure_that_would_fill_the_memory_is_not_unpacked(
     table: MeasureTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     assert MOST_BYTES == 1 << 30
-    monkeypatch.setattr("orchestrator.measures.MOST_BYTES", 4 << 20)
+    monkeypatch.setattr("orchestrator.store.measures.MOST_BYTES", 4 << 20)
     (path,) = (tmp_path / "measures").iterdir()
     rows = pq.read_table(path, schema=SCHEMA)
     if shape == "an array without end":
@@ -163,5 +164,5 @@ def test_a_measure_that_would_fill_the_memory_is_not_unpacked(
     reader = MeasureTable(tmp_path)
     assert reader.rows() == []
     assert reader.notices == [f"left out {path}, which is damaged or foreign"]
-    monkeypatch.setattr("orchestrator.measures.MOST_BYTES", 64 << 20)
+    monkeypatch.setattr("orchestrator.store.measures.MOST_BYTES", 64 << 20)
     assert len(MeasureTable(tmp_path).rows()) == {"a large file": 0, "an array without end": 3}.get(shape, 1000)

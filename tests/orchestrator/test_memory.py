@@ -5,11 +5,12 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.rows import decode, encode, make_row
+from orchestrator.engine.tune import READ_BY_TUNE
 from orchestrator.searches import Rows
-from orchestrator.spec import RunSpec
-from orchestrator.tune_bridge import READ_BY_TUNE
+from orchestrator.store import make_row
+from orchestrator.store.rows import decode, encode
 from tests.orchestrator.trials_child import RUNS, TRIALS
+from trainables.spec import RunSpec
 
 
 def test_a_row_with_curves_takes_less_than_5_kb() -> None:

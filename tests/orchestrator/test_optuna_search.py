@@ -21,10 +21,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from orchestrator.rows import make_row
 from orchestrator.searches import Curve, Rows
 from orchestrator.searches.optuna import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, OptunaSearch
-from orchestrator.spec import RunSpec, run_key
+from orchestrator.store import make_row
+from trainables.spec import RunSpec, run_key
 
 SPACE = {"a": (1e-3, 1.0), "b": (1e-4, 0.1)}
 STEPS = 400

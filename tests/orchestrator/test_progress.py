@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator import progress as of_progress
-from orchestrator.progress import Progress
-from orchestrator.spec import RunSpec
+from orchestrator.command import progress as of_progress
+from orchestrator.command.progress import Progress
 from tests.toy import Toy
+from trainables.spec import RunSpec
 
 SPEC = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", options=tuple(Toy.defaults.items()),

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from orchestrator import pulse as module
-from orchestrator.pulse import Part, watched
+from orchestrator.engine import pulse as module
+from orchestrator.engine.pulse import Part, watched
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator import regularization
-from orchestrator.cli import run
-from orchestrator.spec import parse_range
+from orchestrator.command.cli import run
+from orchestrator.command.ranges import parse_range
 from tests.conftest import Command, check_refusal, comparable, read_rows, wait_for_rows
 
 Start = Callable[..., Command]

@@ -29,14 +29,15 @@ from spoil import change, first
 from store_child import row
 from test_store import child, counts, hear, say
 
-import orchestrator.leases as leases_module
-import orchestrator.remote as remote_module
-import orchestrator.store as store_module
-from orchestrator.measures import MeasureTable, encode
-from orchestrator.remote import Remote, RemoteError, grown
-from orchestrator.rows import SCHEMAS
-from orchestrator.rows import encode as encode_rows
-from orchestrator.store import Artifacts, ResultStore, StoreError
+import orchestrator.store.leases as leases_module
+import orchestrator.store.remote as remote_module
+import orchestrator.store.results as store_module
+from orchestrator.store import MeasureTable, ResultStore, StoreError
+from orchestrator.store.measures import encode
+from orchestrator.store.remote import Remote, RemoteError, grown
+from orchestrator.store.results import Artifacts
+from orchestrator.store.rows import SCHEMAS
+from orchestrator.store.rows import encode as encode_rows
 from tests.conftest import Command
 from tests.toy import threshold
 

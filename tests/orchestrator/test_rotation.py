@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from analysis.measures.rotation import TrainedRotation
 from orchestrator import rotation
-from orchestrator.cli import run
-from orchestrator.spec import RunSpec
+from orchestrator.command.cli import run
 from orchestrator.store import ResultStore
 from tests.conftest import Command, check_refusal, read_rows
 from trainables.rotation import image_of
+from trainables.spec import RunSpec
 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--width", "4", "--angles", "60", "--epochs", "3", "--seeds", "2")

@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from orchestrator import scratch as module
-from orchestrator.scratch import PREFIX, fits, remove_all, scratch
+from orchestrator.engine import scratch as module
+from orchestrator.engine.scratch import PREFIX, fits, remove_all, scratch
 from tests.conftest import ROOT
 
 HOLDER = """
-from orchestrator.scratch import scratch
+from orchestrator.engine.scratch import scratch
 with scratch() as folder:
     (folder / "ray" / "sockets").mkdir(parents=True)
     print(folder, flush=True)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import pickle
 
-from orchestrator.spec import RunSpec, run_key
+from trainables.spec import RunSpec, run_key
 
 SPEC = RunSpec(task="tasks:Task", dataset="grid", N=16, data_count=3, seed=0, options=(("sigma", 1),))
 

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 import pytest
 from store_child import FINISHED_AT, row
 
-import orchestrator.store as store_module
-from orchestrator.parts import parquet_bytes
-from orchestrator.rows import SCHEMAS
+import orchestrator.store.results as store_module
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
+from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.rows import SCHEMAS
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,12 +19,12 @@ from store_child import row
 from test_remote_store import Server, claimed_at_once, get, keys, names, plain_keys, soon
 from test_store import child, counts, hear, say
 
-import orchestrator.leases as leases_module
-import orchestrator.remote as remote_module
-from orchestrator.cli import run
-from orchestrator.remote import Remote, RemoteError
+import orchestrator.store.leases as leases_module
+import orchestrator.store.remote as remote_module
+from orchestrator.command.cli import run
 from orchestrator.scaling import app
 from orchestrator.store import ResultStore, StoreError
+from orchestrator.store.remote import Remote, RemoteError
 from tests.conftest import Command
 from tests.toy import threshold
 

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from orchestrator import __main__ as everything
 from orchestrator import mechanism, regularization, rotation, scaling
-from orchestrator.cli import run
-from orchestrator.launch import Study
-from orchestrator.progress import Running
+from orchestrator.command.cli import run
+from orchestrator.command.progress import Running
 from orchestrator.searches import Rows
-from orchestrator.spec import run_key
 from orchestrator.store import make_row
+from orchestrator.study import Study
+from trainables.spec import run_key
 
 ROWS = 30
 RESULT = {

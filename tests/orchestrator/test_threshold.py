@@ -19,8 +19,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import CHASE, Outcome, Start, ladder, next_probe
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.spec import RunSpec, family_key, run_key
-from trainables.task import Counts
+from trainables.spec import Counts, RunSpec, family_key, run_key
 
 _spec = importlib.util.spec_from_file_location(
     "threshold_benchmark", Path(__file__).parents[2] / "benchmarks" / "threshold_search.py"

@@ -5,8 +5,8 @@ import json
 import os
 
 from benchmarks.engine import Clock, through_the_engine
-from orchestrator import engine
-from orchestrator.cluster import Cluster
+from orchestrator.engine import driver as engine
+from orchestrator.engine.cluster import Cluster
 
 RUNS, TRIALS, LOOK = 24, 12, 18
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from orchestrator.searches.audits import NEEDED
-from orchestrator.spec import RunSpec
 from trainables import bumps
 from trainables.bumps import BumpTask, bump_images, grid_centres, stripe_centres
 from trainables.encodings import code_length, encode
 from trainables.heldout import box_bounds, in_box
+from trainables.spec import RunSpec
 from trainables.task import Split, Task, load_task
 
 TASK = BumpTask()

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from orchestrator import scaling
-from orchestrator.spec import RunSpec
 from tests.conftest import check_refusal
 from trainables.check import check_task, counts_of
-from trainables.task import Counts, Data, Split, Task, load_task
+from trainables.spec import Counts, RunSpec
+from trainables.task import Data, Split, Task, load_task
 
 POINTS = 64
 

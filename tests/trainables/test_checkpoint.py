@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.spec import RunSpec
-from trainables.adapter import PackTrainable
+from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
-from trainables.training import CURVES, Training, quiet_cpu
+from trainables.spec import RunSpec
+from trainables.training.loop import CURVES, Training, quiet_cpu
 
 SPEC = RunSpec(
     task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=20, seed=0, decoder="mlp", depth=1, width=8,

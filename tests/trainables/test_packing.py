@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.spec import RunSpec
 from tests.toy import Toy
-from trainables import packing
 from trainables.bumps import BumpTask
-from trainables.packing import Pack, best_pack_size
 from trainables.regularization import RegularizationTask
 from trainables.rotation import RotationTask
+from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training import Training, quiet_cpu
+from trainables.training import packs as packing
+from trainables.training.loop import Training, quiet_cpu
+from trainables.training.packs import Pack, best_pack_size
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from orchestrator.spec import RunSpec
 from trainables.bumps import grid_centres
 from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, box_range, regions
+from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training import RunResult, Training, quiet_cpu
+from trainables.training.loop import RunResult, Training, quiet_cpu
 
 TASK = RegularizationTask()
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec
-from trainables import packing
-from trainables.packing import best_pack_size
 from trainables.rotation import RotationTask, image_of, image_option, rotated
+from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training import Training, quiet_cpu
+from trainables.training import packs as packing
+from trainables.training.loop import Training, quiet_cpu
+from trainables.training.packs import best_pack_size
 
 TASK = RotationTask()
 

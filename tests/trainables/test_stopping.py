@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from orchestrator.spec import RunSpec
 from trainables.bumps import BumpTask
-from trainables.checkpoint import check_saved
-from trainables.packing import Pack
-from trainables.stopping import (
+from trainables.spec import Counts, RunSpec
+from trainables.task import Data, Split
+from trainables.training.checkpoint import check_saved
+from trainables.training.loop import RunResult, Training, quiet_cpu
+from trainables.training.packs import Pack
+from trainables.training.stopping import (
     LEARNED,
     LEAST_POINTS,
     STEADY_POINTS,
@@ -20,8 +22,6 @@ from trainables.stopping import (
     has_learned,
     target_variance,
 )
-from trainables.task import Counts, Data, Split
-from trainables.training import RunResult, Training, quiet_cpu
 
 FITTED = [1e-4] * 100
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from orchestrator.spec import RunSpec
-from trainables import training as training_module
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
-from trainables.stopping import EVAL_EVERY
-from trainables.training import (
+from trainables.spec import RunSpec
+from trainables.training import loop as training_module
+from trainables.training.loop import (
     SUBSET,
     RunResult,
     Training,
@@ -25,6 +24,7 @@ from trainables.training import (
     look_every,
     quiet_cpu,
 )
+from trainables.training.stopping import EVAL_EVERY
 
 TASK = BumpTask()
 

@@ -1,0 +1,1 @@
+"""What every command has: its options, its exit codes, its progress, its tables and the files that it writes."""

@@ -1,0 +1,239 @@
+"""What every command does alike: parse, report a user's mistake in one line, choose the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import inspect
+import os
+import re
+import shlex
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import typer
+
+from orchestrator.engine.scratch import remove_all
+from orchestrator.errors import UserError
+
+_ParseError: Any = typer.BadParameter.__mro__[2]
+"""The common base of what typer's parser raises (click's ClickException, under whatever name this typer has it)."""
+
+
+class Exit(IntEnum):
+    """Exit codes of every study."""
+
+    ANSWERED = 0
+    NOT_ANSWERED = 1
+    """Runs failed, a limit was reached, or the store could not be written."""
+    USAGE = 2
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class Terminated(BaseException):
+    """SIGTERM, which ends a command as Ctrl-C does, with an exit code of its own."""
+
+
+INTERRUPTS = (KeyboardInterrupt, Terminated)
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
+
+
+def grouped(command: Callable[..., int]) -> Callable[..., int]:
+    """A command for typer from one that takes some options as dataclasses: each of their fields becomes an option, with the
+    field's annotation and default, at the place of the parameter. If it is interrupted, it says how to continue."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, type[Any]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        if not dataclasses.is_dataclass(hint):
+            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = hint  # type: ignore[assignment]
+        of_fields = get_type_hints(hint, include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=of_fields[f.name])
+            for f in dataclasses.fields(hint)
+        ]
+
+    @functools.wraps(command)
+    def with_groups(**given: Any) -> int:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+        try:
+            return command(**given)
+        except INTERRUPTS as error:
+            print(f"interrupted; to continue: {shlex.join(invocation())}", file=sys.stderr)
+            return ended_by(error)
+
+    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_groups
+
+
+@contextlib.contextmanager
+def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
+    """Ctrl-C ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
+
+    For work of which everything that is done is kept at once.
+    """
+
+    def end() -> None:
+        remove_all()
+        os._exit(Exit.SIGINT)
+
+    def leave(*_: object) -> None:
+        timer = threading.Timer(grace, end)
+        timer.daemon = True
+        timer.start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def heeding_sigterm() -> Iterator[None]:
+    """SIGTERM raises `Terminated` in the block (of the main thread; elsewhere nothing changes)."""
+
+    def leave(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def ended_by(error: BaseException) -> Exit:
+    """The exit code of a command that was interrupted so."""
+    return Exit.SIGTERM if isinstance(error, Terminated) else Exit.SIGINT
+
+
+def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
+    """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
+    for word in sys.argv[1:] if arguments is None else arguments:
+        if not _is_text(word):
+            return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
+    with heeding_sigterm():
+        return _run(typer.main.get_command(app), arguments, name)
+
+
+def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.help = each.help and re.sub(
+            r"python -m ((?:orchestrator|analysis)\.\w+)", lambda found: spelled(found[1]), each.help
+        )
+    try:
+        code = command.main(arguments, prog_name=name, standalone_mode=False)
+    except _ParseError as error:
+        # without a message the help was printed in its place
+        return _refuse(message) if (message := error.format_message()) else Exit.USAGE
+    except UserError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return _refuse(f"{error.filename!s:.60}... is too long for a file name: use a shorter one")
+    except (typer.Abort, *INTERRUPTS) as error:
+        return ended_by(error)
+    return int(code or 0)
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refuse(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return Exit.USAGE
+
+
+def main_of(app: typer.Typer, name: str) -> Callable[[], None]:
+    """The `main` of a study module."""
+
+    def main() -> None:
+        sys.exit(run(app, name=name))
+
+    return main
+
+
+def program() -> list[str]:
+    """The words that start this program."""
+    started = Path(sys.argv[0])
+    if started.suffix != ".py":
+        return [started.name]
+    module = started.parent.name if started.name == "__main__.py" else f"{started.parent.name}.{started.stem}"
+    return ["python", "-m", module]
+
+
+def invocation() -> list[str]:
+    """The words that start this program again with the same options."""
+    return [*program(), *sys.argv[1:]]
+
+
+def spelled(module: str) -> str:
+    """How a user who started this program as they did starts another of its commands, by its module."""
+    words = program()
+    if words in (["sweep"], ["python", "-m", "orchestrator"]):
+        return shlex.join([*words, module.rpartition(".")[2]])
+    return f"python -m {module}"
+
+
+def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`make(...)`, its ValueError turned into the user's one-line error."""
+    try:
+        return make(*args, **kwargs)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
+    """`value` if it is allowed.
+
+    Raises:
+        UserError: naming what is.
+    """
+    if value not in allowed:
+        choice = " or ".join(filter(None, (", ".join(allowed[:-1]), allowed[-1])))
+        raise UserError(f"{option} {value!r} is unknown: choose {choice}")
+    return value
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Refuse a path where there is no folder that can be written to and none can be made. Nothing stays of the attempt.
+
+    Raises:
+        UserError: it is something else, or lies below it, or nothing can be made there.
+    """
+    there = next(p for p in (path, *path.parents, Path()) if os.path.lexists(p))
+    if not there.is_dir():
+        raise UserError(f"{option} {str(path)!r} cannot be a folder, because {str(there)!r} is not a folder: choose another")
+    try:
+        Path(tempfile.mkdtemp(prefix=".sweep-", dir=there)).rmdir()  # permissions alone do not tell
+    except OSError as error:
+        why = f"{str(there)!r} is not writable ({error.strerror})"
+        raise UserError(f"{option} {str(path)!r}: {why}: choose a folder you can write to with {option}") from None

@@ -1,0 +1,72 @@
+"""How an answer becomes files: plain values for JSON, tables, and every file replaced in one step."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+
+def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        temporary = out / f".{name}.{os.getpid()}"
+        temporary.write_bytes(content)
+        temporary.replace(out / name)
+    return [out / name for name in contents]
+
+
+def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
+    """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
+    that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there."""
+    text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
+    return _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False).encode()
+
+
+def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of the table, the columns `counts` in whole numbers where they have one."""
+    return _whole(table, counts).to_dict("records")
+
+
+def _whole(table: pd.DataFrame, counts: Sequence[str]) -> pd.DataFrame:
+    """A column that lacks a number holds floats; here its finite ones are int again."""
+    found = {name: pd.Series(map(_count, table[name]), table.index, object) for name in counts if name in table}
+    return table.assign(**found)
+
+
+def _count(value: Any) -> Any:
+    return int(value) if value is not None and math.isfinite(value) else value
+
+
+def json_bytes(value: Any) -> bytes:
+    """Indented JSON of what `plain` made.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
+    return f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON can hold it: NaN and infinities become null, NumPy scalars Python ones."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

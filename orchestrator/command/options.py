@@ -1,0 +1,152 @@
+"""Command-line options that studies share, as annotated types, each with its help text."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.command.cli import one_of
+from orchestrator.errors import UserError
+from trainables.spec import LIMITS, PRECISIONS, Scalar
+from trainables.task import Task
+
+asked = partial(typer.Option, rich_help_panel="What is asked")
+searched = partial(typer.Option, rich_help_panel="How it is searched")
+subject = partial(typer.Option, rich_help_panel="What is trained")
+trained = partial(typer.Option, rich_help_panel="How it is trained")
+_where = partial(typer.Option, rich_help_panel="Where and how to run")
+
+Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48. For bumps from 8 to 1024.")]
+Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
+Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
+Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
+
+Stop = Annotated[
+    str,
+    searched(
+        help="How a run that does not pass ends. `budget`: after all its steps. `early`: when the stopping rule considers it "
+        "hopeless. `auto`: like `early`, but the runs that the answer rests on are trained to the end as a check, and one "
+        "mistake switches the rule off."
+    ),
+]
+
+TaskPath = Annotated[str, subject("--task", help="The task, `module:Class`; this can be your own.")]
+TaskPaths = Annotated[
+    list[str] | None,
+    typer.Option("--task", help="A task of your own, `module:Class`, to load for the runs that use it; repeatable."),
+]
+Decoder = Annotated[str | None, subject(help="`cnn` or `mlp`.", show_default="cnn")]
+Depth = Annotated[int | None, subject(min=0, max=LIMITS["depth"][1], help="Hidden layers.", show_default="2")]
+Width = Annotated[
+    int | None,
+    subject(min=1, max=LIMITS["width"][1], help="Channels or units per hidden layer.", show_default="cnn 64, mlp 256"),
+]
+Encoding = Annotated[str | None, subject(help="`bump`, `one-hot`, `positional` or `ramp`.", show_default="bump")]
+Holdout = Annotated[
+    str | None,
+    subject(
+        help="Held-out coordinates: a `center` or `corner` box without any bump, or `random`: all that are not drawn.",
+        show_default="random for bumps, center for stripes+bumps",
+    ),
+]
+Centres = Annotated[str | None, subject(help="Bump centres: `integer` or `real`.", show_default="integer")]
+Sigma = Annotated[float | None, subject(help="Width of a bump in pixels.", show_default="1")]
+Absent = Annotated[
+    str | None, subject(help="Code of the coordinate that a stripe leaves out: `zero` or `minus-one`.", show_default="zero")
+]
+Tolerance = Annotated[int | None, subject(min=0, help="Pixels by which a peak may miss its place.", show_default="1")]
+TaskOption = Annotated[list[str] | None, subject("--option", help="Another option of the task, NAME=VALUE; repeatable.")]
+
+MaxSteps = Annotated[int, trained(min=1, max=LIMITS["max_steps"][1], help="Most optimizer steps of a run.")]
+BatchSize = Annotated[int, trained(min=1, max=LIMITS["batch_size"][1], help="Images per step.")]
+LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW, above 0.")]
+WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
+Precision = Annotated[str, trained(help="`auto` (the fastest on this machine), `float32`, `bfloat16`, or `tf32` (GPUs only).")]
+
+Store = Annotated[str, _where(help="Folder for the results, shared by all studies; or `s3://bucket/folder`, `gs://...`.")]
+Out = Annotated[Path | None, _where(help="Folder for the tables and figures.", show_default="STORE/STUDY")]
+Address = Annotated[str, _where(help="`local` starts Ray on this machine; `auto` or `host:port` joins a cluster.")]
+Workers = Annotated[
+    int | None,
+    _where(min=1, max=4096, help="Parallel workers; set this on autoscaling clusters.", show_default="what fits at the start"),
+]
+GpusPerRun = Annotated[float, _where(min=0, help="GPUs per worker; with a fraction, workers share a GPU.")]
+PackSize = Annotated[
+    int | None,
+    _where(min=1, help="Runs of the same shapes that a worker trains together in one program.", show_default="measured"),
+]
+CpuWorkers = Annotated[
+    int, _where(min=0, max=4096, help="Additional workers without a GPU, for decoders that need none (`mlp`).")
+]
+Price = Annotated[float | None, _where(min=0, help="Cost of one worker-hour, in any currency.", show_default="none")]
+MaxCost = Annotated[float | None, _where(min=0, help="Start no new run once the workers have cost this much; needs `--price`.")]
+StallMinutes = Annotated[
+    float,
+    _where(
+        min=0.05,
+        help="A run that makes no progress for this long is tried once more, and then counts as failed. If a local Ray starts "
+        "no worker for this long, the launch ends.",
+    ),
+]
+DryRun = Annotated[bool, _where("--dry-run", help="Show the plan and the expected time; train nothing.")]
+MaxHours = Annotated[float | None, _where(min=0, help="Start no new run after this many hours.")]
+OnError = Annotated[str, _where(help="What to do when a run fails: `continue` or `stop`.")]
+SaveWeights = Annotated[bool, _where("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
+Json = Annotated[bool, _where("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
+Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]
+
+
+def resolve_precision(word: str, decoder: str, gpu: bool) -> str:
+    """The precision a run is recorded with: the one asked for, or for `auto` the fastest of this machine."""
+    if one_of("--precision", word, ("auto", *PRECISIONS)) == "tf32" and not gpu:
+        raise UserError("--precision tf32 needs a GPU: add --gpus-per-run 1, or choose auto, float32 or bfloat16")
+    if word != "auto":
+        return word
+    from trainables.training.loop import fastest_precision
+
+    return fastest_precision(decoder, "cuda" if gpu else "cpu")
+
+
+def steps_of(epochs: int, count: int, batch_size: int) -> int:
+    """Steps of so many epochs of `count` images.
+
+    Raises:
+        UserError: more than a run may have.
+    """
+    of_epoch = math.ceil(count / batch_size)
+    if epochs > (most := LIMITS["max_steps"][1] // of_epoch):
+        raise UserError(f"--epochs {epochs} is too many, at {of_epoch} steps each: give at most {most}")
+    return epochs * of_epoch
+
+
+def task_options(task: Task, given: Mapping[str, Scalar], pairs: Sequence[str]) -> tuple[tuple[str, Scalar], ...]:
+    """All options of the task: its defaults, then those given by name, then `NAME=VALUE` pairs, each of the default's type.
+
+    Raises:
+        UserError: an option the task does not have, or a value of another type.
+    """
+    values = dict(task.defaults)
+    for pair in pairs:
+        if "=" not in pair:
+            names = ", ".join(task.defaults) or "none"
+            raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
+    wanted: dict[str, Scalar] = {**given, **dict(pair.split("=", 1) for pair in pairs)}
+    for name, value in wanted.items():
+        if name not in values:
+            raise UserError(f"this task has no option {name!r}: its options are {', '.join(task.defaults) or 'none'}")
+        kind = type(values[name])
+        try:
+            values[name] = _boolean(value) if kind is bool else kind(value)
+        except ValueError:
+            raise UserError(f"the option {name} takes a {kind.__name__}, not {value!r}") from None
+    return tuple(sorted(values.items()))
+
+
+def _boolean(value: Scalar) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]

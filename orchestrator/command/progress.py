@@ -1,0 +1,196 @@
+"""What a user sees while a study runs: one live table on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from trainables.spec import RunSpec
+
+LAG_SECONDS = 0.3
+"""A finished run is told so much later in plain lines: by then its worker has its next one, and is counted."""
+QUIET_SECONDS = 10.0
+"""Until the first run has ended, plain lines tell at least so often what is going on, later on more rarely."""
+
+
+@dataclass(slots=True)
+class Running:
+    """One run in progress, as last heard of."""
+
+    spec: RunSpec
+    step: int = 0
+    accuracy: float | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """An engine observer that shows a study's progress. Use it as a context manager.
+
+    Args:
+        console: where to show it.
+        table: the study's own table, given the runs in progress by key.
+        seconds_left: the study's estimate; None while nothing is known.
+        line: one finished run in one plain line.
+        after_run: called after every finished run (to refresh result files, say).
+    """
+
+    console: Console
+    table: Callable[[Mapping[str, Running]], RenderableType]
+    seconds_left: Callable[[], float | None]
+    line: Callable[[Mapping[str, Any]], str]
+    after_run: Callable[[], object]
+    running: dict[str, Running] = field(default_factory=dict)
+    done: int = 0
+    """Those that failed are not among them."""
+    failed: int = 0
+    began: float = field(default_factory=time.monotonic)
+    _live: Live | None = None
+    _connected: bool = False
+    _held: list[_Finished] = field(default_factory=list)
+    """Finished runs that are still to be told, in plain lines."""
+    _told: float = 0.0
+    """When the last plain line was printed."""
+    _turn: threading.RLock = field(default_factory=threading.RLock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _watcher: threading.Thread | None = None
+    _unheard: BaseException | None = None
+    """Why plain lines cannot be printed any more."""
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
+            self._live.start()
+        else:
+            self._told = time.monotonic()
+            self._watcher = threading.Thread(target=self._watch, daemon=True, name="progress")
+            self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self.running.clear()
+            self._live.stop()
+            self._live = None
+        if self._watcher is not None:
+            self._over.set()
+            self._watcher.join(timeout=1.0)
+            self._watcher = None
+            self._tell_finished(lag=0.0)
+
+    def connected(self, workers: int) -> None:
+        self._connected = True
+        if self._watcher is not None:
+            self._say(f"Ray is running with {workers} in parallel; the first workers are starting")
+
+    def started(self, key: str, spec: RunSpec) -> None:
+        self.running[key] = Running(spec)
+
+    def progressed(self, key: str, spec: RunSpec, report: Mapping[str, Any]) -> None:
+        self.running[key] = Running(spec, report["step"], report["accuracy"])
+
+    def finished(self, row: Mapping[str, Any]) -> None:
+        if self._unheard is not None:
+            raise self._unheard
+        self.running.pop(row["key"], None)
+        self.failed += (failed := row["status"] == "failed")
+        self.done += not failed
+        self.after_run()
+        if self._live is None:
+            told = _Finished(time.monotonic(), self.line(row), self.done, self.failed, self.seconds_left())
+            with self._turn:
+                self._held.append(told)
+
+    def dropped(self, key: str) -> None:
+        self.running.pop(key, None)
+
+    def notice(self, text: str) -> None:
+        self._tell_finished(lag=0.0)
+        self._say(text)
+
+    def _render(self) -> RenderableType:
+        summary = self._summary(self.done, self.failed, self.seconds_left())
+        return Group(self.table(dict(self.running)), Text(summary, style="dim"))
+
+    def _summary(self, done: int, failed: int, left: float | None) -> str:
+        """Runs done, failed and running in this launch, time spent, time left."""
+        parts = [f"{done} done", *([f"{failed} failed"] if failed else []), f"{len(self.running)} running"]
+        parts += [f"{format_seconds(time.monotonic() - self.began)} spent"]
+        parts += [f"about {format_seconds(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+    def _watch(self) -> None:
+        """The thread of plain lines."""
+        try:
+            while not self._over.wait(LAG_SECONDS / 2):
+                self._tell_finished(LAG_SECONDS)
+                quiet, spent = time.monotonic() - self._told, time.monotonic() - self.began
+                if not (self.done or self.failed) and quiet > max(QUIET_SECONDS, spent / 6):
+                    self._say(f"after {format_seconds(spent)}: {self._waiting_for()}")
+        except (OSError, SystemExit) as error:  # nobody reads any more
+            self._unheard = error
+
+    def _waiting_for(self) -> str:
+        """What goes on before the first run has ended."""
+        running = list(self.running.values())
+        if not self._connected:
+            return "Ray is starting"
+        if not running:
+            return "no run has started here; other launches on this store may be training what is left"
+        if not any(run.step for run in running):
+            return f"{len(running)} running, their workers are starting"
+        step, most = max((run.step, run.spec.max_steps) for run in running)
+        return f"{len(running)} running, one is at step {step} of {most}"
+
+    def _tell_finished(self, lag: float) -> None:
+        """Tell of the runs that ended more than `lag` seconds ago."""
+        with self._turn:
+            while self._held and time.monotonic() - self._held[0].at >= lag:
+                run = self._held.pop(0)
+                self._say(f"{run.line} | {self._summary(run.done, run.failed, run.left)}")
+
+    def _say(self, text: str) -> None:
+        with self._turn:
+            say(self.console, text)
+            self._told = time.monotonic()
+
+
+class _Finished(NamedTuple):
+    """A run that has ended: when, its line, and the state of the launch then."""
+
+    at: float
+    line: str
+    done: int
+    failed: int
+    left: float | None
+
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is: no markup, no colours, no line broken."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def format_seconds(seconds: float) -> str:
+    """`42 s`, `3 min 20 s`, `2 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def estimate_text(seconds: float, workers: int, price: float | None) -> str:
+    """Time and cost of so many seconds of one worker's work."""
+    text = f"about {format_seconds(seconds / workers)} with {workers} in parallel"
+    return text if price is None else f"{text}, cost {cost_text(seconds, price)}"
+
+
+def cost_text(seconds: float, price: float) -> str:
+    return f"{price * seconds / 3600:.2f} at {price:g} per worker-hour"

@@ -1,0 +1,203 @@
+"""Where runs are trained: an embedded Ray on this machine, or a cluster that is already up."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import secrets
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.engine.pulse import Part
+from orchestrator.engine.scratch import fits, scratch
+from orchestrator.errors import LostRayError, UserError
+
+OBJECT_STORE_BYTES = 128 * 2**20
+"""Runs exchange little; Ray's default would take a third of the memory."""
+
+RAY_THREADS, THREADS_PER_WORKER = 200, 30
+"""Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
+
+RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""The variable that says how long Ray waits for the head of a cluster."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """How to reach the machines, and what one run takes of them.
+
+    Raises:
+        UserError: from `connected`, when the address does not answer or a run could never be placed.
+    """
+
+    address: str = "local"
+    workers: int | None = None
+    cpus_per_run: float = 1.0
+    gpus_per_run: float = 0.0
+    cpu_workers: int = 0
+    verbose: bool = False
+
+    def check(self) -> None:
+        """Refuse, before anything starts, what can be seen to be impossible from here."""
+        if self.address not in ("local", "auto"):
+            host, _, port = self.address.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=5).close()
+            except (OSError, ValueError, OverflowError) as error:
+                raise UserError(
+                    f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
+                ) from None
+        if self.address != "local":
+            with self.connected():
+                return
+        if self.gpus_per_run > 0:
+            import torch
+
+            if self.gpus_per_run > (found := torch.cuda.device_count()):
+                given = f"--gpus-per-run {self.gpus_per_run:g}"
+                raise UserError(f"{given}, but this machine has {found} GPUs: omit the option")
+
+    def shortage(self) -> str | None:
+        """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
+        allowed, user = resource.getrlimit(resource.RLIMIT_NPROC)[0], os.getuid()
+        if self.address != "local" or allowed == resource.RLIM_INFINITY or user == 0:
+            return None
+        used, needed = _threads_of(user), RAY_THREADS + THREADS_PER_WORKER * self.all_workers()
+        if used + needed <= allowed:
+            return None
+        return (
+            f"you may run {allowed} processes and threads (ulimit -u), {used} are in use, and Ray needs about {needed}. "
+            f"If it does not start, raise the limit: ulimit -u {used + 2 * needed}"
+        )
+
+    def worker_count(self) -> int:
+        """Runs at the same time on this machine when the user gives no number: one a core, or what the GPUs hold."""
+        if self.workers is not None:
+            return self.workers
+        if self.gpus_per_run > 0:
+            import torch
+
+            return max(1, int(torch.cuda.device_count() / self.gpus_per_run))
+        return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+    def all_workers(self) -> int:
+        return self.worker_count() + self.cpu_workers
+
+    @contextmanager
+    def connected(self) -> Iterator[Path]:
+        """Ray, up for the time of the block, and a folder for what is needed as long. An embedded one is reachable from this
+        machine only, with a token made for this launch, and keeps its files and sockets where no other user can enter."""
+        with scratch() as folder, self._connected(folder):
+            yield folder
+
+    @contextmanager
+    def _connected(self, folder: Path) -> Iterator[None]:
+        environment = {
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_AIR_NEW_OUTPUT": "0",
+            "RAY_CHDIR_TO_TRIAL_DIR": "0",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), os.environ.get("PYTHONPATH", "")))),
+        }
+        if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
+            environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        if self.address == "local" and "RAY_worker_niceness" not in os.environ:
+            environment["RAY_worker_niceness"] = "0"  # else workers hardly run beside anything else that is busy
+        if self.address == "local" and "ray" not in sys.modules:  # it looks only once
+            environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # no cluster: everything listens on 127.0.0.1
+        os.environ.update(environment)
+        import ray
+        import ray.exceptions
+
+        level = logging.INFO if self.verbose else logging.CRITICAL
+        common: dict[str, Any] = {"log_to_driver": self.verbose, "logging_level": level}
+        try:
+            if self.address == "local":
+                ray.init(
+                    address="local",
+                    num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=str(folder / "ray") if fits(folder) else None,
+                    **common,
+                )
+            else:
+                paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
+                with nullcontext() if self.verbose else _silence():
+                    ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
+        except (ConnectionError, ray.exceptions.AuthenticationError) as error:
+            reason = str(error).splitlines()[0].partition(". ")[0]
+            raise UserError(
+                f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it needs a token, "
+                "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
+            ) from None
+        except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
+            if self.address != "local":
+                raise
+            told = "Ray could not be started; perhaps the machine is too busy or has too little memory"
+            raise LostRayError(f"{told} ({error})") from error
+        logging.getLogger("ray.tune").setLevel(level)
+        try:
+            resources = ray.cluster_resources()
+            self._check_placeable(resources)
+            if self.address != "local" and self.workers is None:
+                self.workers = self._fitting(resources)
+            yield
+        finally:
+            sys.stdout.flush()
+            ray.shutdown()
+
+    def parts(self) -> list[Part]:
+        """What of Ray must be alive for a launch to get on, as long as it is connected."""
+        import ray
+
+        server, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+        server = server.strip("[]")
+        if self.address != "local":  # it may be away for a while, but soon after this time Ray ends the process without a word
+            patience = 0.75 * float(os.environ.get(RAY_PATIENCE, "60"))
+            return [Part(f"the head of the cluster ({server})", server, int(port), patience)]
+        node = ray.nodes()[0]
+        return [
+            Part("gcs_server, a part of the embedded Ray,", server, int(port)),
+            Part("raylet, a part of the embedded Ray,", node["NodeManagerAddress"], node["NodeManagerPort"]),
+        ]
+
+    def _fitting(self, resources: dict[str, float]) -> int:
+        """Runs that the cluster as it is now holds at a time."""
+        if self.gpus_per_run > 0:
+            return max(1, int(resources.get("GPU", 0) / self.gpus_per_run))
+        return max(1, int(resources.get("CPU", 0) / self.cpus_per_run))
+
+    def _check_placeable(self, resources: dict[str, float]) -> None:
+        for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
+            if self.address == "local" and wanted > resources.get(name, 0.0):
+                raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
+
+
+def _threads_of(user: int) -> int:
+    """How many processes and threads a user of this machine has, as far as can be seen."""
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            if process.stat().st_uid == user:
+                total += len(list((process / "task").iterdir()))
+    return total
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing goes to stderr: what is not Python in Ray says every second there that it asks in vain."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,214 @@
+"""Executes a search on Ray Tune, which places, starts and reuses workers and remembers nothing.
+
+Tune's experiment folder is made afresh in every launch and thrown away; the store is the only memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.execution import PATIENCE_SECONDS, Execution, Outcome
+from orchestrator.engine.pulse import Part, watched
+from orchestrator.engine.scratch import remove_all
+from orchestrator.errors import LostRayError
+
+GRACE_SECONDS = 10.0
+"""After Ctrl-C or SIGTERM the launch ends within this time, also if Ray is gone already and cannot be shut down."""
+NOT_ANSWERED = 1
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+SIGNAL_SECONDS = 0.5
+"""A signal that ended a part of Ray is heard here, too, within this time, if it was sent to the whole process group."""
+
+TRIALS, TRIALS_PER_WORKER = 2_000, 100
+"""Tune remembers every trial of an experiment, in some 10 KB. So an experiment has so many, or so many for each worker if that
+is more; then it ends, and the next one begins with new workers."""
+
+TUNE_SETTINGS = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "100000",
+    "TUNE_FORCE_TRIAL_CLEANUP_S": "5",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_THRESHOLD_S": "1000",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000",
+}
+
+
+Farewell = Callable[[BaseException | None], None]
+"""Says how the launch ended: by a signal (None), or by what."""
+
+
+def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None) -> Outcome:
+    """Run the search to its end, or to a limit or signal, on the cluster.
+
+    Args:
+        farewell: called just before the process is ended at once. A third signal does that, one that Ray does not obey, and the
+            death of Ray, which would hang, or itself end the process without a word.
+
+    Raises:
+        StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
+        LostRayError: the embedded Ray starts no worker.
+    """
+    if execution.is_over():
+        return execution.outcome
+    os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
+    leaving = _Leaving(farewell)
+
+    def lost(part: Part) -> None:
+        time.sleep(SIGNAL_SECONDS)
+        if execution.outcome.stopped in [number.name for number in STOPPING]:  # Ray got the signal as well
+            leaving.now(128 + signal.Signals[execution.outcome.stopped])
+            return
+        since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
+        told = f"{part.name} {since}; perhaps someone ended it, or its machine ran out of memory"
+        leaving.now(NOT_ANSWERED, LostRayError(told))
+
+    with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
+        heed_signals()  # Ray has taken some to itself
+        execution.workers = cluster.worker_count()
+        if cluster.address == "local":
+            execution.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
+        execution.observer.connected(execution.workers + execution.cpu_workers)
+        if execution.outcome.stopped is None:
+            with watched(cluster.parts(), lost):
+                _fit(execution, cluster, folder / "tune")
+        if execution.fatal is not None:
+            leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
+    if execution.fatal is not None:
+        raise execution.fatal
+    return execution.outcome
+
+
+def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
+    """Run the search in as many experiments as it takes."""
+    workers = execution.workers + execution.cpu_workers
+    while not execution.is_over():
+        _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int) -> None:
+    from ray import tune
+
+    from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers
+    from orchestrator.engine.worker import PackTrainable
+
+    tune.Tuner(
+        PackTrainable,
+        tune_config=tune.TuneConfig(
+            search_alg=StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials),
+            num_samples=-1,
+            max_concurrent_trials=execution.workers + execution.cpu_workers,
+            reuse_actors=True,
+            scheduler=NewestFirst(),
+        ),
+        run_config=tune.RunConfig(
+            name="launch",
+            storage_path=str(folder),
+            callbacks=[Workers(execution)],
+            stop=Ending(execution),
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    ).fit()
+
+
+class _Leaving:
+    """Ends the process at once, or after a while, if nothing else does: Ray may hang for ever in what cannot be interrupted."""
+
+    def __init__(self, farewell: Farewell) -> None:
+        self._farewell = farewell
+        self._begun = threading.Lock()
+        self._timers: list[threading.Timer] = []
+
+    def now(self, code: int, error: BaseException | None = None) -> None:
+        if not self._begun.acquire(blocking=False):
+            return
+        _after(GRACE_SECONDS, os._exit, code)  # the terminal may hang as well
+        try:
+            self._farewell(error)
+            remove_all()
+        finally:
+            os._exit(code)
+
+    def within(self, seconds: float, code: int, error: BaseException | None = None) -> None:
+        """Unless it is `over` before."""
+        self._timers.append(_after(seconds, self.now, code, error))
+
+    def finally_within(self, seconds: float, code: int) -> None:
+        """Also if it is over: what comes after may hang too."""
+        _after(seconds, self.now, code)
+
+    @contextmanager
+    def over(self) -> Iterator[None]:
+        """After the block Ray is gone."""
+        try:
+            yield
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            if self._begun.locked():
+                threading.Event().wait()  # the process is ending already
+
+
+def _after(seconds: float, do: Callable[..., None], *args: object) -> threading.Timer:
+    timer = threading.Timer(seconds, do, args)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+@contextmanager
+def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], None]]:
+    """Ctrl-C or SIGTERM once: stop starting and running, keep every finished row. The third time: leave at once.
+
+    A thread is told of signals through a pipe: Python runs handlers in its main thread only, which may be deep in Ray. Yields
+    what takes the signals again from whoever took them meanwhile.
+    """
+    received = 0
+    listening, telling = os.pipe()
+    os.set_blocking(telling, False)
+
+    def obey() -> None:
+        nonlocal received
+        while told := os.read(listening, 1):
+            if (number := told[0]) not in STOPPING:
+                continue
+            received += 1
+            if received == 1:
+                leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
+                name = signal.Signals(number).name
+                execution.outcome.stopped = name
+                execution.store.hasten()
+                with contextlib.suppress(OSError):  # the terminal may be gone
+                    execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more to leave at once)")
+            elif received >= 3:
+                leaving.now(128 + number)
+        os.close(listening)
+
+    def heed() -> None:
+        for number in STOPPING:
+            signal.signal(number, lambda *_: None)
+
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    heed()
+    pipe_before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
+    threading.Thread(target=obey, daemon=True, name="signals").start()
+    try:
+        yield heed
+    finally:
+        if not received:  # else a third one is obeyed also while the answer is written
+            signal.set_wakeup_fd(pipe_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(telling)

@@ -1,0 +1,101 @@
+"""Which runs train together, and how many at a time: pack sizes, measured once for every shape and kept in the store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from orchestrator.store.artifacts import Artifacts
+from trainables.spec import RunSpec
+from trainables.task import Task
+
+VARIED = ("data_count", "seed", "lr", "weight_decay", "target")
+"""Fields of a spec that may differ within a pack: no tensor's shape depends on them."""
+
+
+def shape_key(spec: RunSpec, task: Task) -> str:
+    """Identity shared by all runs that can train together: everything but VARIED and the options the task calls `packable`."""
+    packable = getattr(task, "packable", ())
+    fields = {name: value for name, value in spec.to_dict().items() if name not in VARIED}
+    fields["options"] = {name: value for name, value in fields["options"].items() if name not in packable}
+    fields["stop"] = {"target": "early"}.get(spec.stop, spec.stop)  # both are looked at alike
+    text = json.dumps([fields, task.version], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class PackSizes:
+    """How many runs of a shape train together.
+
+    Sizes are measured by the worker that trains the first run of a shape, remembered in the store for each kind of machine,
+    and halved when memory runs out.
+
+    Args:
+        task: tells which runs have the same shapes.
+        files: where sizes are kept; None: nowhere.
+        fixed: the size of every pack; None: measured.
+        gpu: whether the workers train on GPUs. There more runs cost next to nothing until the GPU is full, so that packs are
+            filled up with runs the answer may need. On a CPU they hold what it needs.
+        cpu_decoders: decoders that train on CPUs even so.
+    """
+
+    task: Task
+    files: Artifacts | None = None
+    fixed: int | None = 1
+    gpu: bool = False
+    cpu_decoders: Collection[str] = ()
+    _sizes: dict[str, int] = field(default_factory=dict)
+    _keys: dict[RunSpec, str] = field(default_factory=dict)
+    _measuring: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.files is not None and self.fixed is None:
+            self._sizes = self.files.load_pack_sizes()
+
+    def on_gpu(self, spec: RunSpec) -> bool:
+        return self.gpu and spec.decoder not in self.cpu_decoders
+
+    def shape(self, spec: RunSpec) -> str:
+        if spec not in self._keys:
+            self._keys[spec] = shape_key(spec, self.task) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"
+        return self._keys[spec]
+
+    def size(self, spec: RunSpec) -> int:
+        """Runs like `spec` that a pack may hold: one as long as nothing is known."""
+        return self._sizes.get(self.shape(spec), self.fixed or 1)
+
+    @property
+    def largest(self) -> int:
+        return max(self._sizes.values(), default=self.fixed or 1)
+
+    def asks(self, spec: RunSpec) -> bool:
+        """Whether the worker that is about to train `spec` shall measure its pack size; asked of one worker at a time."""
+        shape = self.shape(spec)
+        if self.fixed is not None or shape in self._sizes or shape in self._measuring:
+            return False
+        self._measuring.add(shape)
+        return True
+
+    def give_up(self, spec: RunSpec) -> None:
+        """The worker that was asked is gone."""
+        self._measuring.discard(self.shape(spec))
+
+    def learn(self, spec: RunSpec, size: int) -> None:
+        self._measuring.discard(self.shape(spec))
+        self._sizes[self.shape(spec)] = size
+        if self.files is not None:
+            self.files.save_pack_sizes(self._sizes)
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """The model of this machine's CPU, as far as the system tells."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return hashlib.sha256(name.encode()).hexdigest()[:8]

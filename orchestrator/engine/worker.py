@@ -1,0 +1,197 @@
+"""The one place where training meets Ray: a Tune trainable that trains a pack of runs in short slices."""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import functools
+import io
+import socket
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors.torch
+import torch
+from ray import tune
+
+from orchestrator.errors import printable
+from trainables.spec import GIVEN_UP, RunSpec
+from trainables.task import load_task
+from trainables.training.checkpoint import check_saved
+from trainables.training.loop import CURVES, Training, quiet_cpu
+from trainables.training.packs import Pack, best_pack_size
+
+OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass(eq=False)
+class Order:
+    """What a worker is to train, and how. All copies that Tune makes of a trial's config share it."""
+
+    runs: list[dict[str, Any]]
+    """Of each run its `key`, `spec`, perhaps a `checkpoint`, and what of it to keep: `save_weights`, `keep_end`."""
+    measure_pack_size: bool = False
+    stall_seconds: float = 600.0
+    slice_seconds: float = 1e9
+    checkpoint_seconds: float = 1e9
+
+    def __deepcopy__(self, memo: object) -> Order:
+        return self
+
+    def __repr__(self) -> str:
+        return f"{len(self.runs)} runs"
+
+
+@functools.cache
+def _needs(cpus: float, gpus: float) -> tune.PlacementGroupFactory:
+    """What a worker takes of its machine; made once, as Tune keeps it with each trial."""
+    return tune.PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+
+
+class PackTrainable(tune.Trainable):
+    """Trains the runs of `config["order"]` together, one time slice a step, and reports how far they are.
+
+    A report has `done`, whether all runs have ended, and `runs`, a report for every run that had not ended before, by its key:
+    progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either `result` (a `RunResult` as
+    a dict) or `error`, a traceback. With the result of a run that was given up comes `end`, if its `keep_end` asks for it: a
+    checkpoint of the run that goes on from there. A `notice` is something that the user should know of the run. If the pack as
+    a whole cannot go on, the report has an `error` itself, and `out_of_memory` says whether memory ran out. Exceptions of a
+    task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that ended itself as a
+    step took more than the order's `stall_seconds`.
+    """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        return _needs(config["cpus"], config["gpus"])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        quiet_cpu()
+        if 0 < config["gpus"] < 1 and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(config["gpus"])  # it shares the GPU with others
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._order: Order = config["order"]
+        self._gpus: float = config["gpus"]
+        self._pack: Pack | None = None
+        self._trainings: dict[str, Training] = {}
+        self._errors: dict[str, str] = {}
+        self._notices: dict[str, str] = {}
+        """Of runs, to be told with their next report."""
+        self._seconds: dict[str, float] = {}
+        self._since_saved = 0.0
+        self._best_pack_size: int | None = None
+
+    def step(self) -> dict[str, Any]:
+        # Ends the process, also while it is deep in a library: the engine knows by its silence what happened.
+        faulthandler.dump_traceback_later(self._order.stall_seconds, exit=True, file=2)
+        try:
+            report = self._advance()
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        return {"done": report["done"], "report": [report]}  # in a list, since Tune takes nested dicts apart
+
+    def _advance(self) -> dict[str, Any]:
+        try:
+            if self._pack is None and not self._trainings:
+                self._make()
+            began = time.perf_counter()
+            busy = [key for key, training in self._trainings.items() if not training.reason]
+            if self._pack is not None:
+                self._pack.advance(self._order.slice_seconds)
+            spent = time.perf_counter() - began
+            self._since_saved += spent
+            for key in busy:
+                self._seconds[key] += spent / len(busy)
+            return self._report()
+        except Exception as error:
+            self._pack = None
+            return {"done": True, "error": traceback.format_exc(), "out_of_memory": _is_out_of_memory(error)}
+
+    def _make(self) -> None:
+        """Make the trainings; a run that cannot be made does not keep the others from being trained."""
+        device = "cuda" if torch.cuda.is_available() and self._gpus else "cpu"
+        for run in self._order.runs:
+            key, spec = run["key"], RunSpec.from_dict(run["spec"])
+            self._seconds[key] = 0.0
+            began = time.perf_counter()
+            try:
+                self._trainings[key] = self._load(key, spec, run["checkpoint"], device)
+            except Exception as error:
+                if _is_out_of_memory(error):
+                    raise
+                self._errors[key] = traceback.format_exc()
+            self._seconds[key] += time.perf_counter() - began
+        if not self._trainings:
+            return
+        self._pack = Pack(list(self._trainings.values()))
+        if self._order.measure_pack_size:
+            self._best_pack_size = best_pack_size(self._pack.runs[0])
+
+    def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
+        task = load_task(spec.task)
+        if checkpoint is not None:
+            try:
+                training = Training(spec, task, device)
+                saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+                check_saved(saved, training)
+                training.load_state_dict(saved["training"])
+                self._seconds[key] = saved["seconds"]
+                return training
+            except Exception as error:
+                why = printable(" ".join(str(error).split())[:200])
+                self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"
+        return Training(spec, task, device)
+
+    def _report(self) -> dict[str, Any]:
+        runs: dict[str, Any] = {key: {"done": True, "error": error} for key, error in self._errors.items()}
+        self._errors = {}
+        save = self._since_saved >= self._order.checkpoint_seconds
+        for key, training in list(self._trainings.items()):
+            about = {"device": str(training.device), "pack_size": len(self._order.runs), "host": socket.gethostname()}
+            if training.reason:
+                runs[key] = self._finished(key, training) | about
+                del self._trainings[key]
+            else:
+                runs[key] = self._progress(key, training, save) | about
+        for key, text in self._notices.items():
+            runs[key]["notice"] = text
+        self._notices = {}
+        if save:
+            self._since_saved = 0.0
+        report = {"done": not self._trainings, "runs": runs, "best_pack_size": self._best_pack_size}
+        self._best_pack_size = None
+        return report
+
+    def _progress(self, key: str, training: Training, save: bool) -> dict[str, Any]:
+        report: dict[str, Any] = {"done": False, **training.progress._asdict(), "seconds": self._seconds[key]}
+        report |= {name: list(getattr(training, name)) for name in CURVES}
+        if save:
+            report["checkpoint"] = self._saved(key, training.state_dict())
+        return report
+
+    def _finished(self, key: str, training: Training) -> dict[str, Any]:
+        report = {"done": True, "result": dataclasses.asdict(training.result()), "seconds": self._seconds[key]}
+        run = next(run for run in self._order.runs if run["key"] == key)
+        if run["save_weights"]:
+            state = training.model.state_dict()
+            report["weights"] = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
+        if training.reason == GIVEN_UP and run["keep_end"]:
+            report["end"] = self._saved(key, training.state_to_the_end())
+        return report
+
+    def _saved(self, key: str, state: dict[str, Any]) -> bytes:
+        """A checkpoint."""
+        buffer = io.BytesIO()
+        torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
+        return buffer.getvalue()
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY_WORDS)

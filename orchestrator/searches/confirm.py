@@ -1,0 +1,65 @@
+"""Tune, then confirm: a search for the best options, and trainings over several seeds of what it chose."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches.optuna import OptunaSearch
+from trainables.spec import RunSpec, run_key
+
+TUNED = "tuned"
+"""The setting whose options the search chooses."""
+
+
+@dataclass(slots=True)
+class TuneAndConfirm:
+    """A search, then the best trial's options over several seeds; beside it, settings that are known beforehand.
+
+    Args:
+        tuning: the search on the validation set.
+        known: setting to the specs of its seeds.
+        final: the specs of the seeds that confirm the best trial, given the values of the searched options.
+    """
+
+    tuning: OptunaSearch
+    known: Mapping[str, Sequence[RunSpec]]
+    final: Sequence[RunSpec]
+    """To these the best trial's options are still to be given."""
+
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """Trials as the search asks for them, up to `fill`, then final runs up to `room`."""
+        specs = self.tuning.propose(rows, room, running, fill)
+        missing = [spec for spec, row in self.confirmed(rows) if row is None]
+        return specs + missing[: max(0, room - len(specs))]
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        return self.tuning.pruned_at(rows, spec, curve)
+
+    def finished(self, rows: Rows) -> bool:
+        return self.tuning.finished(rows) and all(row is not None for _, row in self.confirmed(rows))
+
+    def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """Specs of every setting; `tuned` is there once the search has ended and a trial of it is complete."""
+        finals = {setting: list(specs) for setting, specs in self.known.items()}
+        if self.tuning.finished(rows) and (best := self.tuning.best(rows)) is not None:
+            finals[TUNED] = [with_options(spec, best.values) for spec in self.final]
+        return finals
+
+    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
+        """As `finals`, with specs for `tuned` in any case: before its options are known, those that await them."""
+        return {**self.known, TUNED: self.final} | self.finals(rows)
+
+    def confirmed(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
+        """Every spec of `finals`, setting by setting, and its row if it has finished."""
+        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
+
+    def row(self, rows: Rows, spec: RunSpec) -> Row | None:
+        return rows.get(run_key(spec, self.tuning.task_version))
+
+
+def with_options(spec: RunSpec, values: Mapping[str, float]) -> RunSpec:
+    """`spec` with some of its task options replaced."""
+    return dataclasses.replace(spec, options=tuple((dict(spec.options) | dict(values)).items()))

@@ -1,0 +1,219 @@
+"""The second table of a store: what was measured of trained runs, keyed by run key and measure.
+
+    DIR/measures/KEY.MEASURE-VERSION.parquet    all quantities of one measure of one run
+
+`pandas.read_parquet("DIR/measures")` reads all of them at any moment. A file is written once, whole: what is there is complete,
+and what is not there, or is damaged, can be measured again from the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from orchestrator.store.artifacts import Artifacts
+from orchestrator.store.parts import DamagedError, read_file, unpack
+
+MOST_BYTES = 1 << 30
+"""Of a file, packed or unpacked: a matrix over all pairs of 4096 positions has 64 MiB."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("measure", pa.string(), nullable=False),
+        pa.field("version", pa.int32(), nullable=False),
+        pa.field("quantity", pa.string(), nullable=False),
+        pa.field("layer", pa.int32()),
+        pa.field("value", pa.float64()),
+        pa.field("shape", pa.list_(pa.int32())),
+        pa.field("array", pa.list_(pa.float32())),
+        pa.field("seconds", pa.float64(), nullable=False),
+    ],
+    metadata={b"orchestrator.measures": b"1"},
+)
+"""A row is a quantity: a `value`, or an `array` with its `shape`; `layer` is null where it is not one of a layer. `seconds` is
+the time that the whole measure of the run took."""
+
+
+def encode(key: str, measure: str, version: int, quantities: Iterable[Any], seconds: float) -> bytes:
+    """The file of one measure of one run.
+
+    Args:
+        quantities: objects with `name`, `value`, `array` and `layer`; a value that is not finite is kept as NaN.
+    """
+    rows = [
+        {
+            **{"key": key, "measure": measure, "version": version, "quantity": q.name, "layer": q.layer, "seconds": seconds},
+            "value": None if q.value is None else float(q.value) if math.isfinite(q.value) else math.nan,
+            "shape": None if q.array is None else list(q.array.shape),
+            "array": None if q.array is None else np.asarray(q.array, np.float32).ravel(),
+        }
+        for q in quantities
+    ]
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), buffer, compression="zstd", write_page_checksum=True)
+    return buffer.getvalue()
+
+
+class MeasureTable(Artifacts):
+    """What has been measured in the store at `path`. Nothing is created before the first save."""
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(path)
+        self._folder = self.path / "measures"
+
+    def claim(self, key: str) -> bool:
+        """Reserve the measuring of a run for this process; False if another living one has it."""
+        with self._in_words("claim a run"):
+            return self._take(f"measures of {key}")
+
+    def release(self, key: str) -> None:
+        self._free(f"measures of {key}")
+
+    def known(self) -> set[tuple[str, str, int]]:
+        """Run key, measure and version of everything that was measured and can be read.
+
+        A file that is damaged or not ours is moved to `set-aside/` and named in `notices`; it will be measured again.
+        """
+        known = set()
+        for path, table in self._loaded():
+            if table is not None:
+                key, measure, version = _named(path)
+                known.add((key, measure, int(version)))
+            else:
+                with self._in_words("set a damaged file aside"):
+                    aside = self._place_aside(path.name)
+                    if self._remote is not None:
+                        self._remote.move(self._name(path), self._name(aside))
+                    with contextlib.suppress(FileNotFoundError):
+                        path.rename(aside)
+                place = f"{self.location}/{self._name(path)}"
+                self._note(f"set aside {place}, which is damaged or foreign: what it held is measured again")
+        return known
+
+    def has(self, key: str, measure: str, version: int) -> bool:
+        """Whether it was saved, by any process, up to now."""
+        place = self._path(key, measure, version)
+        if self._remote is None:
+            return place.exists()
+        with self._in_words(f"look for {measure} of run {key}"):
+            return self._remote.find(self._name(place)) is not None
+
+    def save(self, key: str, measure: str, version: int, data: bytes) -> None:
+        """Keep what `encode` made, durably; files of other versions of the measure go.
+
+        Raises:
+            StoreError: it could not be written; everything else is intact.
+        """
+        target = self._path(key, measure, version)
+        with self._in_words(f"save {measure} of run {key}"):
+            self._write(target, data)
+            others = [other for other in self._folder.glob(f"{key}.{measure}-*.parquet") if other != target]
+            if self._remote is not None:
+                self._remote.delete(map(self._name, others))
+            for other in others:
+                other.unlink(missing_ok=True)
+
+    def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none; of a
+        measure that is there in two versions those of the later one.
+
+        A file that is damaged or not ours is left out and named in `notices`.
+
+        Args:
+            measures: only these.
+        """
+        rows: list[dict[str, Any]] = []
+        latest: dict[tuple[str, str], tuple[int, pa.Table]] = {}
+        for path, table in self._loaded(measures):
+            key, measure, version = _named(path)
+            if table is None:
+                self._note(f"left out {self.location}/{self._name(path)}, which is damaged or foreign")
+            elif int(version) >= latest.get((key, measure), (0, None))[0]:
+                latest[key, measure] = int(version), table
+        for _, table in latest.values():
+            arrays = table["array"].combine_chunks()
+            pieces = np.split(arrays.values.to_numpy(), arrays.offsets.to_numpy()[1:-1])
+            for row, piece in zip(table.drop_columns(["array"]).to_pylist(), pieces, strict=True):
+                shape = row.pop("shape")
+                rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
+        return rows
+
+    def _loaded(self, measures: Sequence[str] | None = None) -> Iterator[tuple[Path, pa.Table | None]]:
+        """Every file of these measures, with its table if it is as it should be. Where one is gone before it is read, as
+        another version has taken its place, they are listed again."""
+        seen, again = set(), True
+        while again:
+            again = False
+            for path in self._files():
+                if path in seen or (measures is not None and _named(path)[1] not in measures):
+                    continue
+                table = _load(path)
+                if table is None and not os.path.lexists(path):
+                    again = True
+                    continue
+                seen.add(path)
+                yield path, table
+
+    def _path(self, key: str, measure: str, version: int) -> Path:
+        return self._folder / f"{key}.{measure}-{version}.parquet"
+
+    def _files(self) -> list[Path]:
+        if self._remote is not None:
+            with self._in_words("read what was measured"), self._locks.appending():
+                self._remote.pull("measures", self._locks.token)
+        with self._in_words("read what was measured"):
+            return [file for file in self._files_in("measures") if file.suffix == ".parquet"]
+
+
+def _named(path: Path) -> tuple[str, str, str]:
+    """Run key, measure and version, as the name of a file has them."""
+    key, _, rest = path.stem.partition(".")
+    measure, _, version = rest.rpartition("-")
+    return key, measure, version
+
+
+def _load(path: Path) -> pa.Table | None:
+    """A file, every byte checked; None if it is not as `encode` and `save` made it."""
+    key, measure, version = _named(path)
+    if not version.isdecimal() or str(int(version)) != version:
+        return None
+
+    def wanted(schema: pa.Schema) -> None:
+        if not schema.equals(SCHEMA):
+            raise DamagedError("it has other columns")
+
+    try:
+        table = unpack(read_file(path, MOST_BYTES)[0], wanted, MOST_BYTES)
+        table.validate(full=True)
+    except (OSError, DamagedError, pa.ArrowException):
+        return None
+    of_file = table.select(["key", "measure", "version"]).to_pylist()
+    same = all(tuple(row.values()) == (key, measure, int(version)) for row in of_file)
+    return table if same and _is_sound(table) else None
+
+
+def _is_sound(table: pa.Table) -> bool:
+    """Whether arrays fill their shapes, and times and places are there."""
+    if any(table[field.name].null_count for field in SCHEMA if not field.nullable):
+        return False
+    if any(pc.list_flatten(table[name]).null_count for name in ("shape", "array")):
+        return False
+    sizes = pc.list_value_length(table["array"]).to_pylist()
+    for shape, size in zip(table["shape"].to_pylist(), sizes, strict=True):
+        if shape is None or size is None:
+            if shape is not None or size is not None:
+                return False
+        elif any(length < 0 for length in shape) or math.prod(shape) != size:
+            return False
+    return all(0 <= seconds < math.inf for seconds in table["seconds"].to_pylist())

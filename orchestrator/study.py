@@ -1,0 +1,215 @@
+"""What a study is to a launch, and the study whose runs are known beforehand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from orchestrator.command.cli import spelled
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable
+from orchestrator.engine.estimate import step_seconds
+from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches.grid import GridSearch
+from trainables.spec import RunSpec
+from trainables.task import Task
+
+ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
+"""What tells the runs of one seed apart; columns of the tables are those that differ."""
+MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
+
+Setting = tuple[Any, ...]
+
+
+class Study(Protocol):
+    """What a launch needs of a study."""
+
+    task: Task
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def search(self) -> Search: ...
+
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
+
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take."""
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """The state of the question, for the live display and the end."""
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        """A finished run in one plain line."""
+
+    def seconds_left(self, rows: Rows) -> float | None:
+        """Estimated work of one worker up to the answer; None while nothing is known."""
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """Write the result files if there is something new to say (`force`: in any case); the files there are."""
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        """The answer, ready for JSON."""
+
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        """Whether the study's figures need the final weights of this run."""
+
+    def keeps_end(self, spec: RunSpec) -> bool:
+        """Whether this run, if the stopping rule gives it up, may have to be trained on from there."""
+
+    def answered(self, rows: Rows) -> bool:
+        """Whether every part of the question has an answer; a failed run leaves a part without one."""
+
+    def doubt(self, rows: Rows) -> str | None:
+        """Why the answer means nothing though it is complete, and what to do; None if it does mean something."""
+
+
+@dataclass(slots=True)
+class GridStudy:
+    """Every spec of a list, over seeds: trained, their weights kept, what came out in a table. A `Study`.
+
+    What the decoders do inside is measured and drawn from their weights afterwards, by `python -m analysis.report`.
+    """
+
+    name: str
+    task: Task
+    specs: list[RunSpec]
+    settings: dict[str, Any]
+    search: GridSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.specs = list(dict.fromkeys(self.specs))
+        self.search = GridSearch(self.specs, self.task.version)
+
+    @property
+    def wanted(self) -> Mapping[str, Collection[object]]:
+        shared = ("task", "dataset", "N", "decoder", "holdout", "seed", "data_count")
+        return {"task_version": {self.task.version}} | {name: {getattr(s, name) for s in self.specs} for name in shared}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What differs between the runs, besides the seed."""
+        varied = tuple(name for name in ABOUT if len({getattr(spec, name) for spec in self.specs}) > 1)
+        return varied or ("decoder",)
+
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return True
+
+    def keeps_end(self, spec: RunSpec) -> bool:
+        return False
+
+    def answered(self, rows: Rows) -> bool:
+        found = [self.search.row(rows, spec) for spec in self.specs]
+        return all(row is not None and row["status"] != "failed" for row in found)
+
+    def doubt(self, rows: Rows) -> str | None:
+        return None
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {ending(row)}"
+        if row["ood_mse"] is None:
+            return run
+        return f"{run} (MSE {row['id_mse']:.1e} ID, {row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """A line per setting: runs done and in progress, means over seeds."""
+        busy = [self._setting(run.spec) for run in running.values()]
+        table = FittingTable(f"{self.name}: means over seeds")
+        for name in (*self.columns, "runs", "ID MSE", "OOD MSE", "OOD accuracy"):
+            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        for setting, specs in self._by_setting().items():
+            found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
+            runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
+            means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
+            table.add_row(*map(str, setting), runs, *means)
+        return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
+
+    def seconds_left(self, rows: Rows) -> float | None:
+        """Steps left, each at the mean time of its setting's so far, or of all."""
+        done = [(spec, row) for spec in self.specs if (row := self.search.row(rows, spec)) is not None and row["steps"]]
+        if not done:
+            return None
+        timed: dict[Setting, list[float]] = {}
+        for spec, row in done:
+            timed.setdefault(_shape(spec), []).append(row["seconds"] / row["steps"])
+        overall = statistics.fmean(t for times in timed.values() for t in times)
+        seconds = (
+            spec.max_steps * statistics.fmean(timed.get(_shape(spec), [overall]))
+            for spec in self.specs
+            if self.search.row(rows, spec) is None
+        )
+        return sum(seconds)
+
+    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+        """Runs done and to do in every setting, and how long they may take, judged by a few steps timed here."""
+        table = FittingTable("plan")
+        for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
+            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        timed: dict[Setting, float] = {}
+        total = 0.0
+        for setting, specs in self._by_setting().items():
+            missing = [spec for spec in specs if self.search.row(rows, spec) is None]
+            if missing and (shape := _shape(specs[0])) not in timed:
+                timed[shape] = step_seconds(specs[0], self.task)
+            seconds = sum(spec.max_steps * timed[_shape(spec)] for spec in missing)
+            total += seconds
+            done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
+            table.add_row(*map(str, setting), done, str(len(missing)), steps, format_seconds(seconds))
+        where = (
+            f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
+            f"the table to {self.settings['out']}"
+        )
+        return Group(table, Text(where)), total
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""
+        from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
+
+        records = self._records(rows)
+        if not force or not records:
+            return []
+        import pandas as pd
+
+        contents = {
+            f"{self.name}.csv": csv_bytes(pd.DataFrame(records), ("steps",)),
+            f"{self.name}.json": json_bytes(plain({"settings": self.settings, "runs": records})),
+        }
+        return write_files(out, contents)
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        from orchestrator.command.files import plain
+
+        answer: dict[str, Any] = plain({"settings": self.settings, "runs": self._records(rows)})
+        return answer
+
+    def _records(self, rows: Rows) -> list[dict[str, Any]]:
+        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
+        return [{name: row[name] for name in (*self.columns, "seed", *MEASURED)} | {"status": ending(row)} for row in found]
+
+    def _setting(self, spec: RunSpec) -> Setting:
+        return tuple(getattr(spec, name) for name in self.columns)
+
+    def _by_setting(self) -> dict[Setting, list[RunSpec]]:
+        groups: dict[Setting, list[RunSpec]] = {}
+        for spec in self.specs:
+            groups.setdefault(self._setting(spec), []).append(spec)
+        return groups
+
+
+def _shape(spec: RunSpec) -> Setting:
+    """What the time of a step depends on."""
+    return spec.decoder, spec.depth, spec.width, spec.N, spec.encoding == "ramp"
+
+
+def _mean(rows: Sequence[Row], name: str, form: str) -> str:
+    values = [row[name] for row in rows if row[name] is not None]
+    return format(statistics.fmean(values), form) if values else ""

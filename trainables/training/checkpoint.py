@@ -1,0 +1,83 @@
+"""Whether a checkpoint is one that a run can have left: its types are right in any case, its values may be anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainables.training.loop import CURVES, Training
+
+
+def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
+    """
+    Args:
+        saved: `training`, a state, and `seconds`.
+        fresh: a training of the same spec that has not begun.
+
+    Raises:
+        ValueError: no run saves such values. It names the first.
+        LookupError, TypeError, AttributeError: some are missing or of another type.
+    """
+    state, spec = saved["training"], fresh.spec
+    step = state["step"]
+    looks = list(range(fresh.look_every, step + 1, fresh.look_every)) if _is_count(step, spec.max_steps - 1) else []
+    curves = [state[name] for name in CURVES]
+    losses, accuracies, errors = curves[1:]
+    group, usual = state["optimizer"]["param_groups"], fresh.optimizer.state_dict()["param_groups"]
+    floats = [t for t in _tensors([state["model"], state["optimizer"]["state"]]) if t.is_floating_point()]
+    passage = state["passage_step"]
+    sound = {
+        "step": _is_count(step, spec.max_steps - 1),
+        "seconds": _is_number(saved["seconds"]) and 0 <= saved["seconds"] < 2**31,
+        "reason": state["reason"] == "",
+        "passage_step": passage is None or (_is_count(passage, step) and passage in looks),
+        "retry_step": _is_count(state["retry_step"], 2 * spec.max_steps + 2**10),
+        "offset": _is_number(state["offset"]) and abs(state["offset"]) <= 1,
+        "given_up_step": state["given_up_step"] is None or state["given_up_step"] in looks,
+        "chance": state["chance"] is None or (_is_number(state["chance"]) and 0 <= state["chance"] <= 1),
+        "curve_norm": len(state["curve_norm"]) <= len(looks) and all(_is_number(norm) for norm in state["curve_norm"]),
+        "loss_sum": isinstance(state["loss_sum"], Tensor) and state["loss_sum"].shape == fresh.loss_sum.shape,
+        "curve_step": curves[0] == looks,
+        "curves": all(type(curve) is list and len(curve) == len(looks) for curve in curves),
+        "curve_loss": all(_is_number(value) for value in losses),
+        "curve_accuracy": all(_is_number(value) and 0 <= value <= 1 for value in accuracies),
+        "curve_error": all(type(value) is float for value in errors),
+        "weights": all(bool(torch.isfinite(t).all()) for t in floats),
+        "optimizer": [*map(_settings, group)] == [*map(_settings, usual)] and _fit(state["optimizer"]["state"], fresh),
+    }
+    if wrong := [name for name, is_sound in sound.items() if not is_sound]:
+        raise ValueError(f"no run has such values of {', '.join(wrong)}")
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    """What the spec decides of an optimizer, and no training changes."""
+    return {name: group[name] for name in ("betas", "eps", "weight_decay", "amsgrad", "maximize", "params")}
+
+
+def _fit(moments: Mapping[int, Mapping[str, Any]], fresh: Training) -> bool:
+    """Whether what the optimizer keeps of each parameter has its shape. Before the first step it keeps nothing."""
+    shapes = [p.shape for p in fresh.model.parameters()]
+    return all(
+        tensor.shape == (shapes[i] if name.startswith("exp_avg") else ()) and (name == "exp_avg" or bool((tensor >= 0).all()))
+        for i, of_parameter in moments.items()
+        for name, tensor in of_parameter.items()
+    )
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [tensor for item in items for tensor in _tensors(item)]

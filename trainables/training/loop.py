@@ -1,0 +1,415 @@
+"""One training, from a spec to a result: a loop that can be suspended at any step and resumed to the same bits.
+
+Nothing here knows bumps or Ray. A task gives tensors, a model and a measure; the loss is the mean squared error between the
+model's outputs and the targets, plus the model's `penalty()` if it has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainables.spec import GIVEN_UP, RunSpec
+from trainables.task import Split, Task
+from trainables.training.seeds import stream, stream_seed
+from trainables.training.stopping import EVAL_EVERY, has_come_to_rest, has_converged, has_learned, target_variance
+
+SUBSET = 256
+"""Held-out samples looked at along the way."""
+NEAR = 0.02
+"""A subset this close to the target, one standard error of its accuracy, calls for a look at the whole held-out set, which
+alone decides. So does the end of a run. The stopping rule then allows for the difference between set and subset."""
+CONFIRM_EVERY, CONFIRM_SHARE = 100, 0.25
+"""Least number of steps between two confirmations, and their least share of the steps done, so that a run at the edge of its
+target stays cheap: fitted runs improve ever more slowly."""
+EVAL_BATCH = 64
+BUDGET_LOOKS = 200
+"""A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
+
+
+def quiet_cpu() -> None:
+    """Make this process a good worker. Call it once, before any training.
+
+    One thread; denormal numbers (tails of Gaussians) flushed to zero; and, with glibc, freed memory kept instead of given back
+    to the system, for at N = 64 getting the large activations afresh in every step takes up to half of the time.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What one training found."""
+
+    status: str
+    """`passed`: the target was reached and confirmed on the whole held-out set; `missed`; `diverged`: the loss is
+    not finite."""
+    reason: str
+    """Why it ended: `target` reached; `converged` below it, so that the stopping rule gave it up; `budget`, all steps done;
+    `diverged`."""
+    steps: int
+    """Optimizer steps done."""
+    passage_step: int | None
+    """Step at which the target was first confirmed; None if never."""
+    accuracy: float
+    """Share of correct samples of the whole held-out set at the end."""
+    id_mse: float
+    """Mean squared error on the training set at the end."""
+    ood_mse: float
+    """Mean squared error on the held-out set at the end."""
+    loss: float
+    """Mean training loss, without the penalty, between the last two looks."""
+    measures: dict[str, float]
+    """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
+    curve_step: list[int] = field(repr=False)
+    curve_loss: list[float] = field(repr=False)
+    """Mean training loss since the previous point."""
+    curve_accuracy: list[float] = field(repr=False)
+    """Accuracy on the fixed held-out subset."""
+    curve_error: list[float] = field(repr=False)
+    """Mean squared error on the fixed held-out subset."""
+    device: str
+
+
+class Progress(NamedTuple):
+    step: int
+    loss: float
+    accuracy: float
+
+
+Measuring = Generator[Split, dict[str, float], None]
+"""Asks for the measures of one split after another, so that many runs can be measured at once."""
+
+
+def batch_indices(seed: int, size: int, batch_size: int, step: int, steps: int = 1) -> Tensor:
+    """Training-set indices (steps * batch_size,) of batch number `step`, counted from 0, and those that follow it.
+
+    Batches are cut from a stream of concatenated seeded permutations of the training set. Every batch has exactly
+    `batch_size` samples, also if the set is smaller, so runs of all data counts share their shapes.
+    """
+    start, count = step * batch_size, steps * batch_size
+    first, last = start // size, (start + count - 1) // size
+    order = torch.cat([_epoch_order(seed, size, epoch) for epoch in range(first, last + 1)])
+    return order[start - first * size :][:count]
+
+
+@lru_cache(maxsize=8)
+def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
+    return torch.randperm(size, generator=stream(seed, "order", epoch))
+
+
+def look_every(spec: RunSpec) -> int:
+    """Steps between two points of the curve of a run."""
+    if spec.stop != "budget":
+        return EVAL_EVERY
+    return EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS))
+
+
+def learning_rate(spec: RunSpec, step: int) -> float:
+    """Learning rate of step number `step`, counted from 0."""
+    if spec.schedule == "constant":
+        return spec.lr
+    return spec.lr * (1 + math.cos(math.pi * step / spec.max_steps)) / 2
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    group = optimizer.param_groups[0]
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+class Training:
+    """One run. `advance` it until it returns True, then ask for its `result`.
+
+    The state is complete: a Training made from the same spec and task that loads the state of another one continues it to
+    bit-identical weights, curves and results on the same kind of device, wherever it was cut.
+    """
+
+    def __init__(self, spec: RunSpec, task: Task, device: str = "cpu") -> None:
+        self.spec, self.task, self.device = spec, task, torch.device(device)
+        if spec.precision == "tf32" and self.device.type == "cpu":
+            raise ValueError("tf32 is a precision of GPUs: a CPU has float32 and bfloat16")
+        data = task.data(spec)
+        self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
+        self.variance = target_variance(data.train.targets)
+        order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
+        self.subset = _take(self.held_out, order[:SUBSET])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(stream_seed(spec.seed, "weights"))
+            model = task.model(spec)
+        self.model = model.to(self.device)
+        if spec.precision == "bfloat16":
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.penalty = getattr(self.model, "penalty", None)
+        self.look_every = look_every(spec)
+        self.optimizer = self.new_optimizer(self.model.parameters())
+        self.step = 0
+        self.reason = ""
+        self.passage_step: int | None = None
+        self.retry_step = 0
+        self.offset = 0.0
+        self.given_up_step: int | None = None
+        self.chance: float | None = None
+        self.loss_sum = torch.zeros((), device=self.device)
+        self._measured: tuple[int, dict[str, float]] | None = None
+        self._final: RunResult | None = None
+        self.curve_step: list[int] = []
+        self.curve_loss: list[float] = []
+        self.curve_accuracy: list[float] = []
+        self.curve_error: list[float] = []
+        self.curve_norm: list[float] = []
+
+    def advance(self, seconds: float | None = None) -> bool:
+        """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        while not self.reason:
+            self.train_step()
+            if self.look_is_due:
+                self._answer(self.look())
+            if time.monotonic() >= end:
+                break
+        return bool(self.reason)
+
+    def train_step(self) -> None:
+        index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
+        set_learning_rate(self.optimizer, learning_rate(self.spec, self.step))
+        self.optimizer.zero_grad()
+        with autocast(self.spec, self.device):
+            outputs = self.model(self.train.inputs[index])
+        loss = functional.mse_loss(outputs.float(), self.train.targets[index])
+        (loss if self.penalty is None else loss + self.penalty()).backward()
+        self.optimizer.step()
+        self.loss_sum += loss.detach()
+        self.step += 1
+
+    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """AdamW as the spec wants it. On a GPU its rate is a tensor, so that a recorded step can be replayed at another one."""
+        on_gpu = self.device.type == "cuda"
+        rate: Any = torch.tensor(self.spec.lr, device=self.device) if on_gpu else self.spec.lr
+        return torch.optim.AdamW(parameters, rate, weight_decay=self.spec.weight_decay, fused=True, capturable=on_gpu)
+
+    @property
+    def steps_to_look(self) -> int:
+        """Steps to the next point of the curve."""
+        return min(self.look_every - self.step % self.look_every, self.spec.max_steps - self.step)
+
+    @property
+    def look_is_due(self) -> bool:
+        return self.step % self.look_every == 0 or self.step == self.spec.max_steps
+
+    def look(self) -> Measuring:
+        """Add a point to the curve, and decide whether this was the last step."""
+        spec = self.spec
+        stretch = self.step - (self.curve_step[-1] if self.curve_step else 0)
+        self.curve_step.append(self.step)
+        self.curve_loss.append(self.loss_sum.item() / stretch)
+        self.loss_sum.zero_()
+        seen = yield self.subset
+        self.curve_accuracy.append(seen["correct"])
+        self.curve_error.append(seen["squared_error"])
+        if not math.isfinite(self.curve_loss[-1]):
+            self.reason = "diverged"
+            return
+        target = spec.target - self.offset
+        samples = None if spec.stop == "budget" else len(self.subset.inputs)
+        curves = self.curve_loss, self.curve_accuracy
+        flat = has_converged(*curves, target, spec.max_steps, self.variance, self.look_every, samples)
+        gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat))
+        if gives_up:
+            self.given_up_step = self.step
+        ends = self.step == spec.max_steps or (gives_up and spec.stop == "early")
+        near = self.curve_accuracy[-1] >= spec.target - NEAR
+        if self.passage_step is None and (ends or gives_up or ((near or flat) and self.step >= self.retry_step)):
+            self.retry_step = self.step + max(CONFIRM_EVERY, math.ceil(CONFIRM_SHARE * self.step))
+            self._measured = self.step, (yield self.held_out)
+            accuracy = self._measured[1]["correct"]
+            self.offset = accuracy - self.curve_accuracy[-1]
+            if accuracy >= spec.target:
+                self.passage_step = self.step
+        if spec.stop != "budget" and self.passage_step is not None:
+            self.reason = "target"
+        elif ends:
+            self.reason = "budget" if self.step == spec.max_steps else GIVEN_UP
+
+    def _gives_up(self, flat: bool) -> Generator[Split, dict[str, float], bool]:
+        """What the stopping rule says now, given that the accuracy looks `flat` or does not.
+
+        Chance is what the network's outputs score when each is judged as if it belonged to another sample.
+        """
+        self.curve_norm.append(self.weight_norm())
+        if not flat or not has_come_to_rest(self.curve_loss, self.curve_norm, self.variance):
+            return False
+        if self.chance is None:
+            inputs, targets, truth = self.subset
+            self.chance = (yield Split(inputs, targets.roll(1, 0), truth.roll(1, 0)))["correct"]
+        return has_learned(self.curve_accuracy, self.chance)
+
+    def weight_norm(self) -> float:
+        """Euclidean norm of all parameters together."""
+        return nn.utils.get_total_norm(p.detach() for p in self.model.parameters()).item()
+
+    @property
+    def progress(self) -> Progress:
+        """Step, and the last point of the curve (NaN before the first)."""
+        if not self.curve_step:
+            return Progress(self.step, math.nan, math.nan)
+        return Progress(self.step, self.curve_loss[-1], self.curve_accuracy[-1])
+
+    def result(self) -> RunResult:
+        """The run as it ended, evaluated on both whole sets.
+
+        Raises:
+            RuntimeError: the run is not finished.
+        """
+        self._answer(self.evaluate())
+        assert self._final is not None
+        return self._final
+
+    def evaluate(self) -> Measuring:
+        """Make the `result`, once.
+
+        Raises:
+            RuntimeError: the run is not finished.
+        """
+        if not self.reason:
+            raise RuntimeError(f"the run is not finished: {self.step} of {self.spec.max_steps} steps done")
+        if self._final is not None:
+            return
+        if self._measured is None or self._measured[0] != self.step:
+            self._measured = self.step, (yield self.held_out)
+        held_out = self._measured[1]
+        train = yield self.train
+        status = "diverged" if self.reason == "diverged" else "missed" if self.passage_step is None else "passed"
+        self._final = RunResult(
+            status=status,
+            reason=self.reason,
+            steps=self.step,
+            passage_step=self.passage_step,
+            accuracy=held_out["correct"],
+            id_mse=train["squared_error"],
+            ood_mse=held_out["squared_error"],
+            loss=self.curve_loss[-1],
+            measures={k: v for k, v in held_out.items() if k != "squared_error"}
+            | {f"id_{k}": v for k, v in train.items() if k != "squared_error"},
+            curve_step=list(self.curve_step),
+            curve_loss=list(self.curve_loss),
+            curve_accuracy=list(self.curve_accuracy),
+            curve_error=list(self.curve_error),
+            device=str(self.device),
+        )
+
+    def _answer(self, questions: Measuring) -> None:
+        with contextlib.suppress(StopIteration):
+            split = next(questions)
+            while True:
+                split = questions.send(self._measure(split))
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of all that changes while training, as plain values and tensors that `torch.load(weights_only=True)` reads."""
+        state = {"spec": self.spec.to_dict(), "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
+        return copied
+
+    def state_to_the_end(self) -> dict[str, Any]:
+        """Of a run that was given up: the state from which `spec.to_the_end()` goes on, to the bits that it has if trained
+        anew."""
+        return self.state_dict() | {"spec": self.spec.to_the_end().to_dict(), "reason": ""}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`.
+
+        Raises:
+            ValueError: the state belongs to another spec.
+        """
+        if state["spec"] != self.spec.to_dict():
+            raise ValueError("the saved training belongs to another run")
+        state = copy.deepcopy(dict(state))
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name in _STATE:
+            value = state[name]
+            setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
+
+    @torch.no_grad()
+    def _measure(self, split: Split) -> dict[str, float]:
+        """Means of the task's measures over a split, and `squared_error`, the mean over all target values."""
+        totals: dict[str, float] = {}
+        size = len(split.inputs)
+        self.model.eval()
+        for start in range(0, size, EVAL_BATCH):
+            part = Split(*(t[start : start + EVAL_BATCH] for t in split))
+            with autocast(self.spec, self.device):
+                outputs = self.model(part.inputs)
+            outputs = outputs.float()
+            measures = dict(self.task.measure(self.spec, outputs, part))
+            measures["squared_error"] = (outputs - part.targets).square().flatten(1).mean(dim=1)
+            for name, values in measures.items():
+                totals[name] = totals.get(name, 0.0) + values.double().sum().item()
+        self.model.train()
+        return {name: total / size for name, total in totals.items()}
+
+
+def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]:
+    """The precision of `spec` for the block. TF32 and its absence hold until the next such block, gradients included."""
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = spec.precision == "tf32"
+    return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16")
+
+
+CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
+_STATE = (
+    "step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "given_up_step", "chance", "curve_norm", *CURVES,
+)  # fmt: skip
+
+
+def fastest_precision(decoder: str, device: str = "cpu") -> str:
+    """The precision in which this machine trains `decoder` fastest: bfloat16 for a CNN where the device computes it natively.
+
+    On a CPU that takes AVX512-BF16 or AMX-BF16 instructions; without them bfloat16 is emulated and slow. The MLP's products
+    are too small to gain.
+    """
+    if decoder != "cnn":
+        return "float32"
+    if torch.device(device).type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy. A view into a larger tensor becomes a small tensor, where `copy.deepcopy` takes the larger one along."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+def _to(split: Split, device: torch.device) -> Split:
+    return Split(*(t.to(device) for t in split))
+
+
+def _take(split: Split, index: Tensor) -> Split:
+    return Split(*(t[index] for t in split))

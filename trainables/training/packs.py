@@ -1,0 +1,344 @@
+"""Runs of the same shapes trained together: one batched program in place of many small ones.
+
+Every run keeps its own data, seed, learning rate and penalty weights, and gets what it would get alone, up to the rounding of
+batched matrix products. A run that has ended leaves; the others close its gap when that pays.
+
+Shapes in comments: M runs, B samples of a batch, n samples of a part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from trainables.task import Split
+from trainables.training.loop import EVAL_BATCH, Measuring, Training, autocast, batch_indices, learning_rate, set_learning_rate
+from trainables.training.stopping import EVAL_EVERY
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+WARM_UP = 3
+"""Steps done one by one on a GPU before a step is recorded."""
+GAIN = 0.9
+"""A pack is made twice as large if a step then takes less than this share of its former time for each run."""
+LARGEST = 1024
+TIMED_SECONDS = 0.3
+"""Time given to the measurement of one pack size."""
+
+
+class Pack:
+    """Runs trained in one program. `advance` it until it returns True; every run then has its `result`.
+
+    Parameters and buffers of the runs' models and the state of their optimizers are views into stacks, one row per run, so that
+    each run can be saved, measured or continued alone at any time.
+
+    A model's batched form is its method `packed(state, inputs)`, where `state` maps the name of each parameter and buffer to
+    its stack (M, ...) and inputs are (M, n, ...); and `packed_penalty(state)`, which gives the penalties (M,). A model without
+    them is batched by `torch.func.vmap`.
+
+    Raises:
+        ValueError: the tensors of the runs differ in shape.
+    """
+
+    def __init__(self, runs: Sequence[Training]) -> None:
+        self.runs = list(runs)
+        self.device = runs[0].device
+        self.on_gpu = self.device.type == "cuda"
+        first, *others = ([(name, p.shape) for name, p in run.model.named_parameters()] for run in runs)
+        if any(shapes != first for shapes in others) or len({run.spec.batch_size for run in runs}) > 1:
+            raise ValueError("the runs of a pack must have tensors of the same shapes")
+        self._packed: list[Training] = []
+
+    @property
+    def unfinished(self) -> list[Training]:
+        return [run for run in self.runs if not run.reason]
+
+    def advance(self, seconds: float | None = None) -> bool:
+        """Train until every run is finished or `seconds` are over (at least one step); True if all are finished."""
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        while left := self.unfinished:
+            if len(left) == 1 and not self.on_gpu:
+                self._let_go(left)
+                left[0].advance(max(0.0, end - time.monotonic()))
+            else:
+                stacked = len(self._packed)
+                if not stacked or len(left) <= (stacked // 2 if self.on_gpu else stacked - 1):  # recording a step takes time
+                    self._close_gaps(left)
+                self._train_steps(left, end)
+                self._look([run for run in left if run.look_is_due])
+            if time.monotonic() >= end:
+                break
+        return not self.unfinished
+
+    def _close_gaps(self, runs: list[Training]) -> None:
+        """Stack `runs`. Those that share the learning rate and its schedule, weight decay and step share an optimizer."""
+
+        def optimized(run: Training) -> tuple[Any, ...]:
+            return run.spec.lr, run.spec.schedule, run.spec.max_steps, run.spec.weight_decay, run.step
+
+        self._packed = runs = sorted(runs, key=optimized)
+        self._model = _Batched(runs[0].model)
+        parameters = [list(run.model.parameters()) for run in runs]
+        names = [name for name, _ in runs[0].model.named_parameters()]
+        stacks = [torch.stack([p.detach() for p in same]).contiguous() for same in zip(*parameters, strict=True)]
+        buffers = [dict(run.model.named_buffers()) for run in runs]
+        self._parameters = dict(zip(names, stacks, strict=True))
+        self._buffers = {name: torch.stack([of_run[name] for of_run in buffers]) for name in buffers[0]}
+        for m, of_run in enumerate(buffers):
+            for name, buffer in of_run.items():
+                buffer.data = self._buffers[name][m]
+        self._loss_sums = torch.stack([run.loss_sum for run in runs])
+        moments: list[dict[str, Tensor]] = [
+            {key: torch.stack([_moment(run, p, key) for run, p in zip(runs, same, strict=True)]) for key in MOMENTS}
+            for same in zip(*parameters, strict=True)
+        ]
+        self._optimizers: list[tuple[slice, list[nn.Parameter], torch.optim.Optimizer]] = []
+        first = 0
+        for _, group in groupby(runs, optimized):
+            some = slice(first, first := first + len(list(group)))
+            leaves = [nn.Parameter(stack[some]) for stack in stacks]
+            optimizer = runs[some.start].new_optimizer(leaves)
+            step = torch.tensor(float(runs[some.start].step), device=self.device)
+            for leaf, moment in zip(leaves, moments, strict=True):
+                optimizer.state[leaf] = {"step": step.clone(), **{key: stack[some] for key, stack in moment.items()}}
+            self._optimizers.append((some, leaves, optimizer))
+            for m in range(some.start, some.stop):
+                runs[m].loss_sum = self._loss_sums[m]
+                for p, leaf, stack, moment in zip(parameters[m], leaves, stacks, moments, strict=True):
+                    p.data, p.grad = stack[m], None
+                    own = {"step": optimizer.state[leaf]["step"], **{key: values[m] for key, values in moment.items()}}
+                    runs[m].optimizer.state[p] = own
+        for stack in stacks:
+            stack.requires_grad_()
+        self._inputs = torch.cat([run.train.inputs for run in runs])
+        self._targets = torch.cat([run.train.targets for run in runs])
+        self._offsets = torch.tensor([0, *(len(run.train.inputs) for run in runs)]).cumsum(0)[:-1]
+        self._index = torch.zeros(len(runs) * runs[0].spec.batch_size, dtype=torch.int64, device=self.device)
+        self._replay: Callable[[], None] | None = None
+        self._warm = 0
+
+    def _let_go(self, runs: Sequence[Training]) -> None:
+        """Give runs that leave the pack tensors of their own."""
+        for run in runs:
+            if run in self._packed:
+                run.loss_sum = run.loss_sum.clone()
+                for p in run.model.parameters():
+                    p.data = p.data.clone()
+                    run.optimizer.state[p] = {key: value.clone() for key, value in run.optimizer.state[p].items()}
+                for buffer in run.model.buffers():
+                    buffer.data = buffer.data.clone()
+
+    def _train_steps(self, left: Sequence[Training], end: float) -> None:
+        """Steps up to the next look of any of the runs that are left, or until the time is over."""
+        steps = min(EVAL_EVERY, *(run.steps_to_look for run in left))
+        orders = [
+            batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step, steps) for run in self._packed
+        ]
+        indices = torch.stack(orders).add_(self._offsets[:, None]).unflatten(1, (steps, -1)).transpose(0, 1).flatten(1)
+        for index in indices.to(self.device, non_blocking=True):
+            self._index.copy_(index)
+            for some, _, optimizer in self._optimizers:
+                step = max((run.step for run in self._packed[some] if not run.reason), default=0)
+                set_learning_rate(optimizer, learning_rate(self._packed[some.start].spec, step))
+            self._step()
+            for run in left:
+                run.step += 1
+            if time.monotonic() >= end:
+                break
+
+    def _step(self) -> None:
+        """One step of all runs. On a GPU it is recorded once, and then replayed without a word from the CPU."""
+        if not self.on_gpu:
+            self._compute()
+        elif self._replay is not None:
+            self._replay()
+        elif self._warm < WARM_UP:
+            self._warm += 1
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self._compute()
+            torch.cuda.current_stream().wait_stream(stream)
+        else:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._compute()
+            self._replay = graph.replay
+            self._replay()
+
+    def _compute(self) -> None:
+        runs, spec = self._packed, self._packed[0].spec
+        inputs = self._inputs.index_select(0, self._index).unflatten(0, (len(runs), -1))
+        targets = self._targets.index_select(0, self._index).unflatten(0, (len(runs), -1))
+        state = self._parameters | self._buffers
+        with autocast(spec, self.device):
+            outputs = self._model(state, inputs)
+        losses = (outputs.float() - targets).square().flatten(1).mean(1)  # (M,)
+        penalties = self._model.penalty(state)
+        total = losses.sum() if penalties is None else losses.sum() + penalties.sum()
+        gradients = torch.autograd.grad(total, list(self._parameters.values()))
+        for some, parameters, optimizer in self._optimizers:
+            for p, gradient in zip(parameters, gradients, strict=True):
+                p.grad = gradient[some].contiguous()  # the fused optimizer reads memory as it lies, whatever the strides
+            optimizer.step()
+        self._loss_sums += losses.detach()
+
+    def _look(self, runs: Sequence[Training]) -> None:
+        self._answer([(run, run.look()) for run in runs])
+        ended = [run for run in runs if run.reason]
+        self._answer([(run, run.evaluate()) for run in ended])
+        self._let_go(ended)
+
+    def _answer(self, questions: Sequence[tuple[Training, Measuring]]) -> None:
+        """Carry every run's questions to their end, measuring all runs that wait for an answer at once."""
+        asked: list[tuple[Training, Measuring, Split]] = []
+
+        def go_on(run: Training, question: Measuring, answer: dict[str, float] | None) -> None:
+            with contextlib.suppress(StopIteration):
+                split = next(question) if answer is None else question.send(answer)
+                asked.append((run, question, split))
+
+        for run, question in questions:
+            go_on(run, question, None)
+        while asked:
+            now, asked = asked, []
+            answers = self._measure([run for run, _, _ in now], [split for _, _, split in now])
+            for (run, question, _), answer in zip(now, answers, strict=True):
+                go_on(run, question, answer)
+
+    @torch.no_grad()
+    def _measure(self, runs: Sequence[Training], splits: Sequence[Split]) -> list[dict[str, float]]:
+        """What `Training` measures of each run over its own split, in parts of equal size for all; short ones are filled up."""
+        rows = torch.tensor([self._packed.index(run) for run in runs], device=self.device)
+        state = {name: stack.index_select(0, rows) for name, stack in (self._parameters | self._buffers).items()}
+        sizes = torch.tensor([len(split.inputs) for split in splits])
+        spec, task = runs[0].spec, runs[0].task
+        totals: dict[str, Tensor] = {}
+        self._model.train(False)
+        for start in range(0, int(sizes.max()), EVAL_BATCH):
+            counts = (sizes - start).clamp(0, EVAL_BATCH)  # (M,)
+            parts = [Split(*(t[start : start + n] for t in s)) for s, n in zip(splits, counts.tolist(), strict=True)]
+            part = Split(*(torch.cat(same) for same in zip(*parts, strict=True)))
+            place = torch.arange(int(counts.max()))
+            filled = torch.minimum(place, counts[:, None] - 1).clamp_min(0) + (counts.cumsum(0) - counts)[:, None]
+            filled.clamp_max_(len(part.inputs) - 1)
+            valid = (place < counts[:, None]).flatten().nonzero().squeeze(1)
+            with autocast(spec, self.device):
+                outputs = self._model(state, part.inputs[filled.to(self.device)])
+            drawn = outputs.float().flatten(0, 1).index_select(0, valid.to(self.device))
+            if hasattr(task, "packable"):
+                measures = dict(task.measure(spec, drawn, part))
+            else:
+                each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
+                found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
+                measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
+            measures["squared_error"] = (drawn - part.targets).square().flatten(1).mean(dim=1)
+            owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
+            for name, values in measures.items():
+                total = totals.setdefault(name, torch.zeros(len(runs), dtype=torch.float64, device=self.device))
+                total.index_add_(0, owner, values.double())
+        self._model.train(True)
+        means = torch.stack([total.cpu() / sizes for total in totals.values()], dim=1).tolist()
+        return [dict(zip(totals, line, strict=True)) for line in means]
+
+
+class _Batched:
+    """A model's forward pass and penalty over stacks of parameters and buffers."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.train = model.train
+
+        def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(model, state, (inputs,))
+            return outputs
+
+        def penalty(state: dict[str, Tensor]) -> Tensor:
+            value: Tensor = functional_call(_Penalty(model), {f"model.{name}": p for name, p in state.items()}, ())
+            return value
+
+        self._forward = getattr(model, "packed", None) or vmap(forward)
+        self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
+
+    def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        outputs: Tensor = self._forward(state, inputs)
+        return outputs
+
+    def penalty(self, state: Mapping[str, Tensor]) -> Tensor | None:
+        return None if self._penalty is None else self._penalty(state)
+
+
+class _Penalty(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> Tensor:
+        penalty: Tensor = self.model.penalty()  # type: ignore[operator]
+        return penalty
+
+
+def _moment(run: Training, p: Tensor, key: str) -> Tensor:
+    state = run.optimizer.state.get(p)
+    return state[key] if state else torch.zeros_like(p)
+
+
+def best_pack_size(run: Training, largest: int = LARGEST) -> int:
+    """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
+
+    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it.
+    """
+    size, seconds = 1, _seconds_per_run_step(run, 1)
+    while 2 * size <= largest:
+        try:
+            doubled = _seconds_per_run_step(run, 2 * size)
+        except (MemoryError, torch.OutOfMemoryError):
+            break
+        if doubled > GAIN * seconds:
+            break
+        size, seconds = 2 * size, doubled
+    return size
+
+
+def _seconds_per_run_step(run: Training, size: int) -> float:
+    on_gpu = run.device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
+    pack = Pack([twin(run) for _ in range(size)])
+    alone = size == 1 and not on_gpu
+    if not alone:
+        pack._close_gaps(pack.runs)
+
+    def seconds() -> float:
+        """Of one step, or on a GPU of some, for each run."""
+        began, step = clock(), pack.runs[0].step
+        if alone:
+            pack.runs[0].train_step()
+        else:
+            pack._train_steps(pack.runs, math.inf if on_gpu else 0.0)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (clock() - began) / (pack.runs[0].step - step) / size
+
+    seconds()  # the first one warms up
+    least, end = seconds(), time.monotonic() + TIMED_SECONDS
+    while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
+        least = min(least, seconds())
+    return least
+
+
+def twin(run: Training) -> Training:
+    """A run like another that has not begun, with data and weights of its own, and so with as much memory."""
+    twin = copy.copy(run)
+    for name in ("train", "held_out", "subset"):
+        setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
+    twin.model = copy.deepcopy(run.model)
+    twin.optimizer = twin.new_optimizer(twin.model.parameters())
+    twin.loss_sum = run.loss_sum.clone()
+    return twin
