@@ -6,7 +6,7 @@
 Only the training is simulated: how a run ends is that of `benchmarks.threshold_search` (noise 0.03), and its duration, in
 virtual seconds, grows with the number of pixels and is three times as long for a run that does not pass. Workers report as
 the trainable does: what has ended at the end of each slice of two seconds. They are driven as Tune drives them, by
-`Execution.next_pack` and `on_reports`. Real time is CPU time of this one process; the store lies in memory (/dev/shm) where
+`Execution.next_pack` and `on_report`. Real time is CPU time of this one process; the store lies in memory (/dev/shm) where
 there is such a place. An hour of such a cluster passes in seconds, so its rows are gathered, 64 to a durable write; the engine
 writes when a worker reports, as `--gather 1` does. What a write costs, `fsync` included, is in `benchmarks.store`.
 """
@@ -30,6 +30,7 @@ import typer
 
 from benchmarks.threshold_search import Runs, World, brackets, counts, real_duration
 from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.tune import SLICE_SECONDS
 from orchestrator.searches import Rows
@@ -77,7 +78,7 @@ class Truth:
         return self._runs[bracket](spec.data_count)
 
 
-def report_of(spec: RunSpec, passed: bool, accuracy: float, seconds: float) -> dict[str, Any]:
+def report_of(spec: RunSpec, passed: bool, accuracy: float, seconds: float) -> RunReport:
     """What a worker tells of a run that ended."""
     steps = STEPS if passed else 3 * STEPS
     points = range(20, steps + 1, 20)
@@ -93,7 +94,7 @@ def report_of(spec: RunSpec, passed: bool, accuracy: float, seconds: float) -> d
         "curve_accuracy": curve,
         "curve_error": curve,
     }
-    return {"done": True, "result": result, "seconds": seconds, "host": "virtual", "device": "virtual", "pack_size": 1}
+    return RunReport(result=result, seconds=seconds, host="virtual", device="virtual")
 
 
 @dataclass
@@ -208,7 +209,7 @@ def drive(execution: Execution, truth: Truth, tally: Tally) -> tuple[float, floa
     """Do what Tune does: start a trial whenever there is room and something to train, pass every report on. Returns virtual
     seconds until the end, and those that all workers together were busy."""
     numbers = itertools.count()
-    reports: list[tuple[float, int, str, dict[str, Any]]] = []
+    reports: list[tuple[float, int, str, PackReport]] = []
     clock = busy = 0.0
     while True:
         with tally.spent("finished"):
@@ -225,12 +226,12 @@ def drive(execution: Execution, truth: Truth, tally: Tally) -> tuple[float, floa
             busy += shared[-1][0]
             for at, ended in shared:
                 told = {keys[i]: report_of(pack[i], *outcomes[i], work[i]) for i in ended}
-                heapq.heappush(reports, (clock + at, next(numbers), trial, {"runs": told, "done": False}))
+                heapq.heappush(reports, (clock + at, next(numbers), trial, PackReport(runs=told)))
         if not reports:
             return clock, busy
         clock, _, trial, report = heapq.heappop(reports)
-        with tally.spent("on_reports"):
-            execution.on_reports(trial, report)
+        with tally.spent("on_report"):
+            execution.on_report(trial, report)
 
 
 def one_worker(plan: Sequence[Bracket]) -> list[ThresholdResult]:
@@ -297,7 +298,7 @@ def main(
             f"{done.cpu:.0f}",
             f"{1e6 * t.seconds['next_pack'] / t.calls['next_pack']:.0f}",
             f"{1e6 * t.seconds['search'] / t.calls['next_pack']:.0f}",
-            f"{1e6 * t.seconds['on_reports'] / done.runs:.0f}",
+            f"{1e6 * t.seconds['on_report'] / done.runs:.0f}",
             f"{1e6 * t.seconds['append'] / done.runs:.0f}",
             f"{done.runs / t.calls['append']:.1f}",
             f"{peak_mb():.0f}",

@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from orchestrator.engine.messages import RunReport
 from trainables.spec import RunSpec
 
 LAG_SECONDS = 0.3
@@ -92,8 +93,8 @@ class Progress:
     def started(self, key: str, spec: RunSpec) -> None:
         self.running[key] = Running(spec)
 
-    def progressed(self, key: str, spec: RunSpec, report: Mapping[str, Any]) -> None:
-        self.running[key] = Running(spec, report["step"], report["accuracy"])
+    def progressed(self, key: str, spec: RunSpec, report: RunReport) -> None:
+        self.running[key] = Running(spec, report.step, report.accuracy)
 
     def finished(self, row: Mapping[str, Any]) -> None:
         if self._unheard is not None:

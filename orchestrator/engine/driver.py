@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.engine.cluster import Cluster
-from orchestrator.engine.execution import PATIENCE_SECONDS, Execution, Outcome
+from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.engine.placement import PATIENCE_SECONDS
 from orchestrator.engine.pulse import Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import LostRayError
@@ -76,7 +77,7 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
         heed_signals()  # Ray has taken some to itself
         execution.workers = cluster.worker_count()
         if cluster.address == "local":
-            execution.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
+            execution.placement.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
         execution.observer.connected(execution.workers + execution.cpu_workers)
         if execution.outcome.stopped is None:
             with watched(cluster.parts(), lost):

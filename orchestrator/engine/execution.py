@@ -1,4 +1,4 @@
-"""What happens to the runs of one launch: which is next, and what each kind of ending means. Driven by events; knows no Ray.
+"""What happens to the runs of one launch: what each report, and each kind of ending, means. Driven by events; knows no Ray.
 
 Every finished run is put into the store at once. A run that loses its worker is asked for again as a new trial, so whatever
 fails, the only state is the store.
@@ -6,13 +6,16 @@ fails, the only state is the store.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from orchestrator.engine.choosing import Chooser, Free
+from orchestrator.engine.failures import Failures, first_line, is_exception, is_out_of_memory
+from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.placement import Placement
 from orchestrator.errors import LostRayError
 from orchestrator.searches import Curve, Rows, Search
 from orchestrator.store import ResultStore, make_row
@@ -20,22 +23,13 @@ from trainables.spec import RunSpec, run_key
 from trainables.task import Task
 from trainables.training.loop import CURVES
 
-BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats for ever."""
-TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
-"""How Ray begins the text of an exception raised in a worker, as against the death of one."""
-OUT_OF_MEMORY = "running low on memory"
-"""What Ray says of a worker that it killed to save its machine."""
-PATIENCE_SECONDS = 60.0
-"""Workers that no machine takes are spoken of after so long; again after twice the time, and so on."""
-
 
 class Observer(Protocol):
     """Told what happens, as it happens. Must not raise."""
 
     def connected(self, workers: int) -> None: ...
     def started(self, key: str, spec: RunSpec) -> None: ...
-    def progressed(self, key: str, spec: RunSpec, report: Mapping[str, Any]) -> None: ...
+    def progressed(self, key: str, spec: RunSpec, report: RunReport) -> None: ...
     def finished(self, row: Mapping[str, Any]) -> None: ...
     def dropped(self, key: str) -> None: ...
     def notice(self, text: str) -> None: ...
@@ -72,18 +66,6 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Attempts:
-    """How often one run has failed, by class of failure."""
-
-    lost: int = 0
-    raised: int = 0
-    out_of_memory: int = 0
-    not_before: float = 0.0
-    alone: bool = False
-    """Whether it is no longer trained together with others: one of them may be the cause."""
-
-
-@dataclass(slots=True)
 class Execution:
     """The run-time state of one launch, driven by Tune's events: `next_pack` and the `on_...` methods."""
 
@@ -104,23 +86,14 @@ class Execution:
     outcome: Outcome = field(default_factory=Outcome)
     running: dict[str, dict[str, RunSpec]] = field(default_factory=dict)
     """Trial id to the runs of its pack that have not ended: run key to spec."""
+    failures: Failures = field(default_factory=Failures)
+    placement: Placement = field(default_factory=Placement)
+    fatal: BaseException | None = None
+    """What ends the launch, if something does."""
     _busy: dict[str, RunSpec] = field(default_factory=dict)
-    """The runs of all these packs."""
-    attempts: dict[str, _Attempts] = field(default_factory=dict)
-    _unplaced: set[str] = field(default_factory=set)
-    """Trials that no machine has taken yet."""
-    _unplaced_since: float = 0.0
-    """Since when there have always been some."""
-    _heard: dict[str, float] = field(default_factory=dict)
-    """When something was heard last of the others."""
-    _last_sign: float = 0.0
-    """When a worker was last placed or heard of."""
-    hopeless_after: float | None = None
-    """The launch ends after so many seconds without a sign of a worker, if some wait for one. None: a cluster may grow."""
-    _patience: float = PATIENCE_SECONDS
+    """The runs of all packs that have not ended."""
     _waited: float = 0.0
     """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
-    fatal: BaseException | None = None
     _looked_at: float = 0.0
     _said: int = 0
     """Notices of the store that were passed on."""
@@ -130,89 +103,31 @@ class Execution:
     def __post_init__(self) -> None:
         self._said = len(self.store.notices)
 
+    # Which runs are next
+
     def next_pack(self, trial_id: str) -> list[RunSpec]:
-        """The next specs to train together, claimed for this launch; none when there are none at the moment.
-
-        Runs that another launch is training are passed over, and as many more are asked for in their place.
-        """
-        free = self._free()
-        total = sum(free.values())
-        if total <= 0:
+        """The next specs to train together, claimed for this launch; none when there are none at the moment."""
+        chooser = Chooser(
+            self.search, self.task.version, self.store, self.rows, self.packs, self.failures, self._learn_from_others
+        )
+        pack = chooser.next_pack(self._free(), self._busy)
+        if not pack:
+            if time.monotonic() - self._looked_at > 1.0:
+                self._learn_from_others()
             return []
-        running = list(self._busy.values())
-        wanted = len(running) + total * self.packs.largest
-        needless = 0 if self.packs.gpu else wanted - len(running) - total
-        elsewhere, room = 0, 0
-        while room < wanted + elsewhere:
-            room = wanted + elsewhere
-            specs = self.search.propose(self.rows, room, running, room - needless)
-            pack, elsewhere = self._claim(specs, free)
-            if pack:
-                self.running[trial_id] = pack
-                if not self._unplaced:
-                    self._unplaced_since, self._patience = time.monotonic(), PATIENCE_SECONDS
-                self._unplaced.add(trial_id)
-                self._busy |= pack
-                for key, spec in pack.items():
-                    self.observer.started(key, spec)
-                return list(pack.values())
-        if time.monotonic() - self._looked_at > 1.0:
-            self._learn_from_others()
-        return []
+        self.running[trial_id] = pack
+        self.placement.wait(trial_id)
+        self._busy |= pack
+        for key, spec in pack.items():
+            self.observer.started(key, spec)
+        return list(pack.values())
 
-    def _on_cpu_worker(self, spec: RunSpec) -> bool:
-        return self.packs.gpu and not self.packs.on_gpu(spec)
-
-    def _free(self) -> dict[bool, int]:
-        """Workers that have no pack: the CPU workers (True) beside those with a GPU, and all others."""
-        packs = [self._on_cpu_worker(next(iter(pack.values()))) for pack in self.running.values()]
-        return {True: self.cpu_workers - packs.count(True), False: max(0, self.workers - packs.count(False))}
-
-    def _claim(self, specs: Sequence[RunSpec], free: Mapping[bool, int]) -> tuple[dict[str, RunSpec], int]:
-        """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
-        for every other free worker; and how many before it other launches are training, or no free worker is for."""
-        elsewhere, version, busy = 0, self.task.version, self._busy
-        ready = {key: spec for spec in specs if (key := run_key(spec, version)) not in busy and self.rows.get(key) is None}
-        if self.attempts:
-            now, attempts = time.monotonic(), self.attempts
-            ready = {key: spec for key, spec in ready.items() if key not in attempts or attempts[key].not_before <= now}
-        pack: dict[str, RunSpec] = {}
-        shape, room = "", 1
-        for key, spec in ready.items():
-            alone = self._alone(key)
-            if pack and (alone or self.packs.shape(spec) != shape):
-                continue
-            if not free[self._on_cpu_worker(spec)] or not self.store.claim(key):
-                elsewhere += 1
-                continue
-            if not pack and not alone:
-                shape, room = self.packs.shape(spec), self.packs.size(spec)
-                if room > 1:
-                    alike = sum(self.packs.shape(s) == shape and not self._alone(k) for k, s in ready.items())
-                    room = min(room, -(-alike // free[self._on_cpu_worker(spec)]))
-            pack[key] = spec
-            if len(pack) >= room:
-                break
-        if pack:
-            self._learn_from_others()
-            for key in [key for key in pack if self.rows.get(key) is not None]:
-                self.store.release(key)  # another launch has just finished it
-                del pack[key]
-        return pack, elsewhere
-
-    def _alone(self, key: str) -> bool:
-        return key in self.attempts and self.attempts[key].alone
-
-    def _attempts(self, key: str) -> _Attempts:
-        return self.attempts.setdefault(key, _Attempts())
-
-    def _say_notices(self) -> None:
-        """Pass on what the store has noticed since: files that it put aside."""
-        for text in self.store.notices[self._said :]:
-            self.observer.notice(f"warning: {text}")
-        self._said = len(self.store.notices)
+    def _free(self) -> Free:
+        packs = [self.packs.on_cpu_worker(next(iter(pack.values()))) for pack in self.running.values()]
+        return Free(max(0, self.workers - packs.count(False)), self.cpu_workers - packs.count(True))
 
     def _learn_from_others(self) -> None:
+        """Take in what other launches on the store have finished."""
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
             if all(row[name] in values for name, values in self.concerns.items()):
@@ -220,11 +135,15 @@ class Execution:
                 self.observer.finished(row)
         self._say_notices()
 
+    def _say_notices(self) -> None:
+        """Pass on what the store has noticed since: files that it put aside."""
+        for text in self.store.notices[self._said :]:
+            self.observer.notice(f"warning: {text}")
+        self._said = len(self.store.notices)
+
     def is_over(self) -> bool:
         """Whether no further run is to be started."""
-        if self.outcome.stopped or self.fatal:
-            return True
-        if self._answered():
+        if self.outcome.stopped or self.fatal or self.search.finished(self.rows):
             return True
         if self.limits.deadline is not None and time.monotonic() > self.limits.deadline:
             self.outcome.stopped = "time"
@@ -232,51 +151,24 @@ class Execution:
             self.outcome.stopped = "cost"
         return self.outcome.stopped is not None
 
-    def _answered(self) -> bool:
-        return self.search.finished(self.rows)
+    # What workers do
 
     def on_placed(self, trial_id: str) -> None:
         """A worker has begun with a pack."""
-        self._unplaced.discard(trial_id)
-        self._heard[trial_id] = self._last_sign = time.monotonic()
+        self.placement.begin(trial_id)
 
     def on_tick(self) -> None:
         """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless."""
         if (deaf := self.store.waited - self._waited) > 0:
             self._waited += deaf
-            self._unplaced_since += deaf
-            for trial_id in self._heard:
-                self._hear(trial_id)
-        if not self._unplaced:
-            return
-        now = time.monotonic()
-        silent = now - max(self._unplaced_since, self._last_sign)
-        if self.hopeless_after is not None and silent > self.hopeless_after and self.fatal is None:
-            told = f"Ray has started no worker on this machine for {silent:.0f} s (--stall-minutes)"
-            self.fatal = LostRayError(f"{told}; it hangs, or the machine is too busy")
-        elif (waited := now - self._unplaced_since) > self._patience:
-            self._patience = 2 * waited
-            about = f"{len(self._unplaced)} of {len(self.running)} workers are waiting"
-            hint = "run `ray status` on the head of the cluster to see what it waits for"
-            if self.hopeless_after is not None:
-                hint = "this machine is too busy, or Ray hangs"
-            self.observer.notice(f"no machine was available for {waited:.0f} s, {about}: {hint}")
+            self.outcome.worker_seconds += self.placement.excuse(deaf)
+        complaint = self.placement.complaint(len(self.running))
+        if isinstance(complaint, LostRayError):
+            self.fatal = self.fatal or complaint
+        elif complaint is not None:
+            self.observer.notice(complaint)
 
-    def _leave(self, trial_id: str) -> dict[str, RunSpec]:
-        """The trial is over; its runs that have not ended."""
-        self._unplaced.discard(trial_id)
-        self._heard.pop(trial_id, None)
-        return self.running.pop(trial_id, {})
-
-    def _hear(self, trial_id: str) -> float:
-        """Something is heard of a trial, which its worker spent this time on; the seconds since the last time."""
-        now = time.monotonic()
-        since = now - self._heard.get(trial_id, now)
-        self._heard[trial_id] = self._last_sign = now
-        self.outcome.worker_seconds += since
-        return since
-
-    def on_reports(self, trial_id: str, report: Mapping[str, Any]) -> bool:
+    def on_report(self, trial_id: str, report: PackReport) -> bool:
         """Take what a worker tells of its pack: progress, results, exceptions; whether none of its runs is left.
 
         A run that the search prunes ends as a row where the search said, not where the worker happened to be when it was told,
@@ -284,36 +176,47 @@ class Execution:
         """
         pack = self.running.get(trial_id, {})
         self._hear(trial_id)
-        if (measured := report.get("best_pack_size")) is not None and pack:
-            self.packs.learn(next(iter(pack.values())), measured)
-        if (error := report.get("error")) is not None:
-            self._on_error(trial_id, error, report["out_of_memory"])
+        if report.best_pack_size is not None and pack:
+            self.packs.learn(next(iter(pack.values())), report.best_pack_size)
+        if report.error is not None:
+            self._on_error(trial_id, report.error, report.out_of_memory)
             return True
         ended: list[_Ended] = []
-        for key, of_run in report["runs"].items():
+        for key, of_run in report.runs.items():
             if (spec := pack.get(key)) is None:
                 continue
-            if (notice := of_run.get("notice")) is not None:
-                self.observer.notice(f"warning: {describe(spec)}: {notice}")
-            if of_run.get("device") == "cpu" and self.packs.on_gpu(spec):
-                self._warn_of_cpu(of_run["host"])
-            if of_run.get("error") is not None:
+            if of_run.notice is not None:
+                self.observer.notice(f"warning: {describe(spec)}: {of_run.notice}")
+            if of_run.device == "cpu" and self.packs.on_gpu(spec):
+                self._warn_of_cpu(of_run.host)
+            if of_run.error is not None:
                 del pack[key]
-                self._on_exception(key, spec, of_run["error"])
-            elif (at := self._pruned_at(spec, curves := of_run["result"] if of_run["done"] else of_run)) is not None:
+                self._on_exception(key, spec, of_run.error)
+            elif (at := self._pruned_at(spec, curves := of_run.curves if of_run.result is None else of_run.result)) is not None:
                 del pack[key]
-                ended.append((key, spec, pruned_result(curves, at), of_run))
-            elif of_run["done"]:
+                ended.append(_Ended(key, spec, pruned_result(curves, at), of_run))
+            elif of_run.result is not None:
                 del pack[key]
-                ended.append((key, spec, of_run["result"], of_run))
+                ended.append(_Ended(key, spec, of_run.result, of_run))
             else:
-                if (checkpoint := of_run.get("checkpoint")) is not None:
-                    self.store.save_checkpoint(key, checkpoint)
+                if of_run.checkpoint is not None:
+                    self.store.save_checkpoint(key, of_run.checkpoint)
                 self.observer.progressed(key, spec, of_run)
         self._record(ended)
         if not pack:
             self._leave(trial_id)
         return not pack
+
+    def _hear(self, trial_id: str) -> float:
+        """Something is heard of a pack; the seconds since the last time, which count as its worker's."""
+        since = self.placement.hear(trial_id)
+        self.outcome.worker_seconds += since
+        return since
+
+    def _leave(self, trial_id: str) -> dict[str, RunSpec]:
+        """The trial is over; its runs that have not ended."""
+        self.placement.leave(trial_id)
+        return self.running.pop(trial_id, {})
 
     def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
         if not curves.get("curve_step"):
@@ -326,6 +229,8 @@ class Execution:
             self.observer.notice(
                 f"{host} trains on its CPU, though every worker has a GPU: torch finds no GPU there (is it a CUDA build?)"
             )
+
+    # How runs end
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
         """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill."""
@@ -342,16 +247,15 @@ class Execution:
                 told = f"could not be trained, now training them one by one:\n{error}"
             self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
             for key in pack:
-                self._attempts(key).alone = not out_of_memory
+                self.failures.of(key).alone = not out_of_memory
                 self._again(key)
             return
         end_alone = self._shrink if out_of_memory else self._on_exception
         end_alone(next(iter(pack)), first, error)
 
     def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
-        attempts = self._attempts(key)
-        attempts.raised += 1
-        if attempts.raised == 1:
+        attempts = self.failures.of(key)
+        if attempts.count_raised():
             self.observer.notice(f"{describe(spec)} could not be trained, trying once more:\n{error}")
             self._again(key)
         else:
@@ -362,20 +266,17 @@ class Execution:
         traceback, and the pack is treated as any that raises."""
         pack = self.running[trial_id]
         self.packs.give_up(next(iter(pack.values())))
-        if trial_id in self._heard and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
+        if self.placement.has_begun(trial_id) and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
             stalled = f"it made no progress for {silent:.0f} s (--stall-minutes), so its worker was ended"
             self._on_error(trial_id, stalled, out_of_memory=False)
             return
-        if re.search(TASK_ERROR, reason, re.MULTILINE) or OUT_OF_MEMORY in reason:
-            self._on_error(trial_id, reason, OUT_OF_MEMORY in reason)
+        if is_exception(reason):
+            self._on_error(trial_id, reason, is_out_of_memory(reason))
             return
         self._leave(trial_id)
         for key, spec in pack.items():
-            attempts = self._attempts(key)
-            wait = BACKOFF_SECONDS[min(attempts.lost, len(BACKOFF_SECONDS) - 1)]
-            attempts.lost += 1
-            attempts.alone = attempts.lost > 1
-            attempts.not_before = time.monotonic() + wait
+            attempts = self.failures.of(key)
+            wait = attempts.count_lost()
             times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
             told = f"lost its worker ({times}), trying again in {wait:g} s: {first_line(reason)}"
             self.observer.notice(f"{describe(spec)} {told}")
@@ -395,9 +296,9 @@ class Execution:
 
     def _shrink(self, key: str, spec: RunSpec, error: str) -> None:
         """Memory ran out: fewer runs at a time; if it was alone already, the run has failed."""
-        attempts = self._attempts(key)
+        attempts = self.failures.of(key)
         attempts.out_of_memory += 1
-        kind = "cpu_workers" if self._on_cpu_worker(spec) else "workers"
+        kind = "cpu_workers" if self.packs.on_cpu_worker(spec) else "workers"
         if (before := getattr(self, kind)) == 1 and attempts.out_of_memory > 1:
             self._fail(key, spec, error)
             return
@@ -408,7 +309,7 @@ class Execution:
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{error}")
         self.outcome.failed += 1
-        self._record([(key, spec, {"status": "failed", "reason": "exception", "error": error}, {})])
+        self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, None)])
         if self.limits.stop_on_error:
             self.outcome.stopped = self.outcome.stopped or "error"
 
@@ -416,39 +317,48 @@ class Execution:
         """Put the rows of runs that ended together into the store, in one durable writing."""
         if not ended:
             return
-        rows = []
-        for key, spec, result, report in ended:
-            if weights := report.get("weights"):
-                self.store.save_weights(key, weights)
-            if end := report.get("end"):
-                self.store.save_checkpoint(run_key(spec.to_the_end(), self.task.version), end)
-            about = {name: report[name] for name in ("seconds", "host", "device", "pack_size") if name in report}
-            rows.append(
-                make_row(
-                    spec,
-                    task_version=self.task.version,
-                    fixed_count=self.task.counts(spec).fixed,
-                    launch=self.launch,
-                    versions=self.versions,
-                    **{**about, **result},
-                )
-            )
-        written = self.store.append(rows)
+        for run in ended:
+            if run.report is not None and run.report.weights:
+                self.store.save_weights(run.key, run.report.weights)
+            if run.report is not None and run.report.end:
+                self.store.save_checkpoint(run_key(run.spec.to_the_end(), self.task.version), run.report.end)
+        written = self.store.append([self._row(run) for run in ended])
         self._say_notices()
-        for key, *_ in ended:
-            self.store.drop_checkpoint(key)
-            self.store.release(key)
-            del self._busy[key]
-        self.outcome.trained += sum(result["status"] != "failed" for _, _, result, _ in ended)
+        for run in ended:
+            self.store.drop_checkpoint(run.key)
+            self.store.release(run.key)
+            del self._busy[run.key]
+        self.outcome.trained += sum(run.result["status"] != "failed" for run in ended)
         for stored in written:
             self.rows.add(stored)
             self.observer.finished(stored)
         if len(written) < len(ended):
             self._learn_from_others()
 
+    def _row(self, run: _Ended) -> Mapping[str, Any]:
+        about: dict[str, Any] = {}
+        if (told := run.report) is not None:
+            about = {"seconds": told.seconds, "host": told.host or None, "pack_size": told.pack_size}
+            about |= {"device": told.device} if told.device else {}
+        return make_row(
+            run.spec,
+            task_version=self.task.version,
+            fixed_count=self.task.counts(run.spec).fixed,
+            launch=self.launch,
+            versions=self.versions,
+            **{**about, **run.result},
+        )
 
-_Ended = tuple[str, RunSpec, Mapping[str, Any], Mapping[str, Any]]
-"""A run that ended: key, spec, result, and what the worker told of it."""
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that ended."""
+
+    key: str
+    spec: RunSpec
+    result: Mapping[str, Any]
+    report: RunReport | None
+    """What its worker told of it; None if no worker did."""
 
 
 def pruned_result(curves: Mapping[str, Any], at: int) -> dict[str, Any]:
@@ -457,11 +367,6 @@ def pruned_result(curves: Mapping[str, Any], at: int) -> dict[str, Any]:
     steps, loss, accuracy, error = (cut[name][-1] for name in CURVES)
     ended = {"status": "pruned", "reason": "pruned", "steps": steps, "loss": loss, "accuracy": accuracy, "ood_mse": error}
     return {**ended, **cut}
-
-
-def first_line(text: str) -> str:
-    lines = (line.strip() for line in text.splitlines() if not line.startswith("Failure #"))
-    return next(filter(None, lines), "no reason given")
 
 
 def describe(spec: RunSpec) -> str:

@@ -60,6 +60,10 @@ class PackSizes:
     def on_gpu(self, spec: RunSpec) -> bool:
         return self.gpu and spec.decoder not in self.cpu_decoders
 
+    def on_cpu_worker(self, spec: RunSpec) -> bool:
+        """Whether it trains on a worker without a GPU, where others have one."""
+        return self.gpu and not self.on_gpu(spec)
+
     def shape(self, spec: RunSpec) -> str:
         if spec not in self._keys:
             self._keys[spec] = shape_key(spec, self.task) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"

@@ -10,7 +10,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.engine.execution import Execution
-from orchestrator.engine.worker import Order
+from orchestrator.engine.messages import Order, RunOrder
 
 SLICE_SECONDS = 2.0
 """A worker reports at least this often: how quickly progress shows and Ctrl-C is obeyed."""
@@ -53,13 +53,13 @@ class StudySearcher(_Stateless, Searcher):
             if not specs:
                 return Searcher.FINISHED if execution.is_over() else None
             runs = [
-                {
-                    "key": key,
-                    "spec": spec.to_dict(),
-                    "checkpoint": execution.store.load_checkpoint(key),
-                    "save_weights": execution.limits.save_weights(spec),
-                    "keep_end": execution.limits.keep_end(spec),
-                }
+                RunOrder(
+                    key=key,
+                    spec=spec.to_dict(),
+                    checkpoint=execution.store.load_checkpoint(key),
+                    save_weights=execution.limits.save_weights(spec),
+                    keep_end=execution.limits.keep_end(spec),
+                )
                 for key, spec in execution.running[trial_id].items()
             ]
         except Exception as error:
@@ -132,7 +132,7 @@ class Ending(_Stateless, Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
-            return self._execution.on_reports(trial_id, result["report"][0])
+            return self._execution.on_report(trial_id, result["report"])
         except Exception as error:
             self._execution.fatal = self._execution.fatal or error
             return True

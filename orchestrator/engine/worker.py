@@ -1,4 +1,4 @@
-"""The one place where training meets Ray: a Tune trainable that trains a pack of runs in short slices."""
+"""A worker: the Tune trainable that trains a pack of runs in short slices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import io
 import socket
 import time
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 import safetensors.torch
 import torch
 from ray import tune
 
+from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.errors import printable
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import load_task
@@ -26,24 +26,6 @@ from trainables.training.packs import Pack, best_pack_size
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-@dataclass(eq=False)
-class Order:
-    """What a worker is to train, and how. All copies that Tune makes of a trial's config share it."""
-
-    runs: list[dict[str, Any]]
-    """Of each run its `key`, `spec`, perhaps a `checkpoint`, and what of it to keep: `save_weights`, `keep_end`."""
-    measure_pack_size: bool = False
-    stall_seconds: float = 600.0
-    slice_seconds: float = 1e9
-    checkpoint_seconds: float = 1e9
-
-    def __deepcopy__(self, memo: object) -> Order:
-        return self
-
-    def __repr__(self) -> str:
-        return f"{len(self.runs)} runs"
-
-
 @functools.cache
 def _needs(cpus: float, gpus: float) -> tune.PlacementGroupFactory:
     """What a worker takes of its machine; made once, as Tune keeps it with each trial."""
@@ -51,15 +33,10 @@ def _needs(cpus: float, gpus: float) -> tune.PlacementGroupFactory:
 
 
 class PackTrainable(tune.Trainable):
-    """Trains the runs of `config["order"]` together, one time slice a step, and reports how far they are.
+    """Trains the runs of `config["order"]` together, one time slice a step, and reports how far they are (`PackReport`).
 
-    A report has `done`, whether all runs have ended, and `runs`, a report for every run that had not ended before, by its key:
-    progress (`step`, `accuracy`, the curves so far, perhaps a `checkpoint`), or, with `done`, either `result` (a `RunResult` as
-    a dict) or `error`, a traceback. With the result of a run that was given up comes `end`, if its `keep_end` asks for it: a
-    checkpoint of the run that goes on from there. A `notice` is something that the user should know of the run. If the pack as
-    a whole cannot go on, the report has an `error` itself, and `out_of_memory` says whether memory ran out. Exceptions of a
-    task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that ended itself as a
-    step took more than the order's `stall_seconds`.
+    Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that
+    ended itself as a step took more than the order's `stall_seconds`.
     """
 
     @classmethod
@@ -95,9 +72,9 @@ class PackTrainable(tune.Trainable):
             report = self._advance()
         finally:
             faulthandler.cancel_dump_traceback_later()
-        return {"done": report["done"], "report": [report]}  # in a list, since Tune takes nested dicts apart
+        return {"done": report.done, "report": report}
 
-    def _advance(self) -> dict[str, Any]:
+    def _advance(self) -> PackReport:
         try:
             if self._pack is None and not self._trainings:
                 self._make()
@@ -112,17 +89,17 @@ class PackTrainable(tune.Trainable):
             return self._report()
         except Exception as error:
             self._pack = None
-            return {"done": True, "error": traceback.format_exc(), "out_of_memory": _is_out_of_memory(error)}
+            return PackReport(error=traceback.format_exc(), out_of_memory=_is_out_of_memory(error))
 
     def _make(self) -> None:
         """Make the trainings; a run that cannot be made does not keep the others from being trained."""
         device = "cuda" if torch.cuda.is_available() and self._gpus else "cpu"
         for run in self._order.runs:
-            key, spec = run["key"], RunSpec.from_dict(run["spec"])
+            key, spec = run.key, RunSpec.from_dict(run.spec)
             self._seconds[key] = 0.0
             began = time.perf_counter()
             try:
-                self._trainings[key] = self._load(key, spec, run["checkpoint"], device)
+                self._trainings[key] = self._load(key, spec, run.checkpoint, device)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
@@ -149,42 +126,49 @@ class PackTrainable(tune.Trainable):
                 self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"
         return Training(spec, task, device)
 
-    def _report(self) -> dict[str, Any]:
-        runs: dict[str, Any] = {key: {"done": True, "error": error} for key, error in self._errors.items()}
+    def _report(self) -> PackReport:
+        runs = {key: RunReport(error=error) for key, error in self._errors.items()}
         self._errors = {}
         save = self._since_saved >= self._order.checkpoint_seconds
+        orders = {run.key: run for run in self._order.runs}
         for key, training in list(self._trainings.items()):
-            about = {"device": str(training.device), "pack_size": len(self._order.runs), "host": socket.gethostname()}
             if training.reason:
-                runs[key] = self._finished(key, training) | about
+                told = self._ending(training, orders[key])
                 del self._trainings[key]
             else:
-                runs[key] = self._progress(key, training, save) | about
-        for key, text in self._notices.items():
-            runs[key]["notice"] = text
+                told = self._progress(training, key, save)
+            runs[key] = dataclasses.replace(
+                told,
+                seconds=self._seconds[key],
+                host=socket.gethostname(),
+                device=str(training.device),
+                pack_size=len(self._order.runs),
+            )
+        for key, notice in self._notices.items():
+            runs[key] = dataclasses.replace(runs[key], notice=notice)
         self._notices = {}
         if save:
             self._since_saved = 0.0
-        report = {"done": not self._trainings, "runs": runs, "best_pack_size": self._best_pack_size}
+        report = PackReport(runs=runs, best_pack_size=self._best_pack_size)
         self._best_pack_size = None
         return report
 
-    def _progress(self, key: str, training: Training, save: bool) -> dict[str, Any]:
-        report: dict[str, Any] = {"done": False, **training.progress._asdict(), "seconds": self._seconds[key]}
-        report |= {name: list(getattr(training, name)) for name in CURVES}
-        if save:
-            report["checkpoint"] = self._saved(key, training.state_dict())
-        return report
+    def _progress(self, training: Training, key: str, save: bool) -> RunReport:
+        return RunReport(
+            step=training.progress.step,
+            accuracy=training.progress.accuracy,
+            curves={name: list(getattr(training, name)) for name in CURVES},
+            checkpoint=self._saved(key, training.state_dict()) if save else None,
+        )
 
-    def _finished(self, key: str, training: Training) -> dict[str, Any]:
-        report = {"done": True, "result": dataclasses.asdict(training.result()), "seconds": self._seconds[key]}
-        run = next(run for run in self._order.runs if run["key"] == key)
-        if run["save_weights"]:
+    def _ending(self, training: Training, order: RunOrder) -> RunReport:
+        weights = end = None
+        if order.save_weights:
             state = training.model.state_dict()
-            report["weights"] = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
-        if training.reason == GIVEN_UP and run["keep_end"]:
-            report["end"] = self._saved(key, training.state_to_the_end())
-        return report
+            weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
+        if training.reason == GIVEN_UP and order.keep_end:
+            end = self._saved(order.key, training.state_to_the_end())
+        return RunReport(result=dataclasses.asdict(training.result()), weights=weights, end=end)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
         """A checkpoint."""

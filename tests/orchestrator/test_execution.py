@@ -14,9 +14,10 @@ import torch
 
 from orchestrator.engine import execution as module
 from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.tune import NewestFirst, StudySearcher
-from orchestrator.engine.worker import Order, PackTrainable
+from orchestrator.engine.worker import PackTrainable
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
@@ -55,7 +56,7 @@ class Watcher:
 def result_of(execution: Execution, trial: str, **report: Any) -> bool:
     """Send a report about the runs of a trial, all alike; whether the trial is over."""
     keys = execution.running.get(trial, {})
-    return execution.on_reports(trial, {"done": report["done"], "runs": dict.fromkeys(keys, report)})
+    return execution.on_report(trial, PackReport(runs=dict.fromkeys(keys, RunReport(**report))))
 
 
 def next_run(execution: Execution, trial: str) -> RunSpec | None:
@@ -101,7 +102,7 @@ def test_every_run_is_asked_for_once_and_answered_from_its_row(store: ResultStor
         spec = next_run(execution, str(trial))
         assert spec is not None
         passed = spec.data_count >= threshold(spec.N, spec.seed)
-        result_of(execution, str(trial), done=True, result={**RESULT, "status": "passed" if passed else "missed"})
+        result_of(execution, str(trial), result={**RESULT, "status": "passed" if passed else "missed"})
     assert len(store) == trial
     found = {r.seed: (r.lower, r.threshold) for r in execution.search.answer(execution.rows)}
     assert all(lower < threshold(8, seed) <= upper for seed, (lower, upper) in found.items())
@@ -120,7 +121,7 @@ def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStor
     execution, watcher = make(store, seeds=1, workers=1)
     for attempt in ("a", "b"):
         assert next_run(execution, attempt) is not None
-        result_of(execution, attempt, done=True, error="Traceback ...\nArithmeticError: no")
+        result_of(execution, attempt, error="Traceback ...\nArithmeticError: no")
     assert [row["status"] for row in store.rows()] == ["failed"]
     assert "ArithmeticError: no" in store.rows()[0]["error"]
     assert ["trying once more" in n for n in watcher.notices] == [True, False]
@@ -139,7 +140,7 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
         assert next_run(execution, str(attempt)) is not None
         execution.on_lost(str(attempt), "Failure # 1 (occurred at noon)\nThe actor died unexpectedly.")
         assert next_run(execution, "too early") is None
-        wait = next(iter(execution.attempts.values())).not_before - now
+        wait = next(iter(execution.failures.of_runs.values())).not_before - now
         waits.append(wait)
         now += wait + 0.01
     assert waits == pytest.approx([1, 2, 5, 15, 60, 60, 60, 60])
@@ -158,10 +159,10 @@ def test_an_exception_outside_the_training_counts_as_an_exception(store: ResultS
 
 def test_lack_of_memory_halves_the_workers_and_fails_only_alone(store: ResultStore) -> None:
     execution, _ = make(store, seeds=4, workers=4)
-    report = {"done": True, "error": "MemoryError", "out_of_memory": True}
+    report = PackReport(error="MemoryError", out_of_memory=True)
     for attempt, left in (("a", 2), ("b", 1)):
         assert next_run(execution, attempt) is not None
-        assert execution.on_reports(attempt, report)
+        assert execution.on_report(attempt, report)
         assert execution.workers == left
         assert len(store) == 0
     assert next_run(execution, "c") is not None
@@ -174,9 +175,9 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     spec = next_run(execution, "a")
     assert spec is not None
     key = run_key(spec, Toy.version)
-    assert not result_of(execution, "a", done=False, step=5, accuracy=0.1, checkpoint=b"half-way")
+    assert not result_of(execution, "a", step=5, accuracy=0.1, checkpoint=b"half-way")
     assert store.load_checkpoint(key) == b"half-way"
-    assert result_of(execution, "a", done=True, result=RESULT, weights=b"weights")
+    assert result_of(execution, "a", result=RESULT, weights=b"weights")
     assert store.load_checkpoint(key) is None
     assert store.weights_path(key).read_bytes() == b"weights"
 
@@ -192,7 +193,7 @@ def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
         now += 100  # until a machine takes it
         execution.on_placed(attempt)
         now += 29
-        assert not result_of(execution, attempt, done=False, step=1, accuracy=0.1)
+        assert not result_of(execution, attempt, step=1, accuracy=0.1)
         now += 30
         execution.on_lost(attempt, "The actor died unexpectedly.")
     (row,) = store.rows()
@@ -226,12 +227,12 @@ def test_the_workers_time_is_counted_and_can_be_limited(store: ResultStore, monk
         now += 50  # no machine yet: that costs nothing
         execution.on_placed(trial)
         now += 3
-    assert not result_of(execution, "a", done=False, step=1, accuracy=0.1)
+    assert not result_of(execution, "a", step=1, accuracy=0.1)
     assert execution.outcome.worker_seconds == 56  # two workers side by side
     assert execution.is_over()
     assert execution.outcome.stopped == "cost"
     now += 4
-    assert result_of(execution, "a", done=True, result=RESULT)
+    assert result_of(execution, "a", result=RESULT)
     execution.on_lost("b", "The node died.")
     assert execution.outcome.worker_seconds == 56 + 4 + 7
     assert len(store) == 1, "what runs at the limit is finished"
@@ -264,14 +265,14 @@ def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultS
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     execution, watcher = make(store, seeds=2, workers=2)
-    execution.hopeless_after = 300.0
+    execution.placement.hopeless_after = 300.0
     next_run(execution, "a")
     next_run(execution, "b")
     now += 299
     execution.on_placed("a")
     for _ in range(40):
         now += 20
-        assert not result_of(execution, "a", done=False, step=1, accuracy=0.1)
+        assert not result_of(execution, "a", step=1, accuracy=0.1)
         execution.on_tick()
     assert execution.fatal is None, "one of them works"
     assert len(watcher.notices) > 1
@@ -288,7 +289,7 @@ def test_nobody_is_blamed_for_the_time_in_which_the_store_did_not_answer(
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     execution, watcher = make(store, seeds=2, workers=2)
-    execution.hopeless_after = 200.0
+    execution.placement.hopeless_after = 200.0
     next_run(execution, "a")
     next_run(execution, "b")
     execution.on_placed("a")
@@ -319,16 +320,16 @@ def test_cpu_workers_train_the_cheap_decoders_beside_those_with_a_gpu(store: Res
     execution.packs = PackSizes(TwoDecoders(), fixed=1, gpu=True, cpu_decoders=("mlp",))
     asked = [(spec.decoder, spec.seed) for trial in "abcd" if (spec := next_run(execution, trial)) is not None]
     assert asked == [("linear", 0), ("mlp", 0), ("mlp", 1)]
-    report = {"done": True, "error": "MemoryError", "out_of_memory": True}
-    execution.on_reports("b", report)
+    report = PackReport(error="MemoryError", out_of_memory=True)
+    execution.on_report("b", report)
     assert (execution.workers, execution.cpu_workers) == (1, 1), "a CPU worker the fewer"
-    result_of(execution, "c", done=True, result=RESULT, device="cpu", host="here")
+    result_of(execution, "c", result=RESULT, device="cpu", host="here")
     again = next_run(execution, "e")
     assert again is not None
     assert (again.decoder, again.seed) == ("mlp", 0)
     assert next_run(execution, "f") is None
     while not execution.is_over():
-        result_of(execution, next(iter(execution.running)), done=True, result=RESULT)
+        result_of(execution, next(iter(execution.running)), result=RESULT)
         next_run(execution, f"trial {len(store)}")
     assert len(store) == 6
 
@@ -338,8 +339,8 @@ def test_what_the_store_puts_aside_is_said(store: ResultStore) -> None:
     assert next_run(execution, "a") is not None
     foreign = store.path / "runs" / "notes.parquet"
     foreign.write_text("not a table")
-    result_of(execution, "a", done=True, result=RESULT)
-    result_of(execution, "a", done=True, result=RESULT)
+    result_of(execution, "a", result=RESULT)
+    result_of(execution, "a", result=RESULT)
     assert [notice.partition(":")[0] for notice in watcher.notices] == ["warning"]
     assert f"set aside {foreign}" in watcher.notices[0]
 
@@ -358,22 +359,22 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     )  # fmt: skip
 
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
-        runs = [{"key": "the run", "spec": spec.to_dict(), "checkpoint": checkpoint, "save_weights": True}]
+        runs = [RunOrder("the run", spec.to_dict(), checkpoint, save_weights=True)]
         return {"order": Order(runs, slice_seconds=seconds, checkpoint_seconds=0.0), "cpus": 1.0, "gpus": 0.0}
 
-    def report_of(trainable: PackTrainable) -> dict[str, Any]:
-        return trainable.train()["report"][0]["runs"]["the run"]
+    def report_of(trainable: PackTrainable) -> RunReport:
+        return trainable.train()["report"].runs["the run"]
 
     whole = report_of(PackTrainable(config(1e9)))
-    assert whole["done"]
+    assert whole.done
     cut = PackTrainable(config(0.0))
     reports = [report_of(cut) for _ in range(7)]
-    assert not reports[-1]["done"]
-    resumed = report_of(PackTrainable(config(1e9, reports[-1]["checkpoint"])))
-    assert resumed["result"] == whole["result"]
-    assert resumed["weights"] == whole["weights"]
+    assert not reports[-1].done
+    resumed = report_of(PackTrainable(config(1e9, reports[-1].checkpoint)))
+    assert resumed.result == whole.result
+    assert resumed.weights == whole.weights
     damaged = report_of(PackTrainable(config(1e9, b"no checkpoint")))
-    assert damaged["result"] == whole["result"]
+    assert damaged.result == whole.result
 
 
 def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) -> None:
@@ -385,7 +386,7 @@ def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) 
         assert len({s.to_dict()["seed"] * 1000 + s.data_count for s in specs if s is not None}) == 4
         spec = specs[0]
         assert spec is not None
-        result_of(first, "a", done=True, result={**RESULT, "status": "missed"})
+        result_of(first, "a", result={**RESULT, "status": "missed"})
         third = next_run(first, "e")
         assert third is not None
         assert third not in specs
@@ -414,11 +415,11 @@ def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store:
     for trial in ("under way", "at its end"):
         assert next_run(execution, trial) is not None
     about = {"seconds": 1.0, "host": "here", "device": "cpu"}
-    seen = {"done": False, "step": 50, "accuracy": 0.5, **about}
-    assert not result_of(execution, "under way", **seen, **curves(2))
-    assert result_of(execution, "under way", **seen, **curves(7))
+    seen = {"step": 50, "accuracy": 0.5, **about}
+    assert not result_of(execution, "under way", **seen, curves=curves(2))
+    assert result_of(execution, "under way", **seen, curves=curves(7))
     result = {**RESULT, "steps": 200, "device": "cpu", **curves(10)}
-    assert result_of(execution, "at its end", done=True, result=result, seconds=9.0, host="here")
+    assert result_of(execution, "at its end", result=result, seconds=9.0, host="here")
     rows = store.rows()
     assert [(row["status"], row["steps"], row["curve_step"]) for row in rows] == [("pruned", 60, [20, 40, 60])] * 2
     assert [row["ood_mse"] for row in rows] == [1 / 60] * 2
@@ -434,10 +435,10 @@ def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) 
     assert len({(spec.seed, spec.data_count) for spec in first + second}) == 5
     assert execution.next_pack("c") == []
     one, *others = execution.running["a"]
-    done = {"done": True, "result": RESULT, "pack_size": 3}
-    assert not execution.on_reports("a", {"done": False, "runs": {one: done}})
+    done = RunReport(result=RESULT, pack_size=3)
+    assert not execution.on_report("a", PackReport(runs={one: done}))
     assert list(execution.running["a"]) == others
-    assert execution.on_reports("a", {"done": True, "runs": dict.fromkeys(others, done)})
+    assert execution.on_report("a", PackReport(runs=dict.fromkeys(others, done)))
     assert [row["pack_size"] for row in store.rows()] == [3, 3, 3]
     assert list(execution.running) == ["b"]
 
@@ -466,7 +467,7 @@ def test_a_pack_out_of_memory_is_halved_and_its_runs_are_asked_for_again(store: 
     execution, watcher = make(store, seeds=4, workers=1, pack_size=4)
     for attempt, size in (("a", 4), ("b", 2), ("c", 1)):
         assert len(execution.next_pack(attempt)) == size
-        assert execution.on_reports(attempt, {"done": True, "error": "CUDA out of memory", "out_of_memory": True})
+        assert execution.on_report(attempt, PackReport(error="CUDA out of memory", out_of_memory=True))
         assert not execution.running
     assert execution.workers == 1
     told = [notice.rsplit(": ", 1)[1] for notice in watcher.notices]
@@ -477,11 +478,11 @@ def test_a_pack_out_of_memory_is_halved_and_its_runs_are_asked_for_again(store: 
 def test_after_an_exception_the_runs_of_a_pack_go_one_by_one(store: ResultStore) -> None:
     execution, _ = make(store, seeds=3, workers=1, pack_size=3)
     assert len(execution.next_pack("a")) == 3
-    assert execution.on_reports("a", {"done": True, "error": "Traceback ...", "out_of_memory": False})
+    assert execution.on_report("a", PackReport(error="Traceback ..."))
     error = {"error": "Traceback ..."}
     for trial, report in (("b", error), ("c", error), ("d", {"result": RESULT})):
         assert len(execution.next_pack(trial)) == 1
-        assert result_of(execution, trial, done=True, **report)
+        assert result_of(execution, trial, **report)
     assert sorted(row["status"] for row in store.rows()) == ["failed", "passed"]
 
 
@@ -509,20 +510,20 @@ def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
     ]  # fmt: skip
     bad = good[0].with_count(10_000)
     runs = [
-        {"key": str(spec.data_count), "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}
+        RunOrder(str(spec.data_count), spec.to_dict(), save_weights=True)
         for spec in (good[0], bad, good[1])
     ]
-    report = PackTrainable({"order": Order(runs, measure_pack_size=True), "cpus": 1.0, "gpus": 0.0}).train()["report"][0]
-    assert report["done"]
-    assert report["best_pack_size"] >= 1
-    assert "data_count must lie in" in report["runs"]["10000"]["error"]
+    report = PackTrainable({"order": Order(runs, measure_pack_size=True), "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    assert report.done
+    assert report.best_pack_size >= 1
+    assert "data_count must lie in" in report.runs["10000"].error
     for spec in good:
-        of_run = report["runs"][str(spec.data_count)]
+        of_run = report.runs[str(spec.data_count)]
         alone = Training(spec, task)
         alone.advance()
-        assert of_run["result"]["accuracy"] == pytest.approx(alone.result().accuracy, abs=0.02)
-        assert of_run["pack_size"] == 3
-        weights = safetensors.torch.load(of_run["weights"])
+        assert of_run.result["accuracy"] == pytest.approx(alone.result().accuracy, abs=0.02)
+        assert of_run.pack_size == 3
+        weights = safetensors.torch.load(of_run.weights)
         assert all(torch.allclose(weights[name], p, atol=1e-4) for name, p in alone.model.state_dict().items())
 
 
@@ -530,11 +531,11 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
     options = tuple(BumpTask.defaults.items())
     spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, width=4, max_steps=20,
                    options=options, stop="budget", precision="bfloat16")  # fmt: skip
-    order = Order([{"key": "the run", "spec": spec.to_dict(), "checkpoint": None, "save_weights": True}])
-    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"][0]["runs"]["the run"]
+    order = Order([RunOrder("the run", spec.to_dict(), save_weights=True)])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"].runs["the run"]
     alone = Training(spec, BumpTask())
     alone.advance()
-    weights = safetensors.torch.load(report["weights"])
+    weights = safetensors.torch.load(report.weights)
     assert all(torch.equal(weights[name], p) for name, p in alone.model.state_dict().items())
 
 
@@ -554,10 +555,10 @@ def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStor
     execution.packs.gpu = True
     for trial, host in (("a", "one"), ("b", "one"), ("c", "two")):
         assert next_run(execution, trial) is not None
-        result_of(execution, trial, done=True, result=RESULT, device="cpu", host=host)
+        result_of(execution, trial, result=RESULT, device="cpu", host=host)
     assert [notice.partition(" trains on its CPU")[0] for notice in watcher.notices] == ["one", "two"]
     assert next_run(execution, "d") is not None
-    result_of(execution, "d", done=True, result=RESULT, device="cuda", host="three")
+    result_of(execution, "d", result=RESULT, device="cuda", host="three")
     assert len(watcher.notices) == 2
 
 
@@ -591,11 +592,11 @@ def test_a_checkpoint_that_cannot_be_read_is_told_once_and_the_run_starts_anew(s
     searcher = StudySearcher(execution, 1.0, 0.0, 10)
     config = searcher.suggest("a")
     assert execution.fatal is None
-    assert [(run["key"], run["checkpoint"]) for run in config["order"].runs] == [(key, None)]
+    assert [(run.key, run.checkpoint) for run in config["order"].runs] == [(key, None)]
     execution.on_lost("a", "the worker died")
-    execution.attempts[key].not_before = 0.0
-    assert searcher.suggest("b")["order"].runs[0]["checkpoint"] is None
-    result_of(execution, "b", done=True, result=RESULT)
+    execution.failures.of(key).not_before = 0.0
+    assert searcher.suggest("b")["order"].runs[0].checkpoint is None
+    result_of(execution, "b", result=RESULT)
     told = f"warning: cannot read {place}: it is not a file: the run starts from the beginning"
     assert [text for text in watcher.notices if "from the beginning" in text] == [told]
     assert not os.path.lexists(place)
@@ -605,7 +606,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told_once_and_the_run_starts_anew(s
 def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     assert next_run(execution, "a") is not None
-    result_of(execution, "a", done=False, step=5, accuracy=0.1, notice="its checkpoint cannot be read")
+    result_of(execution, "a", step=5, accuracy=0.1, notice="its checkpoint cannot be read")
     (told,) = watcher.notices
     assert told.startswith("warning: toys, N = 8, ")
     assert told.endswith("seed 0: its checkpoint cannot be read")

@@ -51,6 +51,7 @@ from analysis.results import Results
 from analysis.trained import TrainedDecoder
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.tune import StudySearcher
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
@@ -101,13 +102,13 @@ def train(execution: Execution, *_: object) -> Outcome:
             return execution.outcome
         reports = {}
         for about in config["order"].runs:
-            key, spec = about["key"], RunSpec.from_dict(about["spec"])
+            key, spec = about.key, RunSpec.from_dict(about.spec)
             worker._seconds, worker._notices = {key: 0.0}, {}
-            if about["checkpoint"] is not None:
-                worker._load(key, spec, about["checkpoint"], "cpu")
-            told = {"seconds": 1.0, "host": "here", "device": "cpu", "pack_size": 1}
-            reports[key] = {"done": True, "result": ending(spec), **told, "notice": worker._notices.get(key)}
-        execution.on_reports(str(number), {"done": True, "runs": reports, "best_pack_size": None})
+            if about.checkpoint is not None:
+                worker._load(key, spec, about.checkpoint, "cpu")
+            told = {"seconds": 1.0, "host": "here", "device": "cpu"}
+            reports[key] = RunReport(result=ending(spec), **told, notice=worker._notices.get(key))
+        execution.on_report(str(number), PackReport(runs=reports))
     raise AssertionError("the search does not end")
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from orchestrator.command import progress as of_progress
 from orchestrator.command.progress import Progress
+from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
 from trainables.spec import RunSpec
 
@@ -93,7 +94,7 @@ def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console
         progress.started("a", SPEC)
         progress.started("b", SPEC)
         wait_for_line("s: 2 running, their workers are starting")
-        progress.progressed("b", SPEC, {"step": 4, "accuracy": 0.5})
+        progress.progressed("b", SPEC, RunReport(step=4, accuracy=0.5))
         wait_for_line("s: 2 running, one is at step 4 of 10")
         progress.finished(row("a"))
         wait_for_line("run a | 1 done, 1 running")

@@ -1,0 +1,93 @@
+"""Chooses which runs are trained next, and together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from orchestrator.engine.failures import Failures
+from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.searches import Rows, Search
+from orchestrator.store import ResultStore
+from trainables.spec import RunSpec, run_key
+
+
+class Free(NamedTuple):
+    """Workers that have no pack."""
+
+    workers: int
+    cpu_workers: int
+    """Those without a GPU, beside others that have one."""
+
+
+@dataclass(slots=True)
+class Chooser:
+    """Claims packs of runs for the workers of one launch.
+
+    Args:
+        task_version: part of the keys of the runs.
+        learn: takes in what other launches on the store have finished.
+    """
+
+    search: Search
+    task_version: str
+    store: ResultStore
+    rows: Rows
+    packs: PackSizes
+    failures: Failures
+    learn: Callable[[], None]
+
+    def next_pack(self, free: Free, busy: Mapping[str, RunSpec]) -> dict[str, RunSpec]:
+        """The next runs to train together, by key, claimed for this launch; none when there are none at the moment.
+
+        Runs that another launch is training are passed over, and as many more are asked for in their place.
+
+        Args:
+            busy: the runs in progress.
+        """
+        total = sum(free)
+        if total <= 0:
+            return {}
+        running = list(busy.values())
+        wanted = len(running) + total * self.packs.largest
+        needless = 0 if self.packs.gpu else wanted - len(running) - total
+        elsewhere, room = 0, 0
+        while room < wanted + elsewhere:
+            room = wanted + elsewhere
+            specs = self.search.propose(self.rows, room, running, room - needless)
+            pack, elsewhere = self._claim(specs, free, busy)
+            if pack:
+                return pack
+        return {}
+
+    def _claim(self, specs: Sequence[RunSpec], free: Free, busy: Mapping[str, RunSpec]) -> tuple[dict[str, RunSpec], int]:
+        """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
+        for every other free worker; and how many before it other launches are training, or no free worker is for."""
+        keys = ((run_key(spec, self.task_version), spec) for spec in specs)
+        known, waits = self.rows.get, self.failures.must_wait
+        ready = {key: spec for key, spec in keys if key not in busy and known(key) is None and not waits(key)}
+        pack: dict[str, RunSpec] = {}
+        shape, room, elsewhere = "", 1, 0
+        for key, spec in ready.items():
+            alone = self.failures.is_alone(key)
+            if pack and (alone or self.packs.shape(spec) != shape):
+                continue
+            idle = free.cpu_workers if self.packs.on_cpu_worker(spec) else free.workers
+            if not idle or not self.store.claim(key):
+                elsewhere += 1
+                continue
+            if not pack and not alone:
+                shape, room = self.packs.shape(spec), self.packs.size(spec)
+                if room > 1:
+                    alike = sum(self.packs.shape(s) == shape and not self.failures.is_alone(k) for k, s in ready.items())
+                    room = min(room, -(-alike // idle))
+            pack[key] = spec
+            if len(pack) >= room:
+                break
+        if pack:
+            self.learn()
+            for key in [key for key in pack if self.rows.get(key) is not None]:
+                self.store.release(key)  # another launch has just finished it
+                del pack[key]
+        return pack, elsewhere

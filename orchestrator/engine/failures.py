@@ -1,0 +1,70 @@
+"""What the failures of a run mean: how often it is tried again, when, and whether alone."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+
+BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats for ever."""
+TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
+"""How Ray begins the text of an exception raised in a worker, as against the death of one."""
+OUT_OF_MEMORY = "running low on memory"
+"""What Ray says of a worker that it killed to save its machine."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """How often one run has failed, by class of failure."""
+
+    lost: int = 0
+    raised: int = 0
+    out_of_memory: int = 0
+    not_before: float = 0.0
+    """`time.monotonic()` at which it may be tried again."""
+    alone: bool = False
+    """Whether it is no longer trained together with others: one of them may be the cause."""
+
+    def count_lost(self) -> float:
+        """Its worker died, again without limit; the seconds to wait before it is tried again."""
+        wait = BACKOFF_SECONDS[min(self.lost, len(BACKOFF_SECONDS) - 1)]
+        self.lost += 1
+        self.alone = self.lost > 1
+        self.not_before = time.monotonic() + wait
+        return wait
+
+    def count_raised(self) -> bool:
+        """Its task raised an exception; whether it is tried once more."""
+        self.raised += 1
+        return self.raised == 1
+
+
+@dataclass(slots=True)
+class Failures:
+    """The failures of the runs of one launch, by run key."""
+
+    of_runs: dict[str, Attempts] = field(default_factory=dict)
+
+    def of(self, key: str) -> Attempts:
+        return self.of_runs.setdefault(key, Attempts())
+
+    def is_alone(self, key: str) -> bool:
+        return key in self.of_runs and self.of_runs[key].alone
+
+    def must_wait(self, key: str) -> bool:
+        return key in self.of_runs and self.of_runs[key].not_before > time.monotonic()
+
+
+def is_exception(reason: str) -> bool:
+    """Whether Ray's reason for the end of a trial is an exception, or a lack of memory, and not the death of a worker."""
+    return bool(re.search(TASK_ERROR, reason, re.MULTILINE)) or is_out_of_memory(reason)
+
+
+def is_out_of_memory(reason: str) -> bool:
+    return OUT_OF_MEMORY in reason
+
+
+def first_line(text: str) -> str:
+    lines = (line.strip() for line in text.splitlines() if not line.startswith("Failure #"))
+    return next(filter(None, lines), "no reason given")

@@ -1,0 +1,92 @@
+"""What a launch and its workers tell each other: an order to train a pack of runs, and reports of how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """One run that a worker is to train."""
+
+    key: str
+    spec: Mapping[str, Any]
+    """As `RunSpec.to_dict` gives it."""
+    checkpoint: bytes | None = None
+    """Where to go on; None: from the beginning."""
+    save_weights: bool = False
+    keep_end: bool = False
+    """Whether the run, if the stopping rule gives it up, leaves a checkpoint from which it can be trained on."""
+
+
+@dataclass(eq=False)
+class Order:
+    """A pack of runs that a worker is to train, and how. All copies that Tune makes of a trial's config share it."""
+
+    runs: list[RunOrder]
+    measure_pack_size: bool = False
+    stall_seconds: float = 600.0
+    """A step that takes longer ends the worker."""
+    slice_seconds: float = 1e9
+    """The worker reports after so many seconds of training."""
+    checkpoint_seconds: float = 1e9
+
+    def __deepcopy__(self, memo: object) -> Order:
+        return self
+
+    def __repr__(self) -> str:
+        return f"{len(self.runs)} runs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """How far one run is, or how it ended: then it has a `result` or an `error`."""
+
+    step: int = 0
+    accuracy: float = float("nan")
+    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """The columns `trainables.training.loop.CURVES` so far; those of a run that ended are in its `result`."""
+    checkpoint: bytes | None = None
+    """Now and then, of a run that goes on."""
+    result: Mapping[str, Any] | None = None
+    """A `RunResult` as a dict."""
+    weights: bytes | None = None
+    """A safetensors file, if the order asks for it."""
+    end: bytes | None = None
+    """The checkpoint that `RunOrder.keep_end` asks for."""
+    error: str | None = None
+    """The traceback of what the run's task raised."""
+    notice: str | None = None
+    """What the user should know of the run."""
+    seconds: float = 0.0
+    """Time that the worker has spent on it, its share of the pack's."""
+    host: str = ""
+    device: str = ""
+    pack_size: int = 1
+
+    @property
+    def done(self) -> bool:
+        return self.result is not None or self.error is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackReport:
+    """What a worker tells of its pack: a report for every run, by key, that had not ended before.
+
+    If the pack as a whole cannot go on, it has an `error` and no runs.
+    """
+
+    runs: Mapping[str, RunReport] = field(default_factory=dict)
+    best_pack_size: int | None = None
+    """Once it has been measured, if the order asks for it."""
+    error: str | None = None
+    """A traceback."""
+    out_of_memory: bool = False
+    """Whether that error is one of memory."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the worker has nothing left to do."""
+        return self.error is not None or all(run.done for run in self.runs.values())

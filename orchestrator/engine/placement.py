@@ -1,0 +1,79 @@
+"""Which packs wait for a worker, and when each worker was last heard of."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from orchestrator.errors import LostRayError
+
+PATIENCE_SECONDS = 60.0
+"""The user is told of packs that no machine takes after so long; again after twice the time, and so on."""
+
+
+@dataclass(slots=True)
+class Placement:
+    """The packs of one launch, by trial id: those that wait for a machine, and those that a worker is training."""
+
+    hopeless_after: float | None = None
+    """The launch ends after so many seconds without a sign of a worker, if some wait for one. None: a cluster may grow."""
+    _waiting: set[str] = field(default_factory=set)
+    _waiting_since: float = 0.0
+    """Since when there have always been some."""
+    _heard: dict[str, float] = field(default_factory=dict)
+    """When something was heard last of the others."""
+    _last_sign: float = 0.0
+    """When a worker was last placed or heard of."""
+    _patience: float = PATIENCE_SECONDS
+
+    def wait(self, trial_id: str) -> None:
+        """A machine is wanted for a pack."""
+        if not self._waiting:
+            self._waiting_since, self._patience = time.monotonic(), PATIENCE_SECONDS
+        self._waiting.add(trial_id)
+
+    def begin(self, trial_id: str) -> None:
+        """A worker has begun with it."""
+        self._waiting.discard(trial_id)
+        self._heard[trial_id] = self._last_sign = time.monotonic()
+
+    def has_begun(self, trial_id: str) -> bool:
+        return trial_id in self._heard
+
+    def hear(self, trial_id: str) -> float:
+        """Something is heard of a pack, which its worker spent this time on; the seconds since the last time."""
+        now = time.monotonic()
+        since = now - self._heard.get(trial_id, now)
+        self._heard[trial_id] = self._last_sign = now
+        return since
+
+    def leave(self, trial_id: str) -> None:
+        self._waiting.discard(trial_id)
+        self._heard.pop(trial_id, None)
+
+    def excuse(self, seconds: float) -> float:
+        """For so long nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
+        self._waiting_since += seconds
+        return sum(self.hear(trial_id) for trial_id in self._heard)
+
+    def complaint(self, packs: int) -> str | LostRayError | None:
+        """What to tell the user if packs wait for a machine in vain, or the error that ends the launch if that is hopeless.
+
+        Args:
+            packs: how many there are, waiting or not.
+        """
+        if not self._waiting:
+            return None
+        now = time.monotonic()
+        silent = now - max(self._waiting_since, self._last_sign)
+        if self.hopeless_after is not None and silent > self.hopeless_after:
+            told = f"Ray has started no worker on this machine for {silent:.0f} s (--stall-minutes)"
+            return LostRayError(f"{told}; it hangs, or the machine is too busy")
+        if (waited := now - self._waiting_since) <= self._patience:
+            return None
+        self._patience = 2 * waited
+        hint = "run `ray status` on the head of the cluster to see what it waits for"
+        if self.hopeless_after is not None:
+            hint = "this machine is too busy, or Ray hangs"
+        about = f"{len(self._waiting)} of {packs} workers are waiting"
+        return f"no machine was available for {waited:.0f} s, {about}: {hint}"
