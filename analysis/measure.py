@@ -190,7 +190,7 @@ class _Job:
 
 def _measure_run(row: Row, weights: bytes, names: list[str], kind: str) -> Iterator[tuple[str, bytes, str]]:
     """A task: every measure of one run as (name, file, error), as soon as it is done."""
-    from trainables.training.loop import quiet_cpu
+    from trainables.training.precision import quiet_cpu
 
     quiet_cpu()
     trained = registry.load(row, weights, kind)

@@ -25,7 +25,7 @@ from analysis.trained import TrainedDecoder
 from benchmarks.step import processor
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 TASK = BumpTask()
 

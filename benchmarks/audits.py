@@ -26,7 +26,8 @@ from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import GIVEN_UP, RunSpec, family_key, run_key
 from trainables.task import load_task
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
+from trainables.training.precision import quiet_cpu
 
 Setting = Mapping[str, Any]
 

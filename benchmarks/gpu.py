@@ -33,8 +33,9 @@ from torch import nn
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
 from trainables.training.packs import Pack, twin
+from trainables.training.precision import quiet_cpu
 
 TASK = BumpTask()
 

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.stopping import probes, replay, table, train
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 BUMP_SHARES = {"mlp": (0.55, 0.7, 0.8, 0.88, 0.95), "cnn": (0.6, 0.75, 0.85, 0.93)}
 """Data counts of bumps, as shares of the expected threshold."""

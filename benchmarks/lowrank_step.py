@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainables.lowrank import LowRank, entropy_terms, variance_terms
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 SHAPES = [(32, 2), (32, 4), (1, 2), (1, 4), (1, 8)]
 """Rank and channels."""

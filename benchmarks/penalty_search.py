@@ -22,7 +22,8 @@ from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.store import make_row
 from trainables.regularization import RegularizationTask
 from trainables.spec import RunSpec
-from trainables.training.loop import CURVES, Training, quiet_cpu
+from trainables.training.loop import CURVES, Training
+from trainables.training.precision import quiet_cpu
 
 SPACE = {"lambda_entropy": (1e-3, 1.0), "lambda_variance": (1e-4, 0.1)}
 WAYS = [("grid", "none"), ("random", "none"), ("tpe", "none"), ("tpe", "median")]

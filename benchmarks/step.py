@@ -31,7 +31,8 @@ from trainables.lowrank import LowRank
 from trainables.regularization import RegularizationTask
 from trainables.spec import RunSpec
 from trainables.task import Task
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
+from trainables.training.precision import quiet_cpu
 
 SIZES = (16, 28, 64)
 ROUND_SECONDS = 0.2

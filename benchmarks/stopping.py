@@ -25,7 +25,8 @@ from scipy.stats import beta
 from trainables.bumps import BumpTask
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Split, load_task
-from trainables.training.loop import Training, fastest_precision, quiet_cpu
+from trainables.training.loop import Training
+from trainables.training.precision import fastest_precision, quiet_cpu
 
 TASK = BumpTask()
 SHARES = (0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.3)

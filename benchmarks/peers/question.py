@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import Training, fastest_precision, quiet_cpu
+from trainables.training.loop import Training
+from trainables.training.precision import fastest_precision, quiet_cpu
 
 SENSIBLE_LOW = 0.03
 """Nobody expects fewer bumps than this share of all positions to be enough (about N, for the sizes asked)."""

@@ -24,9 +24,6 @@ import typer
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
 
-_ParseError: Any = typer.BadParameter.__mro__[2]
-"""The common base of what typer's parser raises (click's ClickException, under whatever name this typer has it)."""
-
 
 class Exit(IntEnum):
     """Exit codes of every study."""
@@ -145,7 +142,7 @@ def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int
         )
     try:
         code = command.main(arguments, prog_name=name, standalone_mode=False)
-    except _ParseError as error:
+    except typer.TyperException as error:
         # without a message the help was printed in its place
         return _refuse(message) if (message := error.format_message()) else Exit.USAGE
     except UserError as error:

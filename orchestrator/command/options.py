@@ -105,7 +105,7 @@ def resolve_precision(word: str, decoder: str, gpu: bool) -> str:
         raise UserError("--precision tf32 needs a GPU: add --gpus-per-run 1, or choose auto, float32 or bfloat16")
     if word != "auto":
         return word
-    from trainables.training.loop import fastest_precision
+    from trainables.training.precision import fastest_precision
 
     return fastest_precision(decoder, "cuda" if gpu else "cpu")
 

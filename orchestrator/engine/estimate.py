@@ -13,7 +13,8 @@ SAMPLED_STEPS = 3
 
 def step_seconds(spec: RunSpec, task: Task) -> float:
     """Seconds of an optimizer step of this run, from a few of them done here and now."""
-    from trainables.training.loop import Training, quiet_cpu
+    from trainables.training.loop import Training
+    from trainables.training.precision import quiet_cpu
 
     quiet_cpu()
     with scratch():  # for the cache of torch

@@ -20,8 +20,9 @@ from orchestrator.errors import printable
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import load_task
 from trainables.training.checkpoint import check_saved
-from trainables.training.loop import CURVES, Training, quiet_cpu
+from trainables.training.loop import CURVES, Training
 from trainables.training.packs import Pack, best_pack_size
+from trainables.training.precision import quiet_cpu
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 

@@ -20,7 +20,8 @@ from orchestrator.store import ResultStore, make_row
 from tests.conftest import Command, check_refusal
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
+from trainables.training.precision import quiet_cpu
 
 TASK = BumpTask()
 QUICK = {"decoder": "mlp", "depth": 2, "width": 24, "holdout": "center", "stop": "budget", "max_steps": 20}

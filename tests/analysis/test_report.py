@@ -29,7 +29,7 @@ from tests.analysis.test_claims import finals, power, probes, table_of, world
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NARROW, WIDE = 500, 1280

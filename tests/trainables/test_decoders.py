@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from trainables.convolution import Decode, _gradients, _gradients_by_products
 from trainables.decoders import CNN, build_decoder
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 RUNS = 3
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainables.lowrank import POSITIVE_LENGTH, LowRank, _Render, entropy_terms, variance_terms
-from trainables.training.loop import quiet_cpu
+from trainables.training.precision import quiet_cpu
 
 
 @pytest.fixture(autouse=True)

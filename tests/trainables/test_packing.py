@@ -16,8 +16,9 @@ from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import packs as packing
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
 from trainables.training.packs import Pack, best_pack_size
+from trainables.training.precision import quiet_cpu
 
 
 @pytest.fixture(autouse=True)

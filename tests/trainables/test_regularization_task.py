@@ -14,7 +14,8 @@ from trainables.bumps import grid_centres
 from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, box_range, regions
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training.loop import RunResult, Training, quiet_cpu
+from trainables.training.loop import RunResult, Training
+from trainables.training.precision import quiet_cpu
 
 TASK = RegularizationTask()
 

@@ -15,8 +15,9 @@ from trainables.rotation import RotationTask, image_of, image_option, rotated
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import packs as packing
-from trainables.training.loop import Training, quiet_cpu
+from trainables.training.loop import Training
 from trainables.training.packs import best_pack_size
+from trainables.training.precision import quiet_cpu
 
 TASK = RotationTask()
 

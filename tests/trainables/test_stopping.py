@@ -9,8 +9,9 @@ from trainables.bumps import BumpTask
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split
 from trainables.training.checkpoint import check_saved
-from trainables.training.loop import RunResult, Training, quiet_cpu
+from trainables.training.loop import RunResult, Training
 from trainables.training.packs import Pack
+from trainables.training.precision import quiet_cpu
 from trainables.training.stopping import (
     LEARNED,
     LEAST_POINTS,

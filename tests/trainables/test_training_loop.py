@@ -19,11 +19,10 @@ from trainables.training.loop import (
     RunResult,
     Training,
     batch_indices,
-    fastest_precision,
     learning_rate,
     look_every,
-    quiet_cpu,
 )
+from trainables.training.precision import fastest_precision, quiet_cpu
 from trainables.training.stopping import EVAL_EVERY
 
 TASK = BumpTask()

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import math
-import sys
 import time
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +21,7 @@ from torch.nn import functional
 
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Split, Task
+from trainables.training.precision import autocast
 from trainables.training.seeds import stream, stream_seed
 from trainables.training.stopping import EVAL_EVERY, has_come_to_rest, has_converged, has_learned, target_variance
 
@@ -39,21 +36,10 @@ target stays cheap: fitted runs improve ever more slowly."""
 EVAL_BATCH = 64
 BUDGET_LOOKS = 200
 """A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
-
-
-def quiet_cpu() -> None:
-    """Make this process a good worker. Call it once, before any training.
-
-    One thread; denormal numbers (tails of Gaussians) flushed to zero; and, with glibc, freed memory kept instead of given back
-    to the system, for at N = 64 getting the large activations afresh in every step takes up to half of the time.
-    """
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
+_STATE = (
+    "step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "given_up_step", "chance", "curve_norm", *CURVES,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,34 +354,6 @@ class Training:
                 totals[name] = totals.get(name, 0.0) + values.double().sum().item()
         self.model.train()
         return {name: total / size for name, total in totals.items()}
-
-
-def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]:
-    """The precision of `spec` for the block. TF32 and its absence hold until the next such block, gradients included."""
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = spec.precision == "tf32"
-    return torch.autocast(device.type, torch.bfloat16, enabled=spec.precision == "bfloat16")
-
-
-CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
-_STATE = (
-    "step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "given_up_step", "chance", "curve_norm", *CURVES,
-)  # fmt: skip
-
-
-def fastest_precision(decoder: str, device: str = "cpu") -> str:
-    """The precision in which this machine trains `decoder` fastest: bfloat16 for a CNN where the device computes it natively.
-
-    On a CPU that takes AVX512-BF16 or AMX-BF16 instructions; without them bfloat16 is emulated and slow. The MLP's products
-    are too small to gain.
-    """
-    if decoder != "cnn":
-        return "float32"
-    if torch.device(device).type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    cpuinfo = Path("/proc/cpuinfo")
-    flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
-    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
 def _copy(value: Any) -> Any:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from trainables.task import Split
-from trainables.training.loop import EVAL_BATCH, Measuring, Training, autocast, batch_indices, learning_rate, set_learning_rate
+from trainables.training.loop import EVAL_BATCH, Measuring, Training, batch_indices, learning_rate, set_learning_rate
+from trainables.training.precision import autocast
 from trainables.training.stopping import EVAL_EVERY
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
