@@ -24,10 +24,10 @@ from orchestrator.command.options import steps_of, task_options
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED, parse_range
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import step_seconds
+from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch, Trial
 from orchestrator.store.artifacts import Artifacts, UnreadableError
@@ -62,7 +62,10 @@ class RegularizationStudy:
     search: TuneAndConfirm
     settings: dict[str, Any]
     export: Path | None = None
-    _known: tuple[int, Answer] | None = field(default=None, init=False)
+    _known: Latest[Answer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._known = Latest(self._answer_of)
 
     @property
     def name(self) -> str:
@@ -144,10 +147,8 @@ class RegularizationStudy:
         return table
 
     def seconds_left(self, rows: Rows) -> float | None:
-        done = [row for row in self._rows(rows) if row["steps"]]
-        if not done:
-            return None
-        return self._steps_left(rows) * statistics.fmean(row["seconds"] / row["steps"] for row in done)
+        times = StepTimes.of(self._rows(rows))
+        return self._steps_left(rows) * times(self.search.tuning.template) if times else None
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """The runs of the search and of every setting: done, to do, and their estimated time."""
@@ -160,15 +161,15 @@ class RegularizationStudy:
         for setting, specs in self.search.planned(rows).items():
             ready = sum(self.search.row(rows, spec) is not None for spec in specs)
             table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
-        timed = [row["seconds"] / row["steps"] for row in self._rows(rows) if row["steps"]]
-        of_step = statistics.fmean(timed) if timed else step_seconds(self.search.tuning.template, self.task)
+        times = StepTimes.of(self._rows(rows))
+        times.measure(template, self.task)
         s = self.settings
         where = (
             f"N = {s['N']}, {s['region']}, rank {s['rank']}, {s['channels']} channels, {s['epochs']} epochs; {s['sampler']} "
             f"sampler, {s['pruner']} pruner\n"
             f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}"
         )
-        return Group(table, Text(where)), self._steps_left(rows) * of_step
+        return Group(table, Text(where)), self._steps_left(rows) * times(template)
 
     def _steps_left(self, rows: Rows) -> float:
         tuning = self.search.tuning
@@ -194,26 +195,27 @@ class RegularizationStudy:
         return self._answer(rows).to_json()
 
     def _answer(self, rows: Rows) -> Answer:
-        """The answer as far as it is known; computed anew only when there are more rows."""
+        """The answer as far as it is known."""
+        return self._known.of(rows)
+
+    def _answer_of(self, rows: Rows) -> Answer:
         from analysis.regularization import Answer
 
-        if self._known is None or self._known[0] != len(rows):
-            tuning = self.search.tuning
-            best = tuning.best(rows)
-            answer = Answer.of(
-                [trial_record(t) for t in tuning.finished_trials(rows)],
-                [
-                    {"setting": setting, "row": row}
-                    for setting, specs in self.search.finals(rows).items()
-                    for spec in specs
-                    if (row := self.search.row(rows, spec)) is not None
-                ],
-                None if best is None else trial_record(best),
-                [trial_record(t) for t in tuning.front(rows)],
-                self.settings,
-            )
-            self._known = len(rows), answer
-        return self._known[1]
+        tuning = self.search.tuning
+        best = tuning.best(rows)
+        finals = [
+            {"setting": setting, "row": row}
+            for setting, specs in self.search.finals(rows).items()
+            for spec in specs
+            if (row := self.search.row(rows, spec)) is not None
+        ]
+        return Answer.of(
+            [trial_record(t) for t in tuning.finished_trials(rows)],
+            finals,
+            None if best is None else trial_record(best),
+            [trial_record(t) for t in tuning.front(rows)],
+            self.settings,
+        )
 
     def _rows(self, rows: Rows) -> list[Row]:
         """Those of this study."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -25,10 +25,10 @@ from orchestrator.command.options import task_options
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import step_seconds
+from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Rows
+from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET, STOPS, UNAUDITED
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
@@ -60,18 +60,18 @@ class ScalingStudy:
     stop: str = "auto"
     search: ThresholdSearch = field(init=False)
     _written: frozenset[tuple[str, int]] = frozenset()
-    _results: tuple[tuple[int, int], list[ThresholdResult]] | None = None
+    _results: Latest[list[ThresholdResult]] = field(init=False)
     _known: tuple[object, Answer] | None = None
+    _templates: dict[tuple[str, int], RunSpec] = field(init=False)
 
     def __post_init__(self) -> None:
         self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate, self.stop)
+        self._results = Latest(self.search.answer)
+        self._templates = {(b.template.dataset, b.template.N): b.template for b in self.brackets}
 
     def results(self, rows: Rows) -> list[ThresholdResult]:
-        """What is known of each threshold, in the order of the brackets; looked up anew only when there are more rows."""
-        state = (id(rows), len(rows))
-        if self._results is None or self._results[0] != state:
-            self._results = state, self.search.answer(rows)
-        return self._results[1]
+        """What is known of each threshold, in the order of the brackets."""
+        return self._results.of(rows)
 
     @property
     def name(self) -> str:
@@ -152,36 +152,29 @@ class ScalingStudy:
         return self._known[1]
 
     def seconds_left(self, rows: Rows) -> float | None:
-        """Probes and audits left, at the mean times of their grid size and data set so far (or scaled by pixels from another
-        size)."""
-        timed = self._timed(rows)
-        if not timed:
+        """Probes and audits left, of as many steps as those of their grid size and data set so far."""
+        pace = Pace.of(self._timed_runs(rows))
+        if not pace.times:
             return None
-        return sum(self._seconds_left(r, timed) for r in self.results(rows) if r.verdict == "open")
+        return sum(self._seconds_left(r, pace) for r in self.results(rows) if r.verdict == "open")
 
-    def _seconds_left(self, result: ThresholdResult, timed: Mapping[tuple[str, int], Times]) -> float:
+    def _seconds_left(self, result: ThresholdResult, pace: Pace) -> float:
         """Work that one open threshold may still take."""
-        times = _expected(timed, result.dataset, result.N)
+        spec = self._templates[result.dataset, result.N]
         probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
-        return probes * times.run + result.audits_left * self.brackets[0].template.max_steps * times.step
+        return (probes * pace.steps(spec) + result.audits_left * spec.max_steps) * pace.times(spec)
 
-    def _timed(self, rows: Rows) -> dict[tuple[str, int], Times]:
-        found: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for bracket in self.brackets:
-            at = (bracket.template.dataset, bracket.template.N)
-            # audits are reckoned apart; under `budget` there are no other runs
-            families = (bracket.full_family, bracket.family) if self.stop == "budget" else (bracket.family,)
-            found.setdefault(at, []).extend(r for family in families for r in rows.family(family).values() if r["steps"])
-        return {
-            at: Times(statistics.fmean(r["seconds"] for r in runs), statistics.fmean(r["seconds"] / r["steps"] for r in runs))
-            for at, runs in found.items()
-            if runs
-        }
+    def _timed_runs(self, rows: Rows) -> list[Row]:
+        """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
+        families = {f for b in self.brackets for f in ((b.full_family, b.family) if self.stop == "budget" else (b.family,))}
+        return [row for family in families for row in rows.family(family).values() if row["steps"]]
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
         results = self.results(rows)
-        timed = self._timed(rows) or self._measured()
+        pace = Pace.of(self._timed_runs(rows))
+        if not pace.times:
+            self._measure(pace)
         table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
         for name in ("data set", "N", "open", "runs done", "runs to do", "audits", "time"):
             table.add_column(name, justify="left" if name == "data set" else "right")
@@ -190,7 +183,7 @@ class ScalingStudy:
             row = [r for r in results if (r.dataset, r.N) == (dataset, N)]
             still = [r for r in row if r.verdict == "open"]
             probes, audits = sum(r.probes_left or GUESSED_PROBES for r in still), sum(r.audits_left for r in still)
-            seconds = sum(self._seconds_left(r, timed) for r in still)
+            seconds = sum(self._seconds_left(r, pace) for r in still)
             total += seconds
             counted = (len(still), sum(r.runs for r in row), probes, audits)
             table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds))
@@ -201,18 +194,16 @@ class ScalingStudy:
         )
         return Group(table, Text(where)), total
 
-    def _measured(self) -> dict[tuple[str, int], Times]:
-        """Times of a guessed run at each data set's smallest grid, from a few steps timed here and now."""
-        first: dict[str, RunSpec] = {}
-        for bracket in self.brackets:
-            spec = bracket.template.with_count(max(1, bracket.counts.low))
-            if spec.dataset not in first or spec.N < first[spec.dataset].N:
-                first[spec.dataset] = spec
+    def _measure(self, pace: Pace) -> None:
+        """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
         steps = GUESSED_STEPS
         if self.stop == "budget":  # half of the runs do not pass
             steps = (steps + self.brackets[0].template.max_steps) // 2
-        timed = {(dataset, spec.N): step_seconds(spec, self.task) for dataset, spec in first.items()}
-        return {at: Times(steps * step, step) for at, step in timed.items()}
+        for bracket in sorted(self.brackets, key=lambda bracket: bracket.template.N):
+            spec = bracket.template.with_count(max(1, bracket.counts.low))
+            if spec.dataset not in pace.mean_steps:
+                pace.times.measure(spec, self.task)
+                pace.mean_steps[spec.dataset] = {spec.N: steps}
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`scaling.csv`, `.json`, `.png` and `.svg`, from the first answered grid size on, renewed with every further one."""
@@ -277,21 +268,26 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     return Text(text, style=style)
 
 
-class Times(NamedTuple):
-    """Seconds of a run and of a step."""
+@dataclass(slots=True)
+class Pace:
+    """How many steps a run of the search takes, and how long a step takes."""
 
-    run: float
-    step: float
+    times: StepTimes
+    mean_steps: dict[str, dict[int, float]]
+    """By data set and N."""
 
+    @classmethod
+    def of(cls, runs: Sequence[Row]) -> Pace:
+        steps: dict[str, dict[int, list[int]]] = {}
+        for row in runs:
+            steps.setdefault(row["dataset"], {}).setdefault(row["N"], []).append(row["steps"])
+        means = {dataset: {N: statistics.fmean(found) for N, found in sizes.items()} for dataset, sizes in steps.items()}
+        return cls(StepTimes.of(runs), means)
 
-def _expected(timed: Mapping[tuple[str, int], Times], dataset: str, N: int) -> Times:
-    """At this data set and N; else those of the nearest N of the same (or any) data set, by pixels."""
-    same = {n: times for (d, n), times in timed.items() if d == dataset} or {n: times for (_, n), times in timed.items()}
-    if not same:
-        return Times(0.0, 0.0)
-    nearest = min(same, key=lambda n: abs(n - N))
-    scale = (N / nearest) ** 2
-    return Times(same[nearest].run * scale, same[nearest].step * scale)
+    def steps(self, spec: RunSpec) -> float:
+        """Those of the nearest N of the same data set, or of any."""
+        sizes = self.mean_steps.get(spec.dataset) or {N: n for found in self.mean_steps.values() for N, n in found.items()}
+        return sizes[min(sizes, key=lambda N: abs(N - spec.N))] if sizes else 0.0
 
 
 app = new_app()

@@ -14,7 +14,7 @@ from rich.text import Text
 from orchestrator.command.cli import spelled
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import step_seconds
+from orchestrator.engine.estimate import StepTimes
 from orchestrator.searches import Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
 from trainables.spec import RunSpec
@@ -134,33 +134,24 @@ class GridStudy:
         return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
 
     def seconds_left(self, rows: Rows) -> float | None:
-        """Steps left, each at the mean time of its setting's so far, or of all."""
-        done = [(spec, row) for spec in self.specs if (row := self.search.row(rows, spec)) is not None and row["steps"]]
-        if not done:
-            return None
-        timed: dict[Setting, list[float]] = {}
-        for spec, row in done:
-            timed.setdefault(_shape(spec), []).append(row["seconds"] / row["steps"])
-        overall = statistics.fmean(t for times in timed.values() for t in times)
-        seconds = (
-            spec.max_steps * statistics.fmean(timed.get(_shape(spec), [overall]))
-            for spec in self.specs
-            if self.search.row(rows, spec) is None
-        )
-        return sum(seconds)
+        times = self._times(rows)
+        missing = (spec for spec in self.specs if self.search.row(rows, spec) is None)
+        return sum(spec.max_steps * times(spec) for spec in missing) if times else None
+
+    def _times(self, rows: Rows) -> StepTimes:
+        return StepTimes.of(row for spec in self.specs if (row := self.search.row(rows, spec)) is not None)
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """Runs done and to do in every setting, and how long they may take, judged by a few steps timed here."""
+        """Runs done and to do in every setting, and how long they may take."""
         table = FittingTable("plan")
         for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
             table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
-        timed: dict[Setting, float] = {}
-        total = 0.0
+        times, total = self._times(rows), 0.0
         for setting, specs in self._by_setting().items():
             missing = [spec for spec in specs if self.search.row(rows, spec) is None]
-            if missing and (shape := _shape(specs[0])) not in timed:
-                timed[shape] = step_seconds(specs[0], self.task)
-            seconds = sum(spec.max_steps * timed[_shape(spec)] for spec in missing)
+            if missing:
+                times.measure(missing[0], self.task)
+            seconds = sum(spec.max_steps * times(spec) for spec in missing)
             total += seconds
             done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
             table.add_row(*map(str, setting), done, str(len(missing)), steps, format_seconds(seconds))
@@ -203,11 +194,6 @@ class GridStudy:
         for spec in self.specs:
             groups.setdefault(self._setting(spec), []).append(spec)
         return groups
-
-
-def _shape(spec: RunSpec) -> Setting:
-    """What the time of a step depends on."""
-    return spec.decoder, spec.depth, spec.width, spec.N, spec.encoding == "ramp"
 
 
 def _mean(rows: Sequence[Row], name: str, form: str) -> str:

@@ -1,14 +1,71 @@
-"""How long a step of a run takes, timed here and now."""
+"""How long runs take: judged by finished runs like them, else by a few steps timed here and now."""
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from orchestrator.engine.scratch import scratch
+from orchestrator.searches import Row
 from trainables.spec import RunSpec
 from trainables.task import Task
 
 SAMPLED_STEPS = 3
+
+Shape = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Seconds of an optimizer step of any run.
+
+    It is the mean over the finished runs of the same network and size. Where there are none, it is that of the nearest size,
+    in proportion to the pixels; of another network if there is none of the same.
+    """
+
+    _known: dict[Shape, dict[int, list[float]]] = field(default_factory=dict)
+    """By network and N."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        """From finished runs; those without a step tell nothing."""
+        times = cls()
+        for row in rows:
+            if row["steps"]:
+                times._sizes(_shape(row)).setdefault(row["N"], []).append(row["seconds"] / row["steps"])
+        return times
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return bool(self._known)
+
+    def measure(self, spec: RunSpec, task: Task) -> None:
+        """Take some steps of this run here, if nothing is known of its network and size."""
+        if spec.N not in (sizes := self._sizes(_shape(spec.to_dict()))):
+            sizes[spec.N] = [step_seconds(spec, task)]
+
+    def __call__(self, spec: RunSpec) -> float:
+        sizes = self._known.get(_shape(spec.to_dict()))
+        if not sizes:
+            sizes = {}
+            for others in self._known.values():
+                for N, times in others.items():
+                    sizes.setdefault(N, []).extend(times)
+        if not sizes:
+            return 0.0
+        nearest = min(sizes, key=lambda N: abs(N - spec.N))
+        return statistics.fmean(sizes[nearest]) * (spec.N / nearest) ** 2
+
+    def _sizes(self, shape: Shape) -> dict[int, list[float]]:
+        return self._known.setdefault(shape, {})
+
+
+def _shape(run: Row) -> Shape:
+    """What the time of a step depends on, besides N."""
+    return run["decoder"], run["depth"], run["width"], run["encoding"] == "ramp"
 
 
 def step_seconds(spec: RunSpec, task: Task) -> float:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from trainables.spec import RunSpec
 
+T = TypeVar("T")
 Row = Mapping[str, Any]
 """One finished run as stored: at least `key`, `family`, `data_count`, `status`, `steps`."""
 
@@ -71,6 +72,23 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+
+class Latest(Generic[T]):
+    """What is made of rows, made anew only when rows were added since."""
+
+    def __init__(self, make: Callable[[Rows], T]) -> None:
+        self._make = make
+        self._rows: Rows | None = None
+        self._additions = 0
+        self._made: T
+
+    def of(self, rows: Rows) -> T:
+        if self._rows is not rows or self._additions != rows.additions:
+            self._additions = rows.additions
+            self._made = self._make(rows)
+            self._rows = rows
+        return self._made
 
 
 class Search(Protocol):

@@ -1,0 +1,69 @@
+"""How long runs take: judged by finished runs like them."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.engine import estimate
+from orchestrator.engine.estimate import StepTimes
+from orchestrator.scaling import Pace
+from orchestrator.searches import Latest, Rows
+from orchestrator.store import make_row
+from tests.toy import Toy
+from trainables.spec import RunSpec
+
+
+def spec(N: int = 16, **changes: Any) -> RunSpec:
+    fields = {"task": "tests.toy:Toy", "dataset": "toys", "N": N, "data_count": 1, "seed": 0, "decoder": "mlp", "width": 8}
+    return RunSpec(**{**fields, "depth": 1, "encoding": "none", **changes})
+
+
+def row(seconds: float, steps: int, N: int = 16, **changes: Any) -> Any:
+    told = {"status": "missed", "reason": "budget", "seconds": seconds, "steps": steps}
+    return make_row(spec(N, **changes), task_version="1", fixed_count=0, **told)
+
+
+def test_a_step_takes_as_long_as_in_runs_of_the_same_network_and_size() -> None:
+    times = StepTimes.of([row(1.0, 100), row(3.0, 100, seed=1), row(9.0, 100, decoder="cnn"), row(0.0, 0, seed=2)])
+    assert times(spec()) == pytest.approx(0.02)
+    assert times(spec(decoder="cnn")) == pytest.approx(0.09)
+
+
+def test_another_size_takes_time_in_proportion_to_its_pixels() -> None:
+    times = StepTimes.of([row(1.0, 100), row(1.6, 100, N=32)])
+    assert times(spec(8)) == pytest.approx(0.01 / 4)
+    assert times(spec(64)) == pytest.approx(0.016 * 4)
+
+
+def test_another_network_is_better_than_nothing() -> None:
+    assert not StepTimes.of([])
+    assert StepTimes.of([])(spec()) == 0.0
+    assert StepTimes.of([row(1.0, 100)])(spec(depth=7)) == pytest.approx(0.01)
+
+
+def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, task: asked.append(spec.N) or 0.5)
+    times = StepTimes.of([row(1.0, 100)])
+    for N in (16, 24, 24):
+        times.measure(spec(N), Toy())
+    assert asked == [24]
+    assert [times(spec(N)) for N in (16, 24)] == [0.01, 0.5]
+
+
+def test_a_run_of_the_search_takes_as_many_steps_as_those_of_its_data_set_at_the_nearest_size() -> None:
+    pace = Pace.of([row(1.0, 100), row(1.0, 300, seed=1), row(1.0, 900, N=32), row(1.0, 50, dataset="others")])
+    assert [pace.steps(spec(N)) for N in (8, 16, 64)] == [200, 200, 900]
+    assert pace.steps(spec(dataset="others")) == 50
+    assert pace.steps(spec(32, dataset="unknown")) == 900
+
+
+def test_what_is_made_of_rows_is_made_anew_only_with_more_rows() -> None:
+    rows, other = Rows([row(1.0, 100)]), Rows([row(1.0, 100), row(1.0, 100, seed=1)])
+    made: list[int] = []
+    latest = Latest(lambda found: made.append(len(found)) or len(found))
+    assert [latest.of(rows), latest.of(rows), latest.of(other), latest.of(rows)] == [1, 1, 2, 1]
+    assert made == [1, 2, 1]
+    rows.add(row(2.0, 100))  # a row takes the place of another: there are as many, and yet others
+    assert latest.of(rows) == 1
+    assert made == [1, 2, 1, 1]
