@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,13 +30,10 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch, Trial
-from orchestrator.store.artifacts import Artifacts, UnreadableError
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
 if TYPE_CHECKING:
-    import optuna
-
     from analysis.regularization import Answer
 
 NAME = "regularization"
@@ -181,11 +178,13 @@ class RegularizationStudy:
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
+        from analysis.files import weights_of, write_regularization
+
         if not force or not self._rows(rows):
             return []
         tuning = self.search.tuning
         study = tuning.study(rows) if tuning.space else None
-        files = write_answer(self._answer(rows), out, weights_of(self.settings["store"]), study)
+        files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]), study)
         if self.export is not None and tuning.finished(rows):
             tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
             files.append(self.export)
@@ -221,46 +220,6 @@ class RegularizationStudy:
         """Those of this study."""
         trials = [trial.row for trial in self.search.tuning.finished_trials(rows)]
         return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
-
-
-def weights_of(store: str) -> Callable[[str], bytes]:
-    """Reads the weights of a run, by its key; OSError if there are none that can be read."""
-    artifacts = Artifacts(store)
-
-    def read(key: str) -> bytes:
-        try:
-            return artifacts.load_weights(key)
-        except UnreadableError as error:
-            raise OSError(str(error)) from error
-
-    return read
-
-
-def write_answer(answer: Answer, out: Path, read: Callable[[str], bytes], study: optuna.Study | None) -> list[Path]:
-    """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
-
-    Args:
-        read: the weights of a run, by its key; OSError if there are none.
-        study: the trials as Optuna keeps them, for its own figures.
-
-    Returns:
-        The files written.
-    """
-    from analysis.figures.regularization import draw
-    from analysis.figures.search import draw_study
-    from analysis.figures.style import image
-    from analysis.regularization import COUNTS, load_decoders
-    from orchestrator.command.files import csv_bytes, json_bytes, write_files
-
-    tables = {"trials.csv": answer.trials, "regularization.csv": answer.finals}
-    contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
-    contents["regularization.json"] = b""
-    contents |= {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
-    if study is not None:
-        answer.not_drawn.clear()
-        contents |= {f"{name}.png": content for name, content in draw_study(study, answer.not_drawn)}
-    contents["regularization.json"] = json_bytes(answer.to_json())  # names the figures that are not drawn
-    return write_files(out, contents)
 
 
 def trial_record(trial: Trial) -> dict[str, Any]:

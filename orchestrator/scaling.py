@@ -9,7 +9,6 @@ the target accuracy on coordinates it never saw; a power law is fitted through t
 from __future__ import annotations
 
 import dataclasses
-import statistics
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from orchestrator.command.options import task_options
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import StepTimes
+from orchestrator.engine.estimate import Pace
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows
@@ -213,7 +212,9 @@ class ScalingStudy:
         if not (answered - self._written) and not (force and any(r.runs for r in results)):
             return []
         self._written = answered
-        return write_answer(self._answer(rows), out)
+        from analysis.files import write_scaling
+
+        return write_scaling(self._answer(rows), out)
 
     def answer(self, rows: Rows) -> dict[str, Any]:
         outliers = [
@@ -222,23 +223,6 @@ class ScalingStudy:
             if r.outliers
         ]
         return {**self._answer(rows).to_json(), "outliers": outliers}
-
-
-def write_answer(answer: Answer, out: Path) -> list[Path]:
-    """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
-    from analysis.figures.scaling import draw
-    from analysis.figures.style import image
-    from analysis.scaling import COUNTS
-    from orchestrator.command.files import csv_bytes, json_bytes, write_files
-
-    figure = draw(answer)
-    contents = {
-        "scaling.csv": csv_bytes(answer.table, COUNTS),
-        "scaling.json": json_bytes(answer.to_json()),
-        "scaling.png": image(figure, "png"),
-        "scaling.svg": image(figure, "svg"),
-    }
-    return write_files(out, contents)
 
 
 def outlier_text(result: ThresholdResult) -> str:
@@ -266,28 +250,6 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
         text += f" [{run.spec.data_count}{' to the end' * (run.spec.stop == 'target')}:{accuracy or ' ...'}]"
     return Text(text, style=style)
-
-
-@dataclass(slots=True)
-class Pace:
-    """How many steps a run of the search takes, and how long a step takes."""
-
-    times: StepTimes
-    mean_steps: dict[str, dict[int, float]]
-    """By data set and N."""
-
-    @classmethod
-    def of(cls, runs: Sequence[Row]) -> Pace:
-        steps: dict[str, dict[int, list[int]]] = {}
-        for row in runs:
-            steps.setdefault(row["dataset"], {}).setdefault(row["N"], []).append(row["steps"])
-        means = {dataset: {N: statistics.fmean(found) for N, found in sizes.items()} for dataset, sizes in steps.items()}
-        return cls(StepTimes.of(runs), means)
-
-    def steps(self, spec: RunSpec) -> float:
-        """Those of the nearest N of the same data set, or of any."""
-        sizes = self.mean_steps.get(spec.dataset) or {N: n for found in self.mean_steps.values() for N, n in found.items()}
-        return sizes[min(sizes, key=lambda N: abs(N - spec.N))] if sizes else 0.0
 
 
 app = new_app()

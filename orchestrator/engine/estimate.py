@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -61,6 +61,28 @@ class StepTimes:
 
     def _sizes(self, shape: Shape) -> dict[int, list[float]]:
         return self._known.setdefault(shape, {})
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many steps a run of the search takes, and how long a step takes."""
+
+    times: StepTimes
+    mean_steps: dict[str, dict[int, float]]
+    """By data set and N."""
+
+    @classmethod
+    def of(cls, runs: Sequence[Row]) -> Pace:
+        steps: dict[str, dict[int, list[int]]] = {}
+        for row in runs:
+            steps.setdefault(row["dataset"], {}).setdefault(row["N"], []).append(row["steps"])
+        means = {dataset: {N: statistics.fmean(found) for N, found in sizes.items()} for dataset, sizes in steps.items()}
+        return cls(StepTimes.of(runs), means)
+
+    def steps(self, spec: RunSpec) -> float:
+        """Those of the nearest N of the same data set, or of any."""
+        sizes = self.mean_steps.get(spec.dataset) or {N: n for found in self.mean_steps.values() for N, n in found.items()}
+        return sizes[min(sizes, key=lambda N: abs(N - spec.N))] if sizes else 0.0
 
 
 def _shape(run: Row) -> Shape:

@@ -18,9 +18,9 @@ from safetensors.torch import save
 from scipy import stats
 
 from analysis.figures import regularization as figures
+from analysis.files import weights_of, write_regularization
 from analysis.geometry import volume
 from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer, TrainedLowRank, load_decoders
-from orchestrator.regularization import weights_of, write_answer
 from orchestrator.store import make_row
 from orchestrator.store.artifacts import Artifacts
 from trainables.regularization import RegularizationTask
@@ -124,7 +124,7 @@ class TestSummary:
 
     def test_a_figure_of_the_search_that_is_not_drawn_is_named_in_lines_and_file(self, tmp_path: Path) -> None:
         answer = Answer.of([trial(0)], [], trial(0), [], STUDY)
-        write_answer(answer, tmp_path, nowhere, optuna.create_study())
+        write_regularization(answer, tmp_path, nowhere, optuna.create_study())
         assert answer.lines()[-1] == "contour.png was not drawn: this needs 4 complete trials, and there are 0"
         told = json.loads((tmp_path / "regularization.json").read_text())["not_drawn"]
         assert told.keys() == {"history", "importances", "contour"}
@@ -133,7 +133,7 @@ class TestSummary:
     def test_steps_are_whole_numbers_in_the_files(self, tmp_path: Path) -> None:
         failed = final("none", 1, None, None, status="failed", accuracy=None, measures={}, steps=None)
         answer = Answer.of([trial(0), trial(1, steps=None)], [final("none", 0, 2e-2), failed], None, [], STUDY)
-        write_answer(answer, tmp_path, nowhere, None)
+        write_regularization(answer, tmp_path, nowhere, None)
         assert pd.read_csv(tmp_path / "trials.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         assert pd.read_csv(tmp_path / "regularization.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         runs = json.loads((tmp_path / "regularization.json").read_text())["finals"]
@@ -237,7 +237,7 @@ class TestFiles:
         finals, weights = trained
         best = trial(1)
         out = tmp_path / "deep" / "out"
-        paths = write_answer(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights, None)
+        paths = write_regularization(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights, None)
         images = ["errors", "curves", "embeddings", "volume", "images"]
         assert [p.name for p in paths] == [
             "trials.csv", "regularization.csv", "regularization.json", *(f"{name}.png" for name in images),
@@ -281,7 +281,7 @@ class TestFiles:
         self, trials: list[dict[str, Any]], finals: list[Final], names: list[str], tmp_path: Path
     ) -> None:
         answer = Answer.of(trials, finals, None, [], STUDY)
-        assert {p.name for p in write_answer(answer, tmp_path, nowhere, None)} == {"regularization.json", *names}
+        assert {p.name for p in write_regularization(answer, tmp_path, nowhere, None)} == {"regularization.json", *names}
         assert json.loads((tmp_path / "regularization.json").read_text())["best"] is None
 
     def test_settings_and_seeds_without_weights_are_passed_over(

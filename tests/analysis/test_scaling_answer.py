@@ -12,9 +12,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from analysis.figures.scaling import draw
+from analysis.files import write_scaling
 from analysis.scaling import COLUMNS, COUNTS, Answer
 from orchestrator.command.files import plain
-from orchestrator.scaling import write_answer
 
 SETTINGS = {"decoder": "cnn", "encoding": "bump", "target": 0.9}
 
@@ -71,20 +71,20 @@ def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path
     assert set(answer.summary["note"]) == {"0 of 3 reached"}
     labels = [text.get_text() for text in draw(answer).axes[0].get_legend().get_texts()]
     assert "bumps: more than this" in labels
-    assert (tmp_path / "scaling.csv") in write_answer(answer, tmp_path)
+    assert (tmp_path / "scaling.csv") in write_scaling(answer, tmp_path)
     first = (tmp_path / "scaling.csv").read_text().splitlines()[1]
     assert first == "cnn,bumps,12,0,,144,inf,,none reached,0,0,0"
 
 
 def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path: Path) -> None:
-    files = write_answer(Answer.of([row("bumps", 16, 0, math.nan, "open")], SETTINGS), tmp_path)
+    files = write_scaling(Answer.of([row("bumps", 16, 0, math.nan, "open")], SETTINGS), tmp_path)
     assert {file.name for file in files} >= {"scaling.csv", "scaling.png"}
 
 
 def test_images_are_whole_numbers_in_the_files(tmp_path: Path) -> None:
     some = [row("bumps", 16, 0, 68.0), row("bumps", 16, 1, math.nan, "failed", lower=math.nan, upper=math.nan)]
     answer = Answer.of(some, SETTINGS)
-    write_answer(answer, tmp_path)
+    write_scaling(answer, tmp_path)
     lines = (tmp_path / "scaling.csv").read_text().splitlines()
     assert lines[1:] == ["cnn,bumps,16,0,68,67,68,68,reached,0,0,0", "cnn,bumps,16,1,,,,,failed,0,0,0"]
     known, failed = json.loads((tmp_path / "scaling.json").read_text())["thresholds"]
@@ -107,7 +107,7 @@ def test_open_thresholds_take_no_part_and_censored_ones_are_never_a_number(rows:
 
 
 def test_files_are_complete_and_no_temporary_is_left(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    paths = write_answer(Answer.of(rows, SETTINGS), tmp_path / "deep" / "out")
+    paths = write_scaling(Answer.of(rows, SETTINGS), tmp_path / "deep" / "out")
     assert sorted(p.name for p in paths) == sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
     table = pd.read_csv(paths[0])
     assert tuple(table.columns) == COLUMNS
@@ -171,7 +171,7 @@ def test_a_study_in_which_every_run_failed_has_a_figure_too(tmp_path: Path) -> N
     failed = row("bumps", 16, 0, math.nan, "failed", lower=math.nan, upper=math.nan)
     answer = Answer.of([failed], SETTINGS)
     assert [text.get_text() for text in draw(answer).axes[0].texts] == ["no threshold is known"]
-    assert len(write_answer(answer, tmp_path)) == 4
+    assert len(write_scaling(answer, tmp_path)) == 4
 
 
 def test_plain_values_have_no_nan() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine import estimate
-from orchestrator.engine.estimate import StepTimes
-from orchestrator.scaling import Pace
+from orchestrator.engine.estimate import Pace, StepTimes
 from orchestrator.searches import Latest, Rows
 from orchestrator.store import make_row
 from tests.toy import Toy

@@ -1,0 +1,72 @@
+"""The files of an answer: its tables, its JSON and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.command.files import csv_bytes, json_bytes, write_files
+from orchestrator.store.artifacts import Artifacts, UnreadableError
+
+if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
+    import optuna
+
+    from analysis import regularization, scaling
+
+
+def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
+    """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
+    from analysis.figures.scaling import draw
+    from analysis.figures.style import image
+    from analysis.scaling import COUNTS
+
+    figure = draw(answer)
+    contents = {
+        "scaling.csv": csv_bytes(answer.table, COUNTS),
+        "scaling.json": json_bytes(answer.to_json()),
+        "scaling.png": image(figure, "png"),
+        "scaling.svg": image(figure, "svg"),
+    }
+    return write_files(out, contents)
+
+
+def weights_of(store: str) -> Callable[[str], bytes]:
+    """Reads the weights of a run, by its key; OSError if there are none that can be read."""
+    artifacts = Artifacts(store)
+
+    def read(key: str) -> bytes:
+        try:
+            return artifacts.load_weights(key)
+        except UnreadableError as error:
+            raise OSError(str(error)) from error
+
+    return read
+
+
+def write_regularization(
+    answer: regularization.Answer, out: Path, read: Callable[[str], bytes], study: optuna.Study | None
+) -> list[Path]:
+    """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
+
+    Args:
+        read: the weights of a run, by its key; OSError if there are none.
+        study: the trials as Optuna keeps them, for its own figures.
+
+    Returns:
+        The files written.
+    """
+    from analysis.figures.regularization import draw
+    from analysis.figures.search import draw_study
+    from analysis.figures.style import image
+    from analysis.regularization import COUNTS, load_decoders
+
+    tables = {"trials.csv": answer.trials, "regularization.csv": answer.finals}
+    contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
+    contents["regularization.json"] = b""
+    contents |= {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
+    if study is not None:
+        answer.not_drawn.clear()
+        contents |= {f"{name}.png": content for name, content in draw_study(study, answer.not_drawn)}
+    contents["regularization.json"] = json_bytes(answer.to_json())  # names the figures that are not drawn
+    return write_files(out, contents)
