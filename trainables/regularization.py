@@ -29,7 +29,7 @@ BOX_SHARE = 20 / 32
 
 def box_range(region: str, N: int) -> tuple[int, int]:
     """First and last coordinate of the box, both inclusive, the same for x and y: the upper right corner of the image ([12, 31]
-    at N = 32, as published), or its centre ([6, 25])."""
+    at N = 32, as published), or its centre ([6, 25]). The corner of the bump task, `heldout.box_bounds`, is another one."""
     side = round(BOX_SHARE * N)
     low = N - side if region == "corner" else (N - side) // 2
     return low, low + side - 1
