@@ -1,4 +1,4 @@
-"""Shared by all tests: a home folder of their own, and real commands in real processes."""
+"""Shared by all tests: their tiers and order, a home folder of their own, and real commands in real processes."""
 
 import os
 import signal
@@ -17,11 +17,50 @@ from benchmarks.chaos.rows import read
 from orchestrator.command.cli import run
 
 ROOT = Path(__file__).parent.parent
+TIERS = ("unit", "bucket", "study", "browser", "cluster", "chaos")
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: the commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier and its group, and begin with the groups that take longest.
+
+    The tests of a group run one after another in one process. Those that share a fixture of their module are a group, unless
+    they are marked with another.
+    """
+    longest: dict[str, float] = {}
+    groups: dict[str, str] = {}
+    for item in items:
+        if (tier := tier_of(item)) is not None:
+            item.add_marker(tier)
+        if item.get_closest_marker("xdist_group") is None and shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        marked, slow = item.get_closest_marker("xdist_group"), item.get_closest_marker("slow")
+        groups[item.nodeid] = group = marked.args[0] if marked else item.nodeid
+        longest[group] = max(longest.get(group, 0.0), slow.args[0] if slow and slow.args else bool(slow) * 10.0)
+    items.sort(key=lambda item: -longest[groups[item.nodeid]])
+
+
+def tier_of(item: pytest.Item) -> str | None:
+    """The tier that a test is not marked with itself; none if it is, or is slow for no reason that can be seen."""
+    if any(item.get_closest_marker(tier) for tier in TIERS):
+        return None
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    if folder in ("cluster", "chaos"):
+        return folder
+    for fixture, tier in (("start", "study"), ("server", "bucket")):
+        if fixture in getattr(item, "fixturenames", ()):
+            return tier
+    return None if item.get_closest_marker("slow") else "unit"
+
+
+def shares_a_fixture(item: pytest.Item) -> bool:
+    known = item.session._fixturemanager.getfixturedefs
+    return any(found[-1].scope == "module" for name in getattr(item, "fixturenames", ()) if (found := known(name, item)))
 
 
 class Command:
@@ -54,9 +93,13 @@ class Command:
             pytest.fail(f"still running after {timeout} s:\n{self.stdout}\n{self.stderr}")
 
 
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home folder of these tests and of the commands that they start: each process of pytest-xdist has another."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture

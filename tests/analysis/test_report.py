@@ -122,6 +122,7 @@ def look(page: Path, folder: Path, width: int) -> dict[str, Any]:
     return dict(json.loads(found[1].replace("&amp;", "&")))
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_a_browser_shows_the_whole_page(report: Path, tmp_path: Path, width: int) -> None:
