@@ -1,14 +1,19 @@
 """Shared by all tests: their tiers and order, a home folder of their own, and real commands in real processes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import typer
 
@@ -63,12 +68,17 @@ def shares_a_fixture(item: pytest.Item) -> bool:
     return any(found[-1].scope == "module" for name in getattr(item, "fixturenames", ()) if (found := known(name, item)))
 
 
+def environment_of(home: Path, **given: str) -> dict[str, str]:
+    """That of a user whose home is this folder, who has set what is given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
+    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"} | given
+
+
 class Command:
     """A study started as a user starts it, in a process of its own and a folder of its own."""
 
     def __init__(self, folder: Path, home: Path, study: str, *arguments: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
-        environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        environment = environment_of(home)
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
         self.errors = self.output.with_suffix(".err")
         with self.output.open("w") as out, self.errors.open("w") as err:
@@ -118,6 +128,45 @@ def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
             command.process.wait()
 
 
+@contextmanager
+def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
+    """The address of a Ray on this machine, which ends with the block; `given` is in its environment."""
+    with TemporaryDirectory(prefix="head-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short: sockets lie below it
+        words = [
+            *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats", "--port", "0"),
+            *("--node-ip-address", host, "--num-cpus", str(cores), "--include-dashboard", "false", "--temp-dir", folder),
+        ]
+        output = Path(folder) / "output"
+        known = environment_of(Path(folder), **given)
+        with output.open("w") as file:
+            head = psutil.Popen(words, env=known, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        while "Ray runtime started" not in output.read_text():
+            assert head.poll() is None, output.read_text()
+            time.sleep(0.1)
+        address = re.search(r"--address='([^']+)'", output.read_text())
+        assert address is not None, output.read_text()
+        try:
+            yield address[1]
+        finally:
+            family = head.children(recursive=True)
+            head.send_signal(signal.SIGTERM)
+            for process in psutil.wait_procs([head, *family], timeout=20)[1]:
+                process.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[str]:
+    """The address of a Ray of four cores for all tests of this process."""
+    with ray_head("127.0.0.1", 4, RAY_AUTH_MODE="disabled") as address:
+        yield address
+
+
+@pytest.fixture
+def join(start: Callable[..., Command], shared_ray: str) -> Callable[..., Command]:
+    """Starts a study as `start` does, on the Ray that is up already, for tests of what does not depend on whose Ray it is."""
+    return lambda *arguments, **about: start(*arguments, "--address", shared_ray, **about)
+
+
 def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
     """The store as any user reads it."""
     return read(folder / store)
@@ -131,6 +180,11 @@ def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 1
             return True
         time.sleep(0.05)
     return False
+
+
+def colours(pixels: np.ndarray) -> int:
+    """The number of different colours in a picture, as `imread` gives it."""
+    return len(np.unique(np.rint(pixels * 255) @ 256.0 ** np.arange(pixels.shape[-1])))
 
 
 def check_refusal(

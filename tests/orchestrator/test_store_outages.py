@@ -343,10 +343,10 @@ def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Com
 
 @pytest.mark.slow
 def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
-    server: Server, uri: str, faulty: FaultyS3, start: Callable[..., Command]
+    server: Server, uri: str, faulty: FaultyS3, join: Callable[..., Command]
 ) -> None:
     faulty.refused = 0.25
-    command = start(*TOY, "--store", uri)
+    command = join(*TOY, "--store", uri)
     assert command.wait() == 0, command.stdout + command.stderr
     faulty.mend()
     assert len(plain_keys(uri)) == len(set(plain_keys(uri)))
