@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+import torch
 import typer
 
 from benchmarks.chaos.rows import comparable as comparable
@@ -66,6 +67,12 @@ def tier_of(item: pytest.Item) -> str | None:
 def shares_a_fixture(item: pytest.Item) -> bool:
     known = item.session._fixturemanager.getfixturedefs
     return any(found[-1].scope == "module" for name in getattr(item, "fixturenames", ()) if (found := known(name, item)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """As in a worker of a study. More would wait for each other where other tests run beside these."""
+    torch.set_num_threads(1)
 
 
 def environment_of(home: Path, **given: str) -> dict[str, str]:
