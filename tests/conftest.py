@@ -18,9 +18,9 @@ import pytest
 import torch
 import typer
 
-from benchmarks.chaos.rows import comparable as comparable
-from benchmarks.chaos.rows import read
 from orchestrator.command.cli import run
+from tests.chaos.rows import comparable as comparable
+from tests.chaos.rows import read
 
 ROOT = Path(__file__).parent.parent
 TIERS = ("unit", "bucket", "study", "browser", "cluster", "chaos")
@@ -164,7 +164,7 @@ def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[str]:
     """The address of a Ray of four cores for all tests of this process."""
-    with ray_head("127.0.0.1", 4, RAY_AUTH_MODE="disabled") as address:
+    with ray_head("127.0.0.2", 4, RAY_AUTH_MODE="disabled") as address:
         yield address
 
 
