@@ -64,7 +64,7 @@ def test_what_is_measured_of_which_run() -> None:
     assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_measuring_that_was_killed_again_and_again_gives_the_same_table(join: Callable[..., Command], tmp_path: Path) -> None:
     keys = trained_store(tmp_path / "whole", seeds=4)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
@@ -93,7 +93,7 @@ def test_measuring_that_was_killed_again_and_again_gives_the_same_table(join: Ca
     assert "0 new measures of 0 runs are in" in again.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_two_at_once_share_the_work_and_new_runs_are_followed(join: Callable[..., Command], tmp_path: Path) -> None:
     store = tmp_path / "results"
     first = trained_store(store, seeds=2)
@@ -112,7 +112,7 @@ def test_two_at_once_share_the_work_and_new_runs_are_followed(join: Callable[...
     assert Results.of(store).table.groupby("key")["measure"].nunique().tolist() == [len(OF_DECODERS)] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], tmp_path: Path) -> None:
     keys = trained_store(tmp_path / "results", seeds=2)
     (tmp_path / "results" / "weights" / f"{keys[0]}.safetensors").write_bytes(b"no weights")

@@ -19,7 +19,7 @@ from tests.cluster.hosts import HOME, SSH, Lab
 from tests.conftest import ROOT, Command, comparable, read_rows
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(135),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
 ]

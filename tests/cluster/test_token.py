@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import environment_of, ray_head
 from tests.toy import threshold
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(30)
 
 HOST = "127.0.0.2"
 TOKEN, ANOTHER = secrets.token_hex(32), secrets.token_hex(32)

@@ -312,7 +312,7 @@ SPEC = RunSpec(
 PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")]))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_random_command_lines() -> None:
     seen: Counter[str] = Counter()
 

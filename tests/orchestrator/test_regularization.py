@@ -96,7 +96,7 @@ def found(folder: Path, store: str) -> dict[str, Any]:
     return json.loads((folder / store / "regularization" / "regularization.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "1")
     database = tmp_path / "study.db"
@@ -127,7 +127,7 @@ def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start,
     assert "study.db' exists: give the name of a new file" in again.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(50)
 def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "3")
     seen: set[str] = set()
@@ -150,7 +150,7 @@ def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, t
     assert (rows["holdout"] == "corner-validation").sum() == 16
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_two_objectives_keep_the_front_and_more_trials_build_on_the_old_ones(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--objectives", "id,validation", "--sampler", "nsga2", "--region", "center")
     first = join(*options, "--json", study="regularization")

@@ -341,7 +341,7 @@ def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Com
     assert "Traceback" not in command.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     server: Server, uri: str, faulty: FaultyS3, join: Callable[..., Command]
 ) -> None:
@@ -355,7 +355,7 @@ def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     assert faulty.faults > 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
     server: Server, uri: str, faulty: FaultyS3, start: Callable[..., Command], interrupted: bool
