@@ -75,6 +75,13 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def all_numbers() -> Iterator[None]:
+    """A test that trains lets the processor take the least numbers for zero, and Hypothesis refuses to go on so."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 def environment_of(home: Path, **given: str) -> dict[str, str]:
     """That of a user whose home is this folder, who has set what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}

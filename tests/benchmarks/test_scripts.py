@@ -31,6 +31,7 @@ def test_the_bytes_of_a_step_are_parameters_and_activations() -> None:
     assert gpu.least_bytes(model, spec) == 28 * parameters + 24 * 32 * (256 + 256 + 64)
 
 
+@pytest.mark.slow(10)
 def test_the_gpu_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     gpu.main("cpu", "mlp", "float32", sizes="8", packs="1,3", processes="2", seconds=0.2, quick=False)
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 8")]

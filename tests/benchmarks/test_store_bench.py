@@ -9,6 +9,7 @@ from benchmarks.store import answers, appending, everything, fill, open_and_answ
 from orchestrator.store import ResultStore
 
 
+@pytest.mark.slow(10)
 def test_a_store_is_filled_and_asked(tmp_path: Path) -> None:
     rows = answers()
     with ResultStore(tmp_path) as store:
