@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from benchmarks.store import answers, appending, everything, fill, open_and_answer, others, question, with_duckdb, with_pandas
 from orchestrator.store import ResultStore
 
