@@ -6,6 +6,7 @@ REPORT ?= report
 CLUSTER ?= cluster/gpu.yaml
 STUDY ?= scaling
 JOB ?= $(STUDY)
+JOBS ?= 2
 SMALL := --N 24 --max-steps 1200
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,8 +14,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
-.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down test bench \
-	bench-quick lint clean
+.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down check test bench \
+	bench-quick lint ruff mypy lint-imports unit clean
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,11 +62,11 @@ fetch: $(VENV)/.installed-cluster ## fetch the results, at any time
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes $(CLUSTER)
 
-test: $(VENV)/.installed-test ## lint, types, imports and the whole test suite
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+check: $(VENV)/.installed-test ## lint, types, imports and the quick tests, a minute; side by side
+	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit
+
+test: lint ## lint, types, imports and the whole test suite, JOBS=2 tests at a time
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -73,10 +74,19 @@ bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: mak
 bench-quick: $(VENV)/.installed-bench ## all benchmarks in their quick modes, a few minutes
 	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
-lint: $(VENV)/.installed-test ## lint, types and imports only
+lint: ruff mypy lint-imports ## lint, types and imports only
+
+ruff: $(VENV)/.installed-test
 	$(BIN)/ruff check .
+
+mypy: $(VENV)/.installed-test
 	$(BIN)/mypy
+
+lint-imports: $(VENV)/.installed-test
 	$(BIN)/lint-imports
+
+unit: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m unit -n $(JOBS) $(ARGS)
 
 clean: ## remove the virtual environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build *.egg-info

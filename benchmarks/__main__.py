@@ -1,4 +1,4 @@
-"""Runs the benchmarks one after another, each as a command of its own, and keeps what they print.
+"""Runs the benchmarks one after another, quick modes two at a time, each as a command of its own, and keeps what they print.
 
     python -m benchmarks --quick                  all of them in a few minutes, to see that they work
     python -m benchmarks                          all of them at full size: hours; best on a quiet machine
@@ -12,6 +12,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +39,27 @@ BENCHMARKS = {
 ON_A_CPU = {"gpu": ["--device", "cpu"]}
 """What lets the quick mode of a benchmark work without a GPU."""
 
+AT_ONCE = 2
+"""Quick modes that run side by side: they show that a benchmark works, and are no measurement."""
+
+
+def call(name: str, quick: bool, out: Path) -> int:
+    """Run one and return its exit code; what it prints is shown line by line, or, in the quick mode, at its end."""
+    text: list[str] = []
+    say: Callable[[str], object] = text.append if quick else partial(print, end="", flush=True)
+    began = time.monotonic()
+    say(f"## {name}: {BENCHMARKS[name]}\n")
+    arguments = ["--quick", *ON_A_CPU.get(name, [])] if quick else []
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    with (out / f"{name}.md").open("w") as file, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            file.write(line)
+            say(line)
+    say(f"({name}: exit code {running.returncode}, {time.monotonic() - began:.0f} s)\n\n")
+    print(*text, sep="", end="", flush=True)
+    return running.returncode
+
 
 def main(
     names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.", show_default=False)] = None,
@@ -46,21 +70,10 @@ def main(
         print(f"no benchmark is called {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}", file=sys.stderr)
         raise typer.Exit(2)
     out.mkdir(parents=True, exist_ok=True)
-    failed = []
-    for name in names or BENCHMARKS:
-        began = time.monotonic()
-        print(f"## {name}: {BENCHMARKS[name]}", flush=True)
-        arguments = ["--quick", *ON_A_CPU.get(name, [])] if quick else []
-        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-        with (out / f"{name}.md").open("w") as file, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-            assert running.stdout is not None
-            for line in running.stdout:
-                print(line, end="", flush=True)
-                file.write(line)
-        if running.returncode:
-            failed.append(name)
-        print(f"({name}: exit code {running.returncode}, {time.monotonic() - began:.0f} s)\n", flush=True)
-    if failed:
+    chosen = names or list(BENCHMARKS)
+    with ThreadPoolExecutor(AT_ONCE if quick else 1) as pool:
+        codes = pool.map(lambda name: call(name, quick, out), chosen)
+    if failed := [name for name, code in zip(chosen, codes, strict=True) if code]:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
 

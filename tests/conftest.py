@@ -1,22 +1,29 @@
-"""Shared by all tests: a home folder of their own, and real commands in real processes."""
+"""Shared by all tests: their tiers and order, a home folder of their own, and real commands in real processes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pandas as pd
+import psutil
 import pytest
+import torch
 import typer
 
-from benchmarks.chaos.rows import comparable as comparable
-from benchmarks.chaos.rows import read
 from orchestrator.command.cli import run
+from tests.chaos.rows import comparable as comparable
+from tests.chaos.rows import read
 
 ROOT = Path(__file__).parent.parent
+TIERS = ("unit", "bucket", "study", "browser", "cluster", "chaos")
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
 
@@ -24,12 +31,68 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the back
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier and its group, and begin with the groups that take longest.
+
+    The tests of a group run one after another in one process. Those that share a fixture of their module are a group, unless
+    they are marked with another.
+    """
+    longest: dict[str, float] = {}
+    groups: dict[str, str] = {}
+    for item in items:
+        if (tier := tier_of(item)) is not None:
+            item.add_marker(tier)
+        if item.get_closest_marker("xdist_group") is None and shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        marked, slow = item.get_closest_marker("xdist_group"), item.get_closest_marker("slow")
+        groups[item.nodeid] = group = marked.args[0] if marked else item.nodeid
+        longest[group] = max(longest.get(group, 0.0), slow.args[0] if slow and slow.args else bool(slow) * 10.0)
+    items.sort(key=lambda item: -longest[groups[item.nodeid]])
+
+
+def tier_of(item: pytest.Item) -> str | None:
+    """The tier that a test is not marked with itself; none if it is, or is slow for no reason that can be seen."""
+    if any(item.get_closest_marker(tier) for tier in TIERS):
+        return None
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
+    if folder in ("cluster", "chaos"):
+        return folder
+    for fixture, tier in (("start", "study"), ("server", "bucket")):
+        if fixture in getattr(item, "fixturenames", ()):
+            return tier
+    return None if item.get_closest_marker("slow") else "unit"
+
+
+def shares_a_fixture(item: pytest.Item) -> bool:
+    known = item.session._fixturemanager.getfixturedefs
+    return any(found[-1].scope == "module" for name in getattr(item, "fixturenames", ()) if (found := known(name, item)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """As in a worker of a study. More would wait for each other where other tests run beside these."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def all_numbers() -> Iterator[None]:
+    """A test that trains lets the processor take the least numbers for zero, and Hypothesis refuses to go on so."""
+    yield
+    torch.set_flush_denormal(False)
+
+
+def environment_of(home: Path, **given: str) -> dict[str, str]:
+    """That of a user whose home is this folder, who has set what is given."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
+    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"} | given
+
+
 class Command:
     """A study started as a user starts it, in a process of its own and a folder of its own."""
 
     def __init__(self, folder: Path, home: Path, study: str, *arguments: str) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
-        environment |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"}
+        environment = environment_of(home)
         self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
         self.errors = self.output.with_suffix(".err")
         with self.output.open("w") as out, self.errors.open("w") as err:
@@ -54,9 +117,13 @@ class Command:
             pytest.fail(f"still running after {timeout} s:\n{self.stdout}\n{self.stderr}")
 
 
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("home")
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home folder of these tests and of the commands that they start: each process of pytest-xdist has another."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture
@@ -75,6 +142,45 @@ def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
             command.process.wait()
 
 
+@contextmanager
+def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
+    """The address of a Ray on this machine, which ends with the block; `given` is in its environment."""
+    with TemporaryDirectory(prefix="head-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short: sockets lie below it
+        words = [
+            *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats", "--port", "0"),
+            *("--node-ip-address", host, "--num-cpus", str(cores), "--include-dashboard", "false", "--temp-dir", folder),
+        ]
+        output = Path(folder) / "output"
+        known = environment_of(Path(folder), **given)
+        with output.open("w") as file:
+            head = psutil.Popen(words, env=known, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        while "Ray runtime started" not in output.read_text():
+            assert head.poll() is None, output.read_text()
+            time.sleep(0.1)
+        address = re.search(r"--address='([^']+)'", output.read_text())
+        assert address is not None, output.read_text()
+        try:
+            yield address[1]
+        finally:
+            family = head.children(recursive=True)
+            head.send_signal(signal.SIGTERM)
+            for process in psutil.wait_procs([head, *family], timeout=20)[1]:
+                process.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[str]:
+    """The address of a Ray of four cores for all tests of this process."""
+    with ray_head("127.0.0.2", 4, RAY_AUTH_MODE="disabled") as address:
+        yield address
+
+
+@pytest.fixture
+def join(start: Callable[..., Command], shared_ray: str) -> Callable[..., Command]:
+    """Starts a study as `start` does, on the Ray that is up already, for tests of what does not depend on whose Ray it is."""
+    return lambda *arguments, **about: start(*arguments, "--address", shared_ray, **about)
+
+
 def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
     """The store as any user reads it."""
     return read(folder / store)
@@ -88,6 +194,11 @@ def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 1
             return True
         time.sleep(0.05)
     return False
+
+
+def colours(pixels: np.ndarray) -> int:
+    """The number of different colours in a picture, as `imread` gives it."""
+    return len(np.unique(np.rint(pixels * 255) @ 256.0 ** np.arange(pixels.shape[-1])))
 
 
 def check_refusal(

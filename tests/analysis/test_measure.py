@@ -64,18 +64,18 @@ def test_what_is_measured_of_which_run() -> None:
     assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
 
 
-@pytest.mark.slow
-def test_measuring_that_was_killed_again_and_again_gives_the_same_table(start: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(40)
+def test_measuring_that_was_killed_again_and_again_gives_the_same_table(join: Callable[..., Command], tmp_path: Path) -> None:
     keys = trained_store(tmp_path / "whole", seeds=4)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    whole = start("--store", "whole", study="analysis.measure")
+    whole = join("--store", "whole", "--workers", "2", study="analysis.measure")
     assert whole.wait() == 0, whole.stderr
     assert f"{len(OF_DECODERS) * len(keys)} new measures of {len(keys)} runs are in" in whole.stdout
 
     random.seed(5)
     kills, folder = 0, tmp_path / "killed" / "measures"
     for _ in range(2):
-        command, before = start("--store", "killed", study="analysis.measure"), len(list(folder.glob("*")))
+        command, before = join("--store", "killed", "--workers", "2", study="analysis.measure"), len(list(folder.glob("*")))
         end = time.monotonic() + 120
         while len(list(folder.glob("*"))) == before and command.process.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -83,22 +83,22 @@ def test_measuring_that_was_killed_again_and_again_gives_the_same_table(start: C
         if command.process.poll() is None:
             command.process.kill()
             kills += command.wait() == -signal.SIGKILL
-    last = start("--store", "killed", study="analysis.measure")
+    last = join("--store", "killed", "--workers", "2", study="analysis.measure")
     assert last.wait() == 0, last.stderr
     assert kills == 2
     pd.testing.assert_frame_equal(table_of(tmp_path / "killed"), table_of(tmp_path / "whole"))
 
-    again = start("--store", "killed", study="analysis.measure")
+    again = join("--store", "killed", "--workers", "2", study="analysis.measure")
     assert again.wait() == 0, again.stderr
     assert "0 new measures of 0 runs are in" in again.stdout
 
 
-@pytest.mark.slow
-def test_two_at_once_share_the_work_and_new_runs_are_followed(start: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(40)
+def test_two_at_once_share_the_work_and_new_runs_are_followed(join: Callable[..., Command], tmp_path: Path) -> None:
     store = tmp_path / "results"
     first = trained_store(store, seeds=2)
-    follower = start("--follow", study="analysis.measure")
-    other = start("--follow", "--workers", "1", study="analysis.measure")
+    follower = join("--follow", "--workers", "2", study="analysis.measure")
+    other = join("--follow", "--workers", "1", study="analysis.measure")
     second = trained_store(store, seeds=2, depth=3)
     end = time.monotonic() + 120
     wanted = len(OF_DECODERS) * len(first + second)
@@ -112,11 +112,11 @@ def test_two_at_once_share_the_work_and_new_runs_are_followed(start: Callable[..
     assert Results.of(store).table.groupby("key")["measure"].nunique().tolist() == [len(OF_DECODERS)] * 4
 
 
-@pytest.mark.slow
-def test_damaged_weights_cost_only_their_own_run(start: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(40)
+def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], tmp_path: Path) -> None:
     keys = trained_store(tmp_path / "results", seeds=2)
     (tmp_path / "results" / "weights" / f"{keys[0]}.safetensors").write_bytes(b"no weights")
-    command = start(study="analysis.measure")
+    command = join("--workers", "2", study="analysis.measure")
     assert command.wait() == 1
     assert f"run {keys[0]}" in command.stderr
     assert "Traceback" not in command.stderr

@@ -122,6 +122,8 @@ def look(page: Path, folder: Path, width: int) -> dict[str, Any]:
     return dict(json.loads(found[1].replace("&amp;", "&")))
 
 
+@pytest.mark.slow(45)
+@pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_a_browser_shows_the_whole_page(report: Path, tmp_path: Path, width: int) -> None:
@@ -135,6 +137,7 @@ def test_a_browser_shows_the_whole_page(report: Path, tmp_path: Path, width: int
     assert shot.std() > 0.05
 
 
+@pytest.mark.slow(45)
 def test_every_figure_is_on_the_page_and_a_file(report: Path) -> None:
     names = {path.stem for path in report.glob("*.svg")}
     assert names == {path.stem for path in report.glob("*.png")}
@@ -147,6 +150,7 @@ def test_every_figure_is_on_the_page_and_a_file(report: Path) -> None:
     assert all(f'href="{name}.svg"' in html for name in names)
 
 
+@pytest.mark.slow(45)
 def test_the_page_needs_nothing_from_elsewhere(report: Path) -> None:
     html = (report / "index.html").read_text()
     assert re.findall(r'(?:src|href)="(https?:[^"]*)"', html) == ["https://arxiv.org/abs/2501.18797"]
@@ -154,6 +158,7 @@ def test_the_page_needs_nothing_from_elsewhere(report: Path) -> None:
     assert "url(" not in html
 
 
+@pytest.mark.slow(45)
 def test_every_claim_is_listed_with_its_rule_its_verdict_and_its_numbers(report: Path) -> None:
     html = (report / "index.html").read_text()
     for claim in CLAIMS:
@@ -170,6 +175,7 @@ def test_every_claim_is_listed_with_its_rule_its_verdict_and_its_numbers(report:
     assert '<td class="n">≤ 0.001</td>' in html
 
 
+@pytest.mark.slow(45)
 def test_the_same_store_gives_the_same_page(report: Path, store: Path, tmp_path: Path) -> None:
     assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 0
     assert (tmp_path / "index.html").read_bytes() == (report / "index.html").read_bytes()
@@ -211,6 +217,7 @@ def test_a_figure_that_fails_costs_one_line_and_not_the_page(tmp_path: Path) -> 
     assert '<td class="n">1 to 3</td>' in html
 
 
+@pytest.mark.slow(45)
 def test_the_exit_code_tells_of_a_figure_that_failed(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

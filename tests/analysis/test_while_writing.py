@@ -23,6 +23,7 @@ from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
 
 LOOKS = 200
+"""At least; and as many as it takes until all runs are measured."""
 MEASURED = 12
 """Runs that are measured, again and again."""
 TASK = BumpTask()
@@ -40,9 +41,9 @@ def measured(key: str, version: int) -> bytes:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[list[str]]:
-    """Runs come in, and measures of the first of them, again and again; the keys of those that were measured. A measure comes
-    in two versions, of which the second replaces the first."""
+def writing(path: Path) -> Iterator[tuple[list[str], list[BaseException]]]:
+    """Runs come in, and measures of the first of them, again and again; the keys of those that were measured, and what ended
+    the writer. A measure comes in two versions, of which the second replaces the first."""
     keys: list[str] = []
     done, errors = threading.Event(), list[BaseException]()
     weights = safetensors.save(TASK.model(spec(0)).state_dict())
@@ -69,7 +70,7 @@ def writing(path: Path) -> Iterator[list[str]]:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        yield keys
+        yield keys, errors
     finally:
         done.set()
         thread.join()
@@ -80,8 +81,10 @@ def writing(path: Path) -> Iterator[list[str]]:
 def test_results_can_be_read_at_any_moment(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     ResultStore(tmp_path).close()
-    with writing(tmp_path) as keys:
-        for _ in range(LOOKS):
+    looks = 0
+    with writing(tmp_path) as (keys, errors):
+        while (looks < LOOKS or len(keys) < MEASURED) and not errors:
+            looks += 1
             before = list(keys)
             found = Results.of(tmp_path)
             assert found.notices == []
@@ -94,7 +97,7 @@ def test_results_can_be_read_at_any_moment(tmp_path: Path) -> None:
 def test_what_is_missing_can_be_looked_for_at_any_moment(tmp_path: Path) -> None:
     ResultStore(tmp_path).close()
     outcome = Outcome()
-    with writing(tmp_path) as keys, MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
+    with writing(tmp_path) as (keys, _), MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
         for _ in range(LOOKS):
             before = list(keys)
             job = _Job(table, outcome, Console(quiet=True), {path: path for path in registry.TASKS})

@@ -1,5 +1,8 @@
 """The scripts that measure: what they count, and that they run without the hardware they are meant for."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import typer
@@ -28,11 +31,12 @@ def test_the_bytes_of_a_step_are_parameters_and_activations() -> None:
     assert gpu.least_bytes(model, spec) == 28 * parameters + 24 * 32 * (256 + 256 + 64)
 
 
+@pytest.mark.slow(10)
 def test_the_gpu_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     gpu.main("cpu", "mlp", "float32", sizes="8", packs="1,3", processes="2", seconds=0.2, quick=False)
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 8")]
     assert [way for _, way, *_ in lines] == ["alone, plain loop", "2 processes", "pack of 1", "pack of 3"]
-    assert all(float(rate) > 50 for _, _, rate, *_ in lines)
+    assert all(float(rate) > 5 for _, _, rate, *_ in lines)
     assert all(0 < float(share.rstrip("%")) < 100 for *_, share in lines)
 
 
@@ -59,3 +63,23 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
         all_benchmarks.main(["speed"])
     assert ended.value.exit_code == 2
     assert "there are peers, step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_what_each_benchmark_prints_stays_together_and_one_that_fails_stops_no_other(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nfor i in 1 2; do echo "$i $2 $3"; sleep 0.2; done\ntest $2 != benchmarks.step\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(typer.Exit) as ended:
+        all_benchmarks.main(["step", "store"], quick=quick, out=tmp_path / "out")
+    assert ended.value.exit_code == 1
+    printed = capsys.readouterr()
+    assert printed.err == "failed: step\n"
+    words = " --quick" if quick else " "
+    tables = {name: f"1 benchmarks.{name}{words}\n2 benchmarks.{name}{words}\n" for name in ("step", "store")}
+    for name, code in (("step", 1), ("store", 0)):
+        assert f"## {name}: {all_benchmarks.BENCHMARKS[name]}\n{tables[name]}({name}: exit code {code}, " in printed.out
+        assert (tmp_path / "out" / f"{name}.md").read_text() == tables[name]

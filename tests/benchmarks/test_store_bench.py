@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from benchmarks.store import answers, appending, everything, fill, open_and_answer, others, question, with_duckdb, with_pandas
 from orchestrator.store import ResultStore
 
 
+@pytest.mark.slow(10)
 def test_a_store_is_filled_and_asked(tmp_path: Path) -> None:
     rows = answers()
     with ResultStore(tmp_path) as store:

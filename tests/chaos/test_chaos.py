@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import signal
 from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.chaos.__main__ import ALL, SWEEPS
-from benchmarks.chaos.faults import FAULTS, SkippedError
-from benchmarks.chaos.kills import KILLS, REAL, STEPS, Bench, mixed
-from benchmarks.chaos.lab import Lab, Trial, Verdict
-from benchmarks.chaos.store_level import ROWS, found_steps, sweep
+from benchmarks.chaos import ALL, SWEEPS
+from tests.chaos.faults import FAULTS, SkippedError
+from tests.chaos.kills import KILLS, REAL, STEPS, Bench, mixed
+from tests.chaos.lab import Lab, Trial, Verdict
+from tests.chaos.store_level import ROWS, found_steps, sweep
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
 IN_ONE_STUDY = ("driver", "steps", "clock", "sigint", "sigterm", "triple", "worker")
 
 
@@ -80,10 +81,11 @@ def test_a_study_under_every_kind_of_kill_and_signal_ends_as_if_undisturbed(benc
     assert {*IN_ONE_STUDY, "stopped"} == set(KILLS)
 
 
+@pytest.mark.xdist_group("chaos-faults")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_the_disk_the_files_and_the_task(bench: Bench, fault: str) -> None:
     try:
-        verdict = FAULTS[fault][1](bench)
+        verdict = FAULTS[fault][1](dataclasses.replace(bench, seeds=1))
     except SkippedError as reason:
         pytest.skip(str(reason))
     assert_kept(verdict)

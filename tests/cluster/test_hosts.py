@@ -3,6 +3,7 @@ study see: one dies under the study, and another comes."""
 
 import importlib.metadata
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from tests.cluster.hosts import HOME, SSH, Lab
 from tests.conftest import ROOT, Command, comparable, read_rows
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(135),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
 ]
@@ -51,7 +52,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     more = [word for word in importlib.metadata.requires("ray") or [] if word.endswith('extra == "default"')]
     assert more
     words = ["--quiet", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"), "--target", str(folder / "more")]
-    subprocess.run([sys.executable, "-m", "pip", "install", *words, *(word.partition(";")[0] for word in more)], check=True)
+    command = [sys.executable, "-m", "pip", "install", *words, *(word.partition(";")[0] for word in more)]
+    subprocess.run(command, check=True, env=os.environ | {"HOME": HOME})  # where the settings of pip are
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     packages = sysconfig.get_path("purelib", "venv", {"base": str(folder / "venv")})
     Path(packages, "more.pth").write_text(f"{sysconfig.get_path('purelib')}\n{folder / 'more'}\n")

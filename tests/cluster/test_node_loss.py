@@ -18,7 +18,7 @@ import ray
 from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
 from tests.toy import Toy, threshold
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(40)
 Start = Callable[..., Command]
 PAUSE = 0.5
 

@@ -1,24 +1,19 @@
 """Clusters that ask for a token: a study with it joins; one without it, or with another, is told what to set."""
 
 import contextlib
-import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import environment_of, ray_head
 from tests.toy import threshold
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(30)
 
 HOST = "127.0.0.2"
 TOKEN, ANOTHER = secrets.token_hex(32), secrets.token_hex(32)
@@ -26,46 +21,18 @@ RIGHT = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
 STUDY = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "1", "--max-steps", "3", "--resolution", "0.01")
 
 
-def environment(home: Path, given: dict[str, str]) -> dict[str, str]:
-    """That of a user whose home is `home`, who has set what is given."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
-    return kept | {"HOME": str(home), "PYTHONPATH": str(ROOT), "COLUMNS": "160"} | given
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The address of a head that lets in whoever has TOKEN."""
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="head-") as folder:  # a short path: sockets lie below it
-        words = [
-            *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats"),
-            *("--node-ip-address", HOST, "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"),
-            *("--temp-dir", folder),
-        ]
-        output, known = Path(folder) / "output", environment(Path(folder), RIGHT)
-        with output.open("w") as file:
-            head = psutil.Popen(words, env=known, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-        while "Ray runtime started" not in output.read_text():
-            assert head.poll() is None, output.read_text()
-        yield f"{HOST}:{port}"
-        family = head.children(recursive=True)
-        head.send_signal(signal.SIGTERM)
-        for process in psutil.wait_procs([head, *family], timeout=20)[1]:
-            process.kill()
+    with ray_head(HOST, 2, **RIGHT) as address:
+        yield address
 
 
 def begin(folder: Path, address: str, given: dict[str, str], *more: str) -> subprocess.Popen[str]:
     """A study by a user whose home is `folder / "home"`."""
     words = [sys.executable, "-m", "orchestrator.scaling", *STUDY, "--address", address, *more]
     (folder / "home").mkdir(parents=True, exist_ok=True)
-    known, pipe = environment(folder / "home", given), subprocess.PIPE
+    known, pipe = environment_of(folder / "home", **given), subprocess.PIPE
     return subprocess.Popen(words, cwd=folder, env=known, stdout=pipe, stderr=pipe, text=True)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Command, read_rows
 from tests.jumpy import late, soon
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(60)
 Start = Callable[..., Command]
 JUMPY = ("--task", "tests.jumpy:Jumpy", "--N", "16,24", "--seeds", "1", "--lr", "0.05", "--weight-decay", "0",
          "--max-steps", "600", "--pack-size", "1", "--workers", "1", "--no-speculate", "--resolution", "0.01")  # fmt: skip
@@ -23,8 +23,8 @@ def table(folder: Path, store: str) -> pd.DataFrame:
     return pd.read_csv(folder / store / "scaling" / "scaling.csv", keep_default_na=False).set_index("N")
 
 
-def test_a_late_jump_is_found_and_said_and_the_rule_is_off(start: Start, tmp_path: Path) -> None:
-    found = {stop: start(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
+def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path: Path) -> None:
+    found = {stop: join(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
     assert [command.wait() for command in found.values()] == [0, 0]
     unchecked, audited = (table(tmp_path, stop) for stop in found)
     assert unchecked["threshold"].tolist() == [soon(16), soon(24)]
@@ -44,13 +44,13 @@ def test_a_late_jump_is_found_and_said_and_the_rule_is_off(start: Start, tmp_pat
     assert set(on["steps"]) == {420, 600}
     assert list((tmp_path / "auto" / "checkpoints").iterdir()) == [], "what was kept to go on from is removed"
 
-    budget = start(*JUMPY, "--stop", "budget", "--store", "auto")
+    budget = join(*JUMPY, "--stop", "budget", "--store", "auto")
     assert budget.wait() == 0
     assert table(tmp_path, "auto")["threshold"].tolist() == audited["threshold"].tolist()
 
 
-def test_a_kill_in_the_middle_of_an_audit_changes_nothing(start: Start, tmp_path: Path) -> None:
-    undisturbed = start(*JUMPY, "--store", "whole")
+def test_a_kill_in_the_middle_of_an_audit_changes_nothing(join: Start, tmp_path: Path) -> None:
+    undisturbed = join(*JUMPY, "--store", "whole")
     assert undisturbed.wait() == 0, undisturbed.stdout + undisturbed.stderr
     ledger = tmp_path / "ledger"
     options = (*JUMPY, "--store", "killed", "--option", f"ledger={ledger}", "--option", "pause=0.1")
@@ -60,7 +60,7 @@ def test_a_kill_in_the_middle_of_an_audit_changes_nothing(start: Start, tmp_path
 
     for kill in range(2):
         seen = audits()
-        command = start(*options)
+        command = join(*options)
         end = time.monotonic() + 120
         while audits() == seen and command.process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
@@ -68,7 +68,7 @@ def test_a_kill_in_the_middle_of_an_audit_changes_nothing(start: Start, tmp_path
         assert command.process.poll() is None, "it was to be killed in an audit"
         command.process.kill()
         command.process.wait()
-    assert start(*options).wait() == 0
+    assert join(*options).wait() == 0
     whole, killed = read_rows(tmp_path, "whole"), read_rows(tmp_path, "killed")
     same = ["N", "data_count", "stop", "status", "reason", "steps", "accuracy", "id_mse", "curve_loss", "curve_accuracy"]
     in_order = [rows.sort_values(["N", "data_count", "stop"])[same].reset_index(drop=True) for rows in (whole, killed)]

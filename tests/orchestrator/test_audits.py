@@ -268,6 +268,7 @@ def is_right(result: ThresholdResult, ending: Ending, b: Bracket) -> bool:
     return narrow and ends[0] == "never" and ends[1] in ("soon", "late")
 
 
+@pytest.mark.slow(20)
 def test_thresholds_are_right_in_a_thousand_studies_whose_curves_jump_late_by_chance() -> None:
     brackets = study(sizes=(16, 24), seeds=2)
     right = wrong_unchecked = 0

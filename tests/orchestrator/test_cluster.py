@@ -73,7 +73,7 @@ def address() -> Iterator[str]:
         nodes.communicate("\n")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 def test_a_study_runs_on_a_cluster_and_beside_it(start: Callable[..., Command], tmp_path: Path, address: str) -> None:
     options = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01")
     for where in (address, "local"):

@@ -103,6 +103,7 @@ def limited(code: str, *words: object, spare: int) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("shape", ["a text for a thousand rows", "a list without end", "rows without end", "a large file"])
 def test_a_part_that_would_fill_the_memory_is_not_unpacked(tmp_path: Path, shape: str) -> None:
     _, bad = store_of_two(tmp_path)

@@ -312,7 +312,7 @@ SPEC = RunSpec(
 PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")]))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_random_command_lines() -> None:
     seen: Counter[str] = Counter()
 
@@ -355,6 +355,7 @@ def report_lines() -> SearchStrategy[list[str]]:
     return st.builds(lambda name, words: [name, "--store", "store", *words], command, more)
 
 
+@pytest.mark.slow(8)
 def test_random_lines_of_measure_and_report() -> None:
     seen: Counter[str] = Counter()
 
@@ -398,6 +399,7 @@ def idx_files(draw: DrawFn, good: bytes, dimensions: int) -> bytes:
     return content
 
 
+@pytest.mark.slow(8)
 def test_random_files_of_mnist() -> None:
     seen: Counter[str] = Counter()
 
@@ -502,6 +504,7 @@ def parts(draw: DrawFn) -> bytes:
     return draw(st.binary(max_size=99)) if spoiled == "junk" else part
 
 
+@pytest.mark.slow(20)
 def test_random_stores() -> None:
     seen: Counter[str] = Counter()
     names = st.sampled_from(("a.parquet", "b.parquet", "runs-1.parquet", "notes.txt", "ünï.parquet"))

@@ -475,6 +475,7 @@ def check(answer: Any, claims: Any, whole_claims: Any, believed: bool) -> str:
     return "same answer, named" if named else "same answer"
 
 
+@pytest.mark.slow(60)
 def test_random_damage(finished: Path) -> None:
     whole = finished.rename("whole")
     shutil.copytree(whole, "store")

@@ -5,6 +5,8 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from orchestrator.engine.tune import READ_BY_TUNE
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
@@ -40,6 +42,7 @@ def test_a_row_with_curves_takes_less_than_5_kb() -> None:
     assert {name: list(value) if name.startswith("curve_") else value for name, value in kept.items()} == original
 
 
+@pytest.mark.slow(40)
 def test_tune_forgets_what_a_trial_trained_and_reported_and_the_trials_of_former_experiments(start: Callable[..., Any]) -> None:
     command = start(study="tests.orchestrator.trials_child")
     assert command.wait() == 0, command.stderr

@@ -102,9 +102,9 @@ def test_a_digit_of_mnist_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest
     assert (spec.option("gap_low"), spec.option("gap_high")) == (20.0, 30.5)
 
 
-@pytest.mark.slow
-def test_its_weights_are_kept_and_give_back_the_error_in_the_row(start: Start, tmp_path: Path) -> None:
-    command = start(*SMALL, "--json", study="rotation")
+@pytest.mark.slow(20)
+def test_its_weights_are_kept_and_give_back_the_error_in_the_row(join: Start, tmp_path: Path) -> None:
+    command = join(*SMALL, "--workers", "2", "--json", study="rotation")
     assert command.wait() == 0, command.stdout + command.stderr
     assert len(json.loads(command.stdout)["runs"]) == 2
     assert read_rows(tmp_path)["seed"].sort_values().tolist() == [0, 1]
@@ -114,6 +114,6 @@ def test_its_weights_are_kept_and_give_back_the_error_in_the_row(start: Start, t
             held_out = decoder.task.data(decoder.spec).held_out.truth.double().numpy()
             mse = np.square(decoder.outputs(held_out) - decoder.truth(held_out)).mean()
             assert mse == pytest.approx(row["ood_mse"], rel=1e-5)
-    again = start(*SMALL, study="rotation")
+    again = join(*SMALL, study="rotation")
     assert again.wait() == 0
     assert "0 runs trained" in again.stdout

@@ -92,6 +92,7 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeyp
         assert folder.parent == deep, "Ray must choose a place itself then"
 
 
+@pytest.mark.slow(5)
 def test_what_torch_makes_for_itself_goes_too(place: Path) -> None:
     command = [sys.executable, "-m", "orchestrator.scaling", "--N", "8", "--decoder", "mlp", "--seeds", "1", "--dry-run"]
     environment = {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}

@@ -157,6 +157,7 @@ def test_a_key_is_written_once(tmp_path: Path) -> None:
     assert len(plain_keys(tmp_path)) == 3
 
 
+@pytest.mark.slow(10)
 def test_kill_at_any_instant_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     folder, log = tmp_path / "s", tmp_path / "acknowledged"
     log.touch()
@@ -193,6 +194,7 @@ def test_kill_at_any_instant_keeps_what_was_acknowledged(tmp_path: Path) -> None
         assert list((folder / ".tmp").iterdir()) == []
 
 
+@pytest.mark.slow(10)
 def test_launches_writing_the_same_rows_at_once_lose_and_double_none(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     ranges = [(0, 80), (20, 100), (40, 120), (0, 120)]

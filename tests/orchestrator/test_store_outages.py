@@ -341,12 +341,12 @@ def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Com
     assert "Traceback" not in command.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
-    server: Server, uri: str, faulty: FaultyS3, start: Callable[..., Command]
+    server: Server, uri: str, faulty: FaultyS3, join: Callable[..., Command]
 ) -> None:
     faulty.refused = 0.25
-    command = start(*TOY, "--store", uri)
+    command = join(*TOY, "--store", uri)
     assert command.wait() == 0, command.stdout + command.stderr
     faulty.mend()
     assert len(plain_keys(uri)) == len(set(plain_keys(uri)))
@@ -355,7 +355,7 @@ def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     assert faulty.faults > 20
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
     server: Server, uri: str, faulty: FaultyS3, start: Callable[..., Command], interrupted: bool

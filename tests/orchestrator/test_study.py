@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
 from tests.toy import threshold
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(30)
 Start = Callable[..., Command]
 TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01")
 REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2")
@@ -43,10 +43,10 @@ def descendants(pid: int) -> dict[int, str]:
     return {p: words[p] for p in found - {pid}}
 
 
-def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, tmp_path: Path) -> None:
+def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, join: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     options = (*TOY, "--N", "8,16,24", "--option", f"ledger={ledger}")
-    first = start(*options, "--seeds", "2")
+    first = join(*options, "--seeds", "2")
     assert first.wait() == 0, first.stdout + first.stderr
     assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16, 24) for s in (0, 1)}
     rows = read_rows(tmp_path)
@@ -70,21 +70,22 @@ def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, t
     answer = json.loads(again.stdout)
     assert {(t["N"], t["seed"]): t["threshold"] for t in answer["thresholds"]} == answers(tmp_path)
 
-    more = start(*options, "--seeds", "3")
+    more = join(*options, "--seeds", "3")
     assert more.wait() == 0
     after = read_rows(tmp_path)
     assert set(after[~after["key"].isin(rows["key"])]["seed"]) == {2}
     assert answers(tmp_path)[24, 2] == threshold(24, 2)
 
 
-def test_ten_kills_of_the_driver_change_nothing(start: Start, tmp_path: Path) -> None:
-    whole = start(*REAL, "--seeds", "5", "--store", "whole")
+@pytest.mark.slow(80)
+def test_five_kills_of_the_driver_change_nothing(join: Start, tmp_path: Path) -> None:
+    whole = join(*REAL, "--seeds", "3", "--store", "whole")
     assert whole.wait() == 0, whole.stdout + whole.stderr
     expected = read_rows(tmp_path, "whole")
     dice = random.Random(7)
     kills, stored = 0, 0
-    while kills < 10:
-        command = start(*REAL, "--seeds", "5")
+    while kills < 5:
+        command = join(*REAL, "--seeds", "3")
         assert wait_for_rows(command, tmp_path, stored + dice.randint(0, 2)), command.stdout + command.stderr
         time.sleep(dice.random() * 0.3)
         command.process.kill()
@@ -92,7 +93,7 @@ def test_ten_kills_of_the_driver_change_nothing(start: Start, tmp_path: Path) ->
         kills += 1
         before, stored = stored, len(read_rows(tmp_path))
         assert stored >= before
-    last = start(*REAL, "--seeds", "5")
+    last = join(*REAL, "--seeds", "3")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
     assert rows["launch"].nunique() > 2
@@ -147,16 +148,16 @@ def test_a_signal_stops_gracefully_and_the_last_line_resumes(
     assert answers(tmp_path) == {(n, s): threshold(n, s) for n in (8, 16) for s in range(3)}
 
 
-def test_a_failing_run_is_a_row_and_the_rest_is_answered(start: Start, tmp_path: Path) -> None:
+def test_a_failing_run_is_a_row_and_the_rest_is_answered(join: Start, tmp_path: Path) -> None:
     options = (*TOY, "--N", "8,16,24", "--seeds", "1", "--option", "trouble=raise", "--option", "trouble_N=16")
-    command = start(*options)
+    command = join(*options)
     assert command.wait() == 1
     failed = read_rows(tmp_path).query("status == 'failed'")
     assert set(failed["N"]) == {16}
     assert "ArithmeticError: the toy is broken" in failed["error"].iloc[0]
     assert "ArithmeticError: the toy is broken" in command.stdout
     assert answers(tmp_path)[24, 0] == threshold(24, 0)
-    stopped = start(*options, "--store", "other", "--on-error", "stop", "--workers", "1")
+    stopped = join(*options, "--store", "other", "--on-error", "stop", "--workers", "1")
     assert stopped.wait() == 1
     assert not (read_rows(tmp_path, "other")["N"] == 24).any()
 
@@ -190,14 +191,14 @@ def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp
     assert len(read_rows(tmp_path)) == runs
 
 
-def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(start: Start, tmp_path: Path) -> None:
-    nan = start(*TOY, "--N", "8", "--seeds", "1", "--option", "trouble=nan", "--option", "trouble_N=8", "--store", "nan")
+def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(join: Start, tmp_path: Path) -> None:
+    nan = join(*TOY, "--N", "8", "--seeds", "1", "--option", "trouble=nan", "--option", "trouble_N=8", "--store", "nan")
     assert nan.wait() == 0, nan.stdout + nan.stderr
     assert set(read_rows(tmp_path, "nan")["status"]) == {"diverged"}
     assert "none reached" in (tmp_path / "nan" / "scaling" / "scaling.csv").read_text()
 
     trouble = ("--option", "trouble=memory", "--option", "trouble_N=8")
-    memory = start(*TOY, "--N", "8", "--seeds", "2", *trouble, "--store", "memory")
+    memory = join(*TOY, "--N", "8", "--seeds", "2", *trouble, "--store", "memory")
     assert memory.wait() == 1
     assert "ran out of memory: now 1 in parallel" in memory.stdout
     assert set(read_rows(tmp_path, "memory")["status"]) == {"failed"}
@@ -205,16 +206,16 @@ def test_nan_is_a_result_lack_of_memory_shrinks_and_a_dead_worker_is_replaced(st
     ledger = tmp_path / "ledger"
     ledger.touch()
     trouble = ("--option", "trouble=die", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
-    die = start(*TOY, "--N", "8", "--seeds", "1", *trouble, "--store", "die")
+    die = join(*TOY, "--N", "8", "--seeds", "1", *trouble, "--store", "die")
     assert die.wait() == 0, die.stdout + die.stderr
     assert "lost its worker (once)" in die.stdout
     assert answers(tmp_path, "die") == {(8, 0): threshold(8, 0)}
 
 
-def test_two_launches_share_one_store(start: Start, tmp_path: Path) -> None:
+def test_two_launches_share_one_store(join: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     options = (*TOY, "--N", "8,16", "--option", "pause=0.6", "--option", f"ledger={ledger}")
-    both = [start(*options, "--out", f"out-{i}") for i in (1, 2)]
+    both = [join(*options, "--out", f"out-{i}") for i in (1, 2)]
     assert [command.wait() for command in both] == [0, 0], [c.stdout + c.stderr for c in both]
     rows = read_rows(tmp_path)
     assert rows["key"].is_unique
@@ -224,9 +225,9 @@ def test_two_launches_share_one_store(start: Start, tmp_path: Path) -> None:
     assert list(tables[0]["threshold"]) == list(tables[1]["threshold"])
 
 
-def test_a_users_own_task_takes_part(start: Start, tmp_path: Path) -> None:
+def test_a_users_own_task_takes_part(join: Start, tmp_path: Path) -> None:
     options = ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2")
-    command = start(*options, "--json")
+    command = join(*options, "--json")
     assert command.wait() == 0, command.stdout + command.stderr
     answer = json.loads(command.stdout)
     thresholds = {(t["N"], t["seed"]): t["total_images"] for t in answer["thresholds"]}

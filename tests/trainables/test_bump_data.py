@@ -232,9 +232,9 @@ def test_stripes_are_judged_by_the_coordinate_they_have() -> None:
 
 
 def test_a_large_grid_is_made_fast() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     data = TASK.data(spec(N=64, dataset="stripes+bumps", data_count=3600))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert data.train.targets.dtype == torch.float32
 
 

@@ -23,11 +23,11 @@ import ray
 
 import orchestrator.engine.tune
 import orchestrator.scaling
-from benchmarks.chaos import steps
-from benchmarks.chaos.tasks import LEDGER
 from orchestrator.store import ResultStore, Row, locks, make_row
 from orchestrator.store import results as store_module
 from orchestrator.store.rows import encode
+from tests.chaos import steps
+from tests.chaos.tasks import LEDGER
 from trainables.spec import RunSpec
 
 SMALL = {"ROWS_PER_PART": 6, "ROWS_BEYOND_INDEX": 12}
@@ -59,7 +59,7 @@ class Job:
 
 
 def row(i: int) -> Row:
-    spec = RunSpec(task="benchmarks.chaos.tasks:Unruly", dataset="toys", N=16, data_count=i, seed=3)
+    spec = RunSpec(task="tests.chaos.tasks:Unruly", dataset="toys", N=16, data_count=i, seed=3)
     moment = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     return make_row(
         spec, task_version="1", fixed_count=0, status="passed", reason="target", steps=i, accuracy=i / 8, curve_step=[0, i],

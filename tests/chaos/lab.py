@@ -17,12 +17,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.chaos.rows import comparable, read
-from benchmarks.chaos.tasks import LEDGER
+from tests.chaos.rows import comparable, read
+from tests.chaos.tasks import LEDGER
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900.0
@@ -134,11 +135,12 @@ class Lab:
             "COLUMNS": "160",
             LEDGER: str(self.ledger),
         }
+        self._scratch: TemporaryDirectory[str] | None = None
         self.address = self._start_ray() if join else None
         self._count = 0
         self._launches: dict[int, Launch] = {}
         self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.chaos.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", "tests.chaos.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env=self.environment, cwd=folder, start_new_session=True,
         )  # fmt: skip
         assert self._nursery.stdout is not None
@@ -148,7 +150,9 @@ class Lab:
 
     def _start_ray(self) -> str:
         ray = Path(sys.executable).with_name("ray")
+        self._scratch = TemporaryDirectory(prefix="lab-", dir="/tmp", ignore_cleanup_errors=True)  # short: sockets lie below it
         words = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+        words += ["--node-ip-address=127.0.0.2", f"--temp-dir={self._scratch.name}"]
         done = subprocess.run([ray, *words], env=self.environment, capture_output=True, text=True, check=True)
         found = re.search(r"--address='([^']+)'", done.stdout)
         assert found is not None, done.stdout
@@ -216,6 +220,8 @@ class Lab:
         self._nursery.kill()
         self._nursery.wait()
         self._listener.join()
+        if self._scratch is not None:
+            self._scratch.cleanup()
         for pipe in (self._nursery.stdin, self._nursery.stdout):
             assert pipe is not None
             pipe.close()

@@ -23,10 +23,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.chaos.faults import FAULTS, SkippedError
-from benchmarks.chaos.kills import KILLS, Bench, campaign
-from benchmarks.chaos.lab import BrokenError, Lab, Verdict
-from benchmarks.chaos.store_level import sweep
+from tests.chaos.faults import FAULTS, SkippedError
+from tests.chaos.kills import KILLS, Bench, campaign
+from tests.chaos.lab import BrokenError, Lab, Verdict
+from tests.chaos.store_level import sweep
 
 SWEEPS = {
     "store": ("kill -9 at every step of the store's write path, of a process that does not train", False),

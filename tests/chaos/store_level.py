@@ -9,9 +9,9 @@ import signal
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.chaos.kills import Bench
-from benchmarks.chaos.lab import Lab, Trial, Verdict
-from benchmarks.chaos.rows import comparable, read
+from tests.chaos.kills import Bench
+from tests.chaos.lab import Lab, Trial, Verdict
+from tests.chaos.rows import comparable, read
 
 ROWS = 40
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.chaos.lab import BrokenError, Lab, Launch, Trial, Verdict
+from tests.chaos.lab import BrokenError, Lab, Launch, Trial, Verdict
 
-REAL = ("--task", "benchmarks.chaos.tasks:Bumps", "--decoder", "mlp", "--no-speculate", "--pack-size", "1")
+REAL = ("--task", "tests.chaos.tasks:Bumps", "--decoder", "mlp", "--no-speculate", "--pack-size", "1")
 SIZES = ("8,12", "8,11", "8,10", "9,12", "9,11", "8,13", "9,13", "10,12")
 STEPS = (
     "append lock taken", "append lock freed", "claim taken", "claim freed", "part lock taken", "part lock freed",
