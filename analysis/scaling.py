@@ -16,11 +16,13 @@ from orchestrator.searches.audits import AUDITED, UNAUDITED
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 """Exponents of total images against N that the paper reports (arXiv 2501.18797, figure 4c)."""
-COLUMNS = (
-    "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps", "lower_ended",
-)  # fmt: skip
-COUNTS = ("threshold", "lower", "upper", "total_images")
-"""Columns of images, which are whole numbers."""
+IMAGES = ("images", "images_lower", "images_upper", "fixed_images")
+"""Columns that count all training images, those that are always present included."""
+FORMER = ("threshold", "lower", "upper", "total_images")
+"""Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
+COUNTS = (*IMAGES, *FORMER)
+"""Columns of whole numbers."""
+COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", *FORMER)
 
 
 @dataclass(frozen=True, slots=True)
