@@ -29,8 +29,10 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
-from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch, Trial
+from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
+from orchestrator.store import Question
 from orchestrator.store.artifacts import Artifacts, UnreadableError
+from orchestrator.store.questions import TRIALS
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
@@ -67,6 +69,18 @@ class RegularizationStudy:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def question(self) -> Question:
+        tuning = self.search.tuning
+        words = {"sampler": tuning.sampler, "pruner": tuning.pruner, "objectives": tuning.objectives}
+        return Question(
+            study=NAME,
+            task_version=self.task.version,
+            specs={TRIALS: [tuning.template], TUNED: self.search.final, **self.search.known},
+            search={"space": tuning.space, "trials": tuning.trials, "seed": tuning.seed, **words},
+            settings=self.settings,
+        )
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
@@ -198,21 +212,7 @@ class RegularizationStudy:
         from analysis.regularization import Answer
 
         if self._known is None or self._known[0] != len(rows):
-            tuning = self.search.tuning
-            best = tuning.best(rows)
-            answer = Answer.of(
-                [trial_record(t) for t in tuning.finished_trials(rows)],
-                [
-                    {"setting": setting, "row": row}
-                    for setting, specs in self.search.finals(rows).items()
-                    for spec in specs
-                    if (row := self.search.row(rows, spec)) is not None
-                ],
-                None if best is None else trial_record(best),
-                [trial_record(t) for t in tuning.front(rows)],
-                self.settings,
-            )
-            self._known = len(rows), answer
+            self._known = len(rows), Answer.of_search(self.search, rows, self.settings)
         return self._known[1]
 
     def _rows(self, rows: Rows) -> list[Row]:
@@ -259,20 +259,6 @@ def write_answer(answer: Answer, out: Path, read: Callable[[str], bytes], study:
         contents |= {f"{name}.png": content for name, content in draw_study(study, answer.not_drawn)}
     contents["regularization.json"] = json_bytes(answer.to_json())  # names the figures that are not drawn
     return write_files(out, contents)
-
-
-def trial_record(trial: Trial) -> dict[str, Any]:
-    """A trial as the analysis takes it."""
-    row = trial.row
-    return {
-        "number": trial.number,
-        **{name: row["options"][name] for name in WEIGHTS},
-        "status": ending(row),
-        "id_mse": row["id_mse"],
-        "validation_mse": row["ood_mse"],
-        "steps": row["steps"],
-        "key": row["key"],
-    }
 
 
 def _weight_cells(options: Mapping[str, Any]) -> Iterator[str]:

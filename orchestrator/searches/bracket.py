@@ -71,8 +71,8 @@ class ThresholdResult:
     upper: int | None
     """None: no passing probe yet."""
     missed: int | None
-    """The largest count below every passing one that is known to miss; None if there is none, as with a `minimum`, where `lower`
-    is the threshold itself."""
+    """The largest count below every passing one that is known to miss; None if there is none, as with a `minimum`, where
+    `lower` is the threshold itself."""
     runs: int
     """Finished runs of the family, speculative ones included."""
     steps: int
