@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,14 @@ from safetensors.torch import load
 from scipy import stats
 
 from orchestrator.command.files import plain, records
-from orchestrator.searches import ending
+from orchestrator.searches import Rows, ending
 from trainables.lowrank import LowRank
 from trainables.regularization import VALIDATION, RegularizationTask, box_range, regions
 from trainables.spec import RunSpec
+
+if TYPE_CHECKING:
+    from orchestrator.searches.confirm import TuneAndConfirm
+    from orchestrator.searches.optuna import Trial
 
 SETTINGS = ("none", "entropy", "variance", "both", "tuned")
 """The two penalties off, one on, both on at the published weights, and both at the weights that the trials chose."""
@@ -82,6 +86,19 @@ class Answer:
         table = _table([_final(f["setting"], f["row"]) for f in ordered], FINALS)
         rows = {f["row"]["key"]: f["row"] for f in ordered}
         return cls(_table(trials, TRIALS), table, summarise(table), best, _table(front, TRIALS), dict(settings), rows)
+
+    @classmethod
+    def of_search(cls, search: TuneAndConfirm, rows: Rows, settings: Mapping[str, Any]) -> Answer:
+        """What a search has found, as far as the rows go."""
+        best, tuning = search.tuning.best(rows), search.tuning
+        finals = [
+            {"setting": setting, "row": row}
+            for setting, specs in search.finals(rows).items()
+            for spec in specs
+            if (row := search.row(rows, spec)) is not None
+        ]
+        trials, front = (list(map(_trial, found)) for found in (tuning.finished_trials(rows), tuning.front(rows)))
+        return cls.of(trials, finals, None if best is None else _trial(best), front, settings)
 
     @property
     def averaged(self) -> pd.DataFrame:
@@ -215,6 +232,20 @@ def _counts(finals: pd.DataFrame) -> pd.Series:
     setting leads to."""
     finite = np.isfinite(finals[list(ERRORS)].to_numpy(float)).all(axis=1)
     return (finals["status"] == "finished") & finite
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    """A mapping of TRIALS."""
+    row = trial.row
+    return {
+        "number": trial.number,
+        **{name: row["options"][name] for name in ("lambda_entropy", "lambda_variance")},
+        "status": ending(row),
+        "id_mse": row["id_mse"],
+        "validation_mse": row["ood_mse"],
+        "steps": row["steps"],
+        "key": row["key"],
+    }
 
 
 def _final(setting: str, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.asked import Asked, asked_again
 from analysis.tasks import BUILT_IN, load_all, not_loaded
-from orchestrator.store import MeasureTable, ResultStore
+from orchestrator.store import MeasureTable, ResultStore, load_questions
+from orchestrator.store.questions import left_out
 from trainables.spec import RunSpec, run_key
 
 OF_RUN = (
@@ -26,13 +28,14 @@ class Results:
     """`runs`: the rows of the store that today's task and training would give again; rows of former versions are left out. Rows
     of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, with the
     columns OF_RUN of its run and OF_QUANTITY; `layer` and `value` are NaN, `array` None, where there is none. `notices`: files
-    that could not be read, a line each, and one about tasks that are not loaded."""
+    that could not be read, a line each, and one about tasks that are not loaded. `asked`: what launches asked about `runs`."""
 
     runs: list[dict[str, Any]]
     table: pd.DataFrame
     notices: list[str] = field(default_factory=list)
     store: str = "results"
     """Where it all lies."""
+    asked: Sequence[Asked] = ()
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -45,19 +48,21 @@ class Results:
             UserError: a task cannot be loaded.
         """
         with ResultStore(store, read_only=True) as rows:
-            found = rows.rows()
+            found, questions = rows.rows(), load_questions(rows)
             notices = rows.notices
         of_tasks = [row["task"] for row in found]
         loaded = load_all({*tasks, *set(of_tasks).intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
         runs = [run for run in found if _is_current(run, versions)]
+        families = {run["family"] for run in runs}
+        asked = asked_again(questions, loaded, families, lambda one, why: notices.append(left_out(store, one.name, why)))
         by_key = {run["key"]: {name: run[name] for name in OF_RUN} for run in runs if run["task"] in versions}
         measures = MeasureTable(store)
         measured = measures.rows()
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
-        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store))
+        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store), asked)
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

@@ -13,14 +13,17 @@ import pandas as pd
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, UNAUDITED
+from orchestrator.searches.bracket import ThresholdResult
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
 """Exponents of total images against N that the paper reports (arXiv 2501.18797, figure 4c)."""
-COLUMNS = (
-    "decoder", "dataset", "N", "seed", "threshold", "lower", "upper", "total_images", "verdict", "runs", "steps", "lower_ended",
-)  # fmt: skip
-COUNTS = ("threshold", "lower", "upper", "total_images")
-"""Columns of images, which are whole numbers."""
+IMAGES = ("images", "images_lower", "images_upper", "fixed_images")
+"""Columns that count all training images, those that are always present included."""
+FORMER = ("threshold", "lower", "upper", "total_images")
+"""Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
+COUNTS = (*IMAGES, *FORMER)
+"""Columns of whole numbers."""
+COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", *FORMER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class Answer:
         table = table[table["verdict"] != "open"].reset_index(drop=True)
         fits = {str(dataset): fit_power_law(part) for dataset, part in table.groupby("dataset", sort=False)}
         return cls(table, summarise(table), fits, settings, rules)
+
+    @classmethod
+    def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
+        """From what a search found."""
+        return cls.of([r.to_row() for r in results], settings, {r.dataset: r.rule.to_dict() for r in results})
 
     def lines(self) -> list[str]:
         """Per data set: the exponent, its interval, and the paper's claim; and what its lower bounds rest on."""

@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -27,7 +27,7 @@ from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, UserError
 from orchestrator.searches import Rows
-from orchestrator.store import ResultStore, StoreError
+from orchestrator.store import ResultStore, StoreError, save_question
 from orchestrator.study import Study
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task
@@ -134,6 +134,8 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         raise UserError(str(error)) from None
     with store:
         rows = Rows(store.rows(where=study.wanted))
+        if not options.dry_run:
+            save_question(store, replace(study.question, command=command))
         for notice in store.notices:
             say(console, f"warning: {notice}")
         if options.dry_run:

@@ -29,7 +29,9 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
-from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch, Trial
+from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
+from orchestrator.store import Question
+from orchestrator.store.questions import TRIALS
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
@@ -67,6 +69,18 @@ class RegularizationStudy:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def question(self) -> Question:
+        tuning = self.search.tuning
+        words = {"sampler": tuning.sampler, "pruner": tuning.pruner, "objectives": tuning.objectives}
+        return Question(
+            study=NAME,
+            task_version=self.task.version,
+            specs={TRIALS: [tuning.template], TUNED: self.search.final, **self.search.known},
+            search={"space": tuning.space, "trials": tuning.trials, "seed": tuning.seed, **words},
+            settings=self.settings,
+        )
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
@@ -200,21 +214,7 @@ class RegularizationStudy:
     def _answer_of(self, rows: Rows) -> Answer:
         from analysis.regularization import Answer
 
-        tuning = self.search.tuning
-        best = tuning.best(rows)
-        finals = [
-            {"setting": setting, "row": row}
-            for setting, specs in self.search.finals(rows).items()
-            for spec in specs
-            if (row := self.search.row(rows, spec)) is not None
-        ]
-        return Answer.of(
-            [trial_record(t) for t in tuning.finished_trials(rows)],
-            finals,
-            None if best is None else trial_record(best),
-            [trial_record(t) for t in tuning.front(rows)],
-            self.settings,
-        )
+        return Answer.of_search(self.search, rows, self.settings)
 
     def _rows(self, rows: Rows) -> list[Row]:
         """Those of this study."""
@@ -222,18 +222,6 @@ class RegularizationStudy:
         return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
 
 
-def trial_record(trial: Trial) -> dict[str, Any]:
-    """A trial as the analysis takes it."""
-    row = trial.row
-    return {
-        "number": trial.number,
-        **{name: row["options"][name] for name in WEIGHTS},
-        "status": ending(row),
-        "id_mse": row["id_mse"],
-        "validation_mse": row["ood_mse"],
-        "steps": row["steps"],
-        "key": row["key"],
-    }
 
 
 def _weight_cells(options: Mapping[str, Any]) -> Iterator[str]:

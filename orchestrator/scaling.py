@@ -31,6 +31,8 @@ from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET, STOPS, UNAUDITED
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.store import Question
+from orchestrator.store.questions import THRESHOLDS
 from trainables.check import check_task, check_words, counts_of
 from trainables.spec import LARGEST, RunSpec
 from trainables.task import Task, load_task
@@ -75,6 +77,16 @@ class ScalingStudy:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def question(self) -> Question:
+        return Question(
+            study=NAME,
+            task_version=self.task.version,
+            specs={THRESHOLDS: [bracket.template for bracket in self.brackets]},
+            search={"resolution": self.resolution, "stop": self.stop},
+            settings=self.settings,
+        )
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
@@ -146,8 +158,7 @@ class ScalingStudy:
         results = self.results(rows)
         settled = tuple((r.family, r.runs, r.lower_ended, r.rule) for r in results if r.verdict != "open")
         if self._known is None or self._known[0] != settled:
-            rules = {r.dataset: r.rule.to_dict() for r in results}
-            self._known = settled, Answer.of([r.to_row() for r in results], self.settings, rules)
+            self._known = settled, Answer.of_results(results, self.settings)
         return self._known[1]
 
     def seconds_left(self, rows: Rows) -> float | None:

@@ -17,6 +17,8 @@ from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.searches import Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
+from orchestrator.store import Question
+from orchestrator.store.questions import RUNS
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -37,6 +39,10 @@ class Study(Protocol):
 
     @property
     def search(self) -> Search: ...
+
+    @property
+    def question(self) -> Question:
+        """What is asked, as the store keeps it: from this and the rows alone the same answer follows."""
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
@@ -89,6 +95,11 @@ class GridStudy:
     def __post_init__(self) -> None:
         self.specs = list(dict.fromkeys(self.specs))
         self.search = GridSearch(self.specs, self.task.version)
+
+    @property
+    def question(self) -> Question:
+        version, specs = self.task.version, {RUNS: self.specs}
+        return Question(study=self.name, task_version=version, specs=specs, search={}, settings=self.settings)
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:

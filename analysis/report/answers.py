@@ -1,67 +1,70 @@
-"""The answers of the scaling and the regularization study, rebuilt from nothing but the store's rows."""
+"""The answers of the scaling and the regularization study, from the store's rows and the questions that launches stored."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
+from analysis.asked import COMPARED, PENALTY_TASK, WEIGHTS, Asked
 from analysis.measures.registry import BUMPS
-from analysis.report.findings import ENDED_WELL
+from analysis.results import Results
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.confirm import TuneAndConfirm
 from orchestrator.searches.threshold import ThresholdSearch
 from trainables.bumps import BumpTask
 from trainables.regularization import REGIONS
 from trainables.spec import RunSpec
 
-PENALTY_TASK = "trainables.regularization:RegularizationTask"
 RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)
 """Precisions a study may have asked for, the default first: the rows do not tell."""
 SPEC = tuple(RunSpec.__dataclass_fields__)
-WEIGHTS = ("lambda_entropy", "lambda_variance")
-ABLATION = {(0.0, 0.0): "none", (0.1, 0.0): "entropy", (0.0, 0.01): "variance", (0.1, 0.01): "both"}
+ABLATION = dict(zip(((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01)), COMPARED, strict=True))
 """The four settings of the paper's comparison, by the two weights."""
 
 Run = Mapping[str, Any]
+AnyAnswer = TypeVar("AnyAnswer", scaling.Answer, regularization.Answer)
 
 
-def scaling_answer(runs: Sequence[Run]) -> tuple[scaling.Answer, int] | None:
-    """The thresholds of the setting for which most are known, of both data sets if there is such a setting; None without
-    any run of the study. A setting is all that its runs have in common: decoder, encoding, target, budget, ... Beside the
-    answer, the number of other settings."""
-    groups = _grouped([run for run in runs if _is_probe(run)], but=("dataset", "holdout", "N", "seed", "data_count", "stop"))
-    answers = [_scaling_answer(group) for group in groups]
-    if not answers:
-        return None
+@dataclass(frozen=True, slots=True)
+class Found(Generic[AnyAnswer]):
+    """An answer and what it was the answer to. `settings`: what its runs have in common, and what was asked for. `guessed`:
+    whether this was guessed from the rows. `others`: how many other answers there are."""
 
-    def rank(answer: scaling.Answer) -> tuple[int, int, bool, int]:
-        known = answer.table[answer.table["verdict"] != "failed"]
-        return known["dataset"].nunique(), len(known), answer.settings["decoder"] == "cnn", answer.settings["max_steps"]
-
-    return max(answers, key=rank), len(answers) - 1
+    answer: AnyAnswer
+    settings: Mapping[str, Any]
+    guessed: bool
+    others: int = 0
 
 
-def regularization_answer(runs: Sequence[Run]) -> tuple[regularization.Answer, int] | None:
-    """The comparison of the four published settings with most seeds, then most steps, a larger N, the paper's box; and the
-    number of other comparisons. None while none has all four."""
-    groups = [g for g in _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS)) if len(_seeds(g)) == 4]
-    if not groups:
-        return None
+def scaling_answer(results: Results) -> Found[scaling.Answer] | None:
+    """The thresholds of the question, or, of runs without one, of the setting for which most are known, of both data sets if
+    there is such a one; None without any run of the study. A setting is all that its runs have in common: decoder, encoding,
+    target, budget, ..."""
+    found = [*_asked_thresholds(results), *_guessed_thresholds(results)]
 
-    def rank(group: list[Run]) -> tuple[int, int, int, bool]:
-        spec = group[0]
-        return min(map(len, _seeds(group).values())), spec["max_steps"], spec["N"], spec["holdout"] == "corner"
+    def rank(one: Found[scaling.Answer]) -> tuple[Any, ...]:
+        known, s = one.answer.table[one.answer.table["verdict"] != "failed"], one.settings
+        most = s["task"] == BUMPS, known["dataset"].nunique(), len(known), s["decoder"] == "cnn", s["max_steps"]
+        return *most, not one.guessed, s["stop"] != "early", -s["resolution"]
 
-    best = max(groups, key=rank)
-    finals = [{"setting": ABLATION[_weights(run)], "row": run} for run in best]
-    spec = best[0]
-    settings = {name: spec[name] for name in SPEC if name not in ("seed", "options", "dataset", "holdout")}
-    options = {name: value for name, value in spec["options"].items() if name not in WEIGHTS}
-    answer = regularization.Answer.of([], finals, None, [], {**settings, "region": spec["holdout"], **options})
-    return answer, len(groups) - 1
+    return _first(sorted(found, key=rank, reverse=True))
+
+
+def regularization_answer(results: Results) -> Found[regularization.Answer] | None:
+    """The comparison of the four published settings with most seeds, then most steps, a larger N, the paper's box. None while
+    none has all four."""
+    found = [*_asked_comparisons(results), *_guessed_comparisons(results)]
+    found = [one for one in found if len(_seeds(one.answer)) == len(COMPARED)]
+
+    def rank(one: Found[regularization.Answer]) -> tuple[Any, ...]:
+        s = one.settings
+        return min(_seeds(one.answer).values()), s["max_steps"], s["N"], s["region"] == "corner", not one.guessed
+
+    return _first(sorted(found, key=rank, reverse=True))
 
 
 def penalty_run(runs: Sequence[Run]) -> Run | None:
@@ -71,20 +74,92 @@ def penalty_run(runs: Sequence[Run]) -> Run | None:
     return max(groups, key=len)[0] if groups else None
 
 
+def _first(found: Sequence[Found[AnyAnswer]]) -> Found[AnyAnswer] | None:
+    return Found(found[0].answer, found[0].settings, found[0].guessed, len(found) - 1) if found else None
+
+
+# What was asked
+
+
+def _asked_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
+    asked = [one for one in results.asked if _is_threshold_question(one)]
+    rows = _rows_of(asked, results.runs)
+    for one in asked:
+        assert isinstance(one.search, ThresholdSearch)
+        stop, resolution = one.search.stop, one.search.resolution
+        answer = scaling.Answer.of_results(one.search.answer(rows), one.question.settings)
+        sizes = {spec.N for spec in one.specs}
+        yield Found(answer, _scaling_settings(one.specs[0].to_dict(), sizes, stop, resolution), guessed=False)
+
+
+def _asked_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:
+    rows = Rows(run for run in results.runs if run["task"] == PENALTY_TASK)
+    for one in filter(_is_comparison, results.asked):
+        assert isinstance(one.search, TuneAndConfirm)
+        answer = regularization.Answer.of_search(one.search, rows, one.question.settings)
+        yield Found(answer, _penalty_settings(one.specs[0].to_dict()), guessed=False)
+
+
+def _is_threshold_question(asked: Asked) -> bool:
+    """Of the bump task only if the held-out coordinates are the task's own choice: with a box, bumps alone never compose."""
+    own = (_is_usual(spec.to_dict()) for spec in asked.specs)
+    return asked.question.study == "scaling" and (asked.question.task != BUMPS or all(own))
+
+
+def _is_comparison(asked: Asked) -> bool:
+    """Whether all runs that are known beforehand are those of the paper's comparison."""
+    specs = asked.question.specs
+    return asked.question.study == "regularization" and all(
+        spec.holdout in REGIONS and ABLATION.get(_weights(dict(spec.options))) == setting
+        for setting in COMPARED
+        for spec in specs.get(setting, ())
+    )
+
+
+def _rows_of(asked: Iterable[Asked], runs: Iterable[Run]) -> Rows:
+    families = frozenset[str]().union(*(one.families for one in asked))
+    return Rows(run for run in runs if run["family"] in families)
+
+
+# What is guessed from runs that no stored question names
+
+
+def _guessed_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
+    probes = [run for run in results.runs if _is_probe(run)]
+    asked = filter(_is_threshold_question, results.asked)
+    for group in _beyond(asked, _grouped(probes, but=("dataset", "holdout", "N", "seed", "data_count", "stop"))):
+        thresholds, stop, resolution = _thresholds(group)
+        stops = {run["stop"] for run in group}
+        stop = "budget" if stops == {"target"} else stop if stops == {"early"} else "auto"
+        settings = _scaling_settings(group[0], {run["N"] for run in group}, stop, resolution)
+        yield Found(scaling.Answer.of_results(thresholds, settings), settings, guessed=True)
+
+
+def _guessed_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:
+    finals = [run for run in results.runs if _is_final(run)]
+    for group in _beyond(filter(_is_comparison, results.asked), _grouped(finals, but=("seed", *WEIGHTS))):
+        settings = _penalty_settings(group[0])
+        rows = [{"setting": ABLATION[_weights(run["options"])], "row": run} for run in group]
+        yield Found(regularization.Answer.of([], rows, None, [], settings), settings, guessed=True)
+
+
 def _is_probe(run: Run) -> bool:
     """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
     if run["task"] != BUMPS or run["stop"] == "budget" or run["task_version"] != BumpTask.version:
         return False
+    return _is_usual(run)
+
+
+def _is_usual(run: Run) -> bool:
     return bool(run["holdout"] == BumpTask().preset(run["dataset"], run["decoder"])["holdout"])
 
 
 def _is_final(run: Run) -> bool:
-    return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run) in ABLATION
+    return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run["options"]) in ABLATION
 
 
-def _weights(run: Run) -> tuple[float, float]:
-    entropy, variance = (float(run["options"][name]) for name in WEIGHTS)
-    return entropy, variance
+def _weights(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(options.get(name) for name in WEIGHTS)
 
 
 def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
@@ -97,10 +172,10 @@ def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
     return [groups[name] for name in sorted(groups)]
 
 
-def _scaling_answer(group: Sequence[Run]) -> scaling.Answer:
-    results, stop, resolution = _thresholds(group)
-    rules = {r.dataset: r.rule.to_dict() for r in results}
-    return scaling.Answer.of([r.to_row() for r in results], _settings(group, stop, resolution), rules)
+def _beyond(asked: Iterable[Asked], groups: Iterable[list[Run]]) -> list[list[Run]]:
+    """The groups that have a run which none of the questions names."""
+    families = frozenset[str]().union(*(one.families for one in asked))
+    return [group for group in groups if not families.issuperset(run["family"] for run in group)]
 
 
 def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float]:
@@ -117,23 +192,22 @@ def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float
     return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer[0]))
 
 
-def _settings(group: Sequence[Run], stop: str, resolution: float) -> dict[str, Any]:
-    """What the runs have in common, and what the study seems to have been asked for."""
+# Settings
+
+
+def _scaling_settings(spec: Run, sizes: set[int], stop: str, resolution: float) -> dict[str, Any]:
     varied = ("dataset", "N", "data_count", "seed", "holdout", "options")
-    stops = {run["stop"] for run in group}
-    asked = {
-        "N": sorted({run["N"] for run in group}),
-        "stop": "budget" if stops == {"target"} else stop if stops == {"early"} else "auto",
-        "resolution": resolution,
-    }
-    return {name: group[0][name] for name in SPEC if name not in varied} | dict(group[0]["options"]) | asked
+    shared = {name: spec[name] for name in SPEC if name not in varied}
+    return shared | dict(spec["options"]) | {"N": sorted(sizes), "stop": stop, "resolution": resolution}
 
 
-def _seeds(group: Sequence[Run]) -> dict[str, set[int]]:
-    """The seeds of each of the four settings that can be averaged."""
-    seeds: dict[str, set[int]] = {}
-    for run in group:
-        errors = (run["id_mse"], run["ood_mse"])
-        if run["status"] in ENDED_WELL and all(error is not None and math.isfinite(error) for error in errors):
-            seeds.setdefault(ABLATION[_weights(run)], set()).add(run["seed"])
-    return seeds
+def _penalty_settings(spec: Run) -> dict[str, Any]:
+    shared = {name: spec[name] for name in SPEC if name not in ("seed", "options", "dataset", "holdout")}
+    options = {name: value for name, value in spec["options"].items() if name not in WEIGHTS}
+    return {**shared, "region": spec["holdout"], **options}
+
+
+def _seeds(answer: regularization.Answer) -> dict[str, int]:
+    """How many seeds each of the four settings has that can be averaged."""
+    counts = answer.averaged.groupby("setting")["seed"].nunique()
+    return {setting: int(count) for setting, count in counts.items() if setting in COMPARED}

@@ -105,6 +105,8 @@ class Finding:
     beside: Beside | None = None
     lacks: Lacks | None = None
     """What trains the missing runs; None if the rows do not tell with which settings."""
+    guessed: bool = False
+    """Whether the settings were guessed from the rows, as no question of a launch is stored that names them."""
 
     @property
     def verdict(self) -> str:

@@ -108,6 +108,7 @@ class Report:
                 "conditions": [{**asdict(c), "judged": c.judged, "met": c.enough and c.met} for c in finding.conditions],
                 "settings": finding.settings,
                 "others": finding.others,
+                "guessed": finding.guessed,
                 "commands": self.missing(claim, finding)[1] if finding.verdict == NOT_ENOUGH else [],
             }
             for claim, finding, _ in self.sections

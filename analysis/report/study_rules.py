@@ -13,7 +13,8 @@ from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, fit_power_law
-from analysis.report.answers import ABLATION, penalty_run, regularization_answer, scaling_answer
+from analysis.measures.registry import BUMPS
+from analysis.report.answers import ABLATION, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
 from analysis.report.missing import LEAST_SEEDS, Lacks, of_penalties, of_scaling
 from analysis.results import Results
@@ -26,8 +27,8 @@ LEAST_N = 16
 
 def regularization_helps(results: Results) -> Finding:
     """Errors of the four settings, seed by seed."""
-    found = regularization_answer(results.runs)
-    averaged = found[0].averaged if found else None
+    found = regularization_answer(results)
+    averaged = found.answer.averaged if found else None
     none, entropy, variance, both = (_errors(averaged, setting, "ood_mse") for setting in FOUR)
     id_errors = [_errors(averaged, setting, "id_mse") for setting in FOUR]
     lowest = paired(lambda without, *others: ratio(min(others), without), *id_errors)
@@ -39,24 +40,24 @@ def regularization_helps(results: Results) -> Finding:
         Condition("OOD MSE, no penalty / both", paired(ratio, none, both), ">=", 10),
         Condition("least ID MSE with a penalty / ID MSE without", lowest, ">=", 1),
     ]
-    run = penalty_run(results.runs) if found is None else next(iter(found[0].rows.values()))
+    run = penalty_run(results.runs) if found is None else next(iter(found.answer.rows.values()))
     lacks = None if run is None else of_penalties(run)
     if found is None:
         return Finding(conditions, lacks=lacks)
-    answer, others = found
+    answer = found.answer
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
         pictures.append(Picture("regularization-curves", "OOD error and loss over the epochs", partial(draw_curves, answer)))
     means = (f"{row['setting']} {number(row['ood_mse_gmean'])}" for row in answer.summary.to_dict("records"))
     seen = f"OOD MSE, geometric means: {', '.join(means)}"
-    return Finding(conditions, seen, _words(answer.settings), others, pictures, lacks=lacks)
+    return _finding(conditions, seen, found, pictures, lacks)
 
 
 def stripes_scale_linearly(results: Results) -> Finding:
     """The two exponents, and the totals at every grid size."""
-    found = scaling_answer(results.runs)
-    answer = None if found is None else found[0]
+    found = scaling_answer(results)
+    answer = None if found is None else found.answer
     bumps, stripes = _exponents(answer, "bumps"), _exponents(answer, "stripes+bumps")
     fits = {} if answer is None else answer.fits
     of_bumps, of_stripes = (fits[d].exponent if d in fits else None for d in ("bumps", "stripes+bumps"))
@@ -74,11 +75,12 @@ def stripes_scale_linearly(results: Results) -> Finding:
 
 def bumps_scale_cubically(results: Results) -> Finding:
     """Whether the interval of the exponent of bumps alone holds the paper's 3."""
-    found = scaling_answer(results.runs)
-    fit = found[0].fits.get("bumps") if found else None
-    values = _exponents(found[0] if found else None, "bumps")
+    found = scaling_answer(results)
+    answer = None if found is None else found.answer
+    fit = answer.fits.get("bumps") if answer else None
+    values = _exponents(answer, "bumps")
     lower, upper = (None, None) if fit is None else (fit.lower, fit.upper)
-    slope = _slope(found[0] if found else None, "bumps")
+    slope = _slope(answer, "bumps")
     conditions = [
         Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper),
         Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower),
@@ -87,22 +89,30 @@ def bumps_scale_cubically(results: Results) -> Finding:
 
 
 def _scaling_finding(
-    conditions: list[Condition], found: tuple[scaling.Answer, int] | None, datasets: tuple[str, ...], draws: bool
+    conditions: list[Condition], found: Found[scaling.Answer] | None, datasets: tuple[str, ...], draws: bool
 ) -> Finding:
     if found is None:
         return Finding(conditions)
-    answer, others = found
+    answer = found.answer
     alt = "images needed against grid size, for bumps alone and with stripes"
     pictures = [Picture("scaling", alt, partial(draw_thresholds, answer))] if draws and len(answer.table) else []
-    lacks = _lacking_thresholds(answer, datasets)
-    return Finding(conditions, "; ".join(answer.lines()), _words(answer.settings), others, pictures, lacks=lacks)
+    return _finding(conditions, "; ".join(answer.lines()), found, pictures, _lacking_thresholds(found, datasets))
 
 
-def _lacking_thresholds(answer: scaling.Answer, datasets: tuple[str, ...]) -> Lacks:
+def _finding(
+    conditions: list[Condition], seen: str, found: Found[AnyAnswer], pictures: list[Picture], lacks: Lacks | None
+) -> Finding:
+    return Finding(conditions, seen, _words(found.settings), found.others, pictures, lacks=lacks, guessed=found.guessed)
+
+
+def _lacking_thresholds(found: Found[scaling.Answer], datasets: tuple[str, ...]) -> Lacks | None:
+    """What trains the missing ones; None for a task of the user's own, which the claims are not about."""
+    if found.settings["task"] != BUMPS:
+        return None
     least = LEAST_N if len(datasets) > 1 else 0
-    lacks = of_scaling(answer.settings, datasets, least)
-    wanted = {(d, N, seed) for d in datasets for N in answer.settings["N"] for seed in range(LEAST_SEEDS)}
-    known = set(answer.table[["dataset", "N", "seed"]].itertuples(index=False, name=None))
+    lacks = of_scaling(found.settings, datasets, least)
+    wanted = {(d, N, seed) for d in datasets for N in found.settings["N"] for seed in range(LEAST_SEEDS)}
+    known = set(found.answer.table[["dataset", "N", "seed"]].itertuples(index=False, name=None))
     if lacks.why or wanted - known:
         return lacks
     return Lacks([], "some thresholds were not reached with all images there are, or one of their runs failed")

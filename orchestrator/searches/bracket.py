@@ -70,6 +70,9 @@ class ThresholdResult:
     """None: no failing probe below yet."""
     upper: int | None
     """None: no passing probe yet."""
+    missed: int | None
+    """The largest count below every passing one that is known to miss; None if there is none, as with a `minimum`, where
+    `lower` is the threshold itself."""
     runs: int
     """Finished runs of the family, speculative ones included."""
     steps: int
@@ -93,8 +96,12 @@ class ThresholdResult:
         return None if self.threshold is None else self.threshold + self.fixed
 
     def to_row(self) -> dict[str, Any]:
-        """A row of the results table: `threshold` in drawn images; `total_images`, `lower`, `upper` in total images.
-        What is not known is NaN; a bound above that does not exist is inf."""
+        """A row of the results table. What is not known is NaN.
+
+        All in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest count known to
+        pass above every one that misses; `fixed_images`, which are among all of these. The former columns: `threshold` in drawn
+        images; `total_images`, `lower`, `upper` in total images, where a bound above that does not exist is inf.
+        """
 
         def total(count: int | None, missing: float) -> float:
             return missing if count is None else float(count + self.fixed)
@@ -104,6 +111,10 @@ class ThresholdResult:
             "dataset": self.dataset,
             "N": self.N,
             "seed": self.seed,
+            "images": total(self.threshold, math.nan),
+            "images_lower": total(self.missed, math.nan),
+            "images_upper": total(self.upper, math.nan),
+            "fixed_images": self.fixed,
             "threshold": total(self.threshold, math.nan) - self.fixed,
             "lower": total(self.lower, math.nan),
             "upper": total(self.upper, math.inf if self.verdict in ("none reached", "non-monotone") else math.nan),
@@ -201,7 +212,7 @@ def result_of(
     """
     template, counts = place.bracket.template, place.rungs.counts
     known = bounds(walk.seen if walk else {})
-    lower = None if known.lower is None else counts[known.lower]
+    lower = missed = None if known.lower is None else counts[known.lower]
     upper = None if known.threshold is None else counts[known.threshold]
     verdict, threshold, grounds = "open", None, ""
     if walk is not None and walk.over and not audits_left:
@@ -237,6 +248,7 @@ def result_of(
         threshold=threshold,
         lower=lower,
         upper=upper,
+        missed=missed,
         runs=family.runs,
         steps=family.steps,
         probes_left=probes_left(walk.seen, place.rungs, walk.start) if walk and not walk.over else 0,

@@ -4,6 +4,7 @@ may be in a bucket.
     DIR/runs/*.parquet            the rows; `pandas.read_parquet("DIR/runs")` reads all of them at any moment
     DIR/weights/KEY.safetensors   trained weights of a run
     DIR/checkpoints/KEY.pt        a run in progress
+    DIR/questions/STUDY-*.json    what launches were asked (see `questions`)
     DIR/set-aside/                files found in runs/ that are damaged or not ours, kept and never read
     DIR/.index                    which part holds which run; may be deleted (see `index`)
     DIR/.tmp, DIR/.lock           files being written; locks of the launches at work

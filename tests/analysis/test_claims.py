@@ -108,6 +108,10 @@ def judge(claim: str, table: pd.DataFrame | None = None, runs: list[dict[str, An
     return BY_ID[claim].evaluate(Results(runs or [], table_of([]) if table is None else table))
 
 
+def results(runs: list[dict[str, Any]]) -> Results:
+    return Results(runs, table_of([]))
+
+
 def unmet(finding: Finding) -> list[str]:
     return [condition.text for condition in finding.conditions if not condition.met]
 
@@ -358,18 +362,17 @@ class TestScaling:
         assert judge("scaling", runs=[]).verdict == judge("cubic", runs=[]).verdict == "not enough runs"
 
     def test_the_answer_is_that_of_the_search_at_whatever_resolution_it_had(self) -> None:
-        rebuilt = scaling_answer(probes(power(2.0), resolution=0.1))
+        rebuilt = scaling_answer(results(probes(power(2.0), resolution=0.1)))
         assert rebuilt is not None
-        answer, others = rebuilt
-        assert (len(answer.table), others) == (18, 0)
-        assert set(answer.table["verdict"]) == {"reached", "minimum"}
-        assert answer.settings["decoder"] == "cnn"
+        assert (len(rebuilt.answer.table), rebuilt.others, rebuilt.guessed) == (18, 0, True)
+        assert set(rebuilt.answer.table["verdict"]) == {"reached", "minimum"}
+        assert rebuilt.settings["decoder"] == rebuilt.answer.settings["decoder"] == "cnn"
 
     def test_runs_with_a_box_held_out_from_bumps_alone_take_no_part(self) -> None:
         runs = probes(power(2.0))
         boxed = [run | {"holdout": "center"} for run in runs if run["dataset"] == "bumps"]
-        assert scaling_answer(boxed) is None
-        assert scaling_answer([run | {"stop": "budget"} for run in runs]) is None
+        assert scaling_answer(results(boxed)) is None
+        assert scaling_answer(results([run | {"stop": "budget"} for run in runs])) is None
 
 
 OODS = {"none": 1e-2, "entropy": 5e-3, "variance": 1e-3, "both": 2e-4}
@@ -426,11 +429,11 @@ class TestRegularization:
         assert judge("regularization", runs=finals(status="diverged")).verdict == "not enough runs"
 
     def test_most_seeds_are_taken_then_most_steps(self) -> None:
-        rebuilt = regularization_answer([*finals(max_steps=8000), *finals(seeds=2, max_steps=30_000), *finals(max_steps=9000)])
+        runs = [*finals(max_steps=8000), *finals(seeds=2, max_steps=30_000), *finals(max_steps=9000)]
+        rebuilt = regularization_answer(results(runs))
         assert rebuilt is not None
-        answer, others = rebuilt
-        assert (answer.settings["max_steps"], len(answer.finals), others) == (9000, 12, 2)
-        both = regularization_answer([*finals(holdout="center"), *finals(), *finals(N=24)])
+        assert (rebuilt.settings["max_steps"], len(rebuilt.answer.finals), rebuilt.others) == (9000, 12, 2)
+        both = regularization_answer(results([*finals(holdout="center"), *finals(), *finals(N=24)]))
         assert both is not None
-        assert (both[0].settings["region"], both[0].settings["N"]) == ("corner", 32)
-        assert regularization_answer(finals(holdout="corner-validation")) is None
+        assert (both.settings["region"], both.settings["N"], both.guessed) == ("corner", 32, True)
+        assert regularization_answer(results(finals(holdout="corner-validation"))) is None

@@ -197,9 +197,9 @@ def test_thresholds_that_are_missing_are_searched_as_those_that_are_there(resolu
 
 def test_the_way_in_which_runs_ended_is_kept() -> None:
     def stop_of(runs: list[dict[str, Any]]) -> Any:
-        found = scaling_answer(runs)
+        found = scaling_answer(Results(runs, table_of([])))
         assert found is not None
-        return found[0].settings["stop"]
+        return found.settings["stop"]
 
     fields = ("fixed_count", "status", "reason", "steps", "accuracy")
     specs = [(RunSpec.from_dict({**r, "stop": "early", "lr": 0.002}), {n: r[n] for n in fields}) for r in probes(power(1.9), 1)]

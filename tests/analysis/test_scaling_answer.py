@@ -1,8 +1,10 @@
 """The answer of the scaling study: what its files say, and what its figure shows."""
 
+import io
 import json
 import math
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from analysis.figures.scaling import draw
 from analysis.files import write_scaling
-from analysis.scaling import COLUMNS, COUNTS, Answer
-from orchestrator.command.files import plain
+from analysis.scaling import COLUMNS, COUNTS, FORMER, IMAGES, Answer
+from orchestrator.command.files import csv_bytes, plain
+from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.store import make_row
+from trainables.spec import Counts, RunSpec
 
 SETTINGS = {"decoder": "cnn", "encoding": "bump", "target": 0.9}
 
 
 def row(dataset: str, N: int, seed: int, total: float, verdict: str = "reached", **other: Any) -> dict[str, Any]:
     fixed = 2 * N if dataset == "stripes+bumps" else 0
-    known = {"lower": total - 1, "upper": total, "total_images": total, "threshold": total - fixed}
+    known = {"lower": total - 1, "upper": total, "total_images": total, "threshold": total - fixed} | other
+    ends = {"images": total, "images_lower": known["lower"], "images_upper": known["upper"], "fixed_images": fixed}
+    if math.isinf(ends["images_upper"]):
+        ends["images_upper"] = math.nan
     return {
         **dict.fromkeys(COLUMNS, 0), "decoder": "cnn", "dataset": dataset, "N": N, "seed": seed, "verdict": verdict,
-        **known, **other,
+        **ends, **known,
     }  # fmt: skip
 
 
@@ -73,7 +83,7 @@ def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path
     assert "bumps: more than this" in labels
     assert (tmp_path / "scaling.csv") in write_scaling(answer, tmp_path)
     first = (tmp_path / "scaling.csv").read_text().splitlines()[1]
-    assert first == "cnn,bumps,12,0,,144,inf,,none reached,0,0,0"
+    assert first == "cnn,bumps,12,0,,144,,0,none reached,0,0,0,,144,inf,"
 
 
 def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path: Path) -> None:
@@ -86,10 +96,53 @@ def test_images_are_whole_numbers_in_the_files(tmp_path: Path) -> None:
     answer = Answer.of(some, SETTINGS)
     write_scaling(answer, tmp_path)
     lines = (tmp_path / "scaling.csv").read_text().splitlines()
-    assert lines[1:] == ["cnn,bumps,16,0,68,67,68,68,reached,0,0,0", "cnn,bumps,16,1,,,,,failed,0,0,0"]
+    assert lines[1:] == [
+        "cnn,bumps,16,0,68,67,68,0,reached,0,0,0,68,67,68,68", "cnn,bumps,16,1,,,,0,failed,0,0,0,,,,",
+    ]  # fmt: skip
     known, failed = json.loads((tmp_path / "scaling.json").read_text())["thresholds"]
-    assert json.dumps([known[name] for name in COUNTS]) == "[68, 67, 68, 68]"
-    assert [failed[name] for name in COUNTS] == [None] * 4
+    assert json.dumps([known[name] for name in COUNTS]) == "[68, 67, 68, 0, 68, 67, 68, 68]"
+    assert [failed[name] for name in COUNTS if name != "fixed_images"] == [None] * 7
+
+
+def searched(passes: Callable[[int], bool], fixed: int) -> ThresholdResult:
+    """What a search finds where runs pass at these counts; 1 to 100 images may be drawn beside the fixed ones."""
+    dataset = "stripes+bumps" if fixed else "bumps"
+    template = RunSpec(task="a:B", dataset=dataset, N=16, data_count=0, seed=0, options=(("sigma", 1.0),))
+    search = ThresholdSearch([Bracket(template=template, task_version="1", counts=Counts(1, 100, fixed))], stop="early")
+    rows = Rows()
+    while wanted := search.propose(rows, 1):
+        for spec in wanted:
+            passed = passes(spec.data_count)
+            fields: dict[str, Any] = {"status": "passed" if passed else "missed", "accuracy": 0.95 if passed else 0.5}
+            rows.add(make_row(spec, task_version="1", reason="converged", fixed_count=fixed, steps=1, **fields))
+    (result,) = search.answer(rows)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("passes", "fixed", "verdict", "ends", "former"),
+    [
+        (lambda n: n >= 40, 0, "reached", (40, 38, 40, 0), "40,38,40,40"),
+        (lambda n: n >= 40, 32, "reached", (73, 70, 73, 32), "41,70,73,73"),
+        (lambda n: True, 32, "minimum", (33, "", 33, 32), "1,33,33,33"),
+        (lambda n: False, 32, "none reached", ("", 132, "", 32), ",132,inf,"),
+        (lambda n: n == 22 or n >= 60, 0, "non-monotone", (61, 21, 61, 0), "61,21,61,61"),
+        (lambda n: n == 22, 0, "non-monotone", ("", 21, "", 0), ",21,inf,"),
+        (lambda n: n == 1 or n >= 60, 32, "non-monotone", (95, "", 95, 32), "63,33,95,95"),
+    ],
+    ids=["reached", "beside fixed ones", "minimum", "none reached", "lucky pass", "highest misses", "lowest passes"],
+)
+def test_all_columns_of_images_count_every_training_image(
+    passes: Callable[[int], bool], fixed: int, verdict: str, ends: tuple[Any, ...], former: str
+) -> None:
+    result = searched(passes, fixed)
+    assert result.verdict == verdict
+    answer = Answer.of([result.to_row()], SETTINGS)
+    table = pd.read_csv(io.BytesIO(csv_bytes(answer.table, COUNTS)), dtype=str, keep_default_na=False)
+    assert tuple(table[list(IMAGES)].iloc[0]) == tuple(map(str, ends))
+    assert ",".join(table[list(FORMER)].iloc[0]) == former
+    (threshold,) = answer.to_json()["thresholds"]
+    assert json.dumps([threshold[name] for name in IMAGES]) == json.dumps([end if end != "" else None for end in ends])
 
 
 def test_open_thresholds_take_no_part_and_censored_ones_are_never_a_number(rows: list[dict[str, Any]]) -> None:

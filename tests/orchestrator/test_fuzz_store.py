@@ -152,8 +152,8 @@ def everything(results: Results) -> Finding:
     """What the report knows of every threshold, run and measure."""
     runs = {run["key"]: f"{run['data_count']} {run['status']}" for run in results.runs}
     measured = results.table[["key", "measure", "quantity", "value"]].itertuples(index=False)
-    answer = scaling_answer(results.runs)
-    runs["answer"] = "" if answer is None else json.dumps(answer[0].to_json())
+    answer = scaling_answer(results)
+    runs["answer"] = "" if answer is None else json.dumps(answer.answer.to_json())
     return Finding([], settings=runs | {f"{key} {measure} {name}": str(value) for key, measure, name, value in measured})
 
 

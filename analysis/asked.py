@@ -1,0 +1,103 @@
+"""The searches that launches made, made again from the questions that a store keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.confirm import TUNED, TuneAndConfirm
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.store import Question
+from orchestrator.store.questions import THRESHOLDS, TRIALS
+from trainables.check import counts_of
+from trainables.spec import RunSpec, family_key
+from trainables.task import Task
+
+PENALTY_TASK = "trainables.regularization:RegularizationTask"
+WEIGHTS = ("lambda_entropy", "lambda_variance")
+COMPARED = ("none", "entropy", "variance", "both")
+"""Settings of the regularization study that are known beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question with its search made again. `specs` are those that tell which runs it is about, and `families` those of these
+    runs: of the scaling study all, of the regularization study those of COMPARED."""
+
+    question: Question
+    search: ThresholdSearch | TuneAndConfirm
+    specs: Sequence[RunSpec]
+    families: frozenset[str]
+
+
+def asked_again(
+    questions: Iterable[Question], tasks: Mapping[str, Task], families: set[str], tell: Callable[[Question, str], None]
+) -> list[Asked]:
+    """The questions of the scaling and the regularization study, in today's version of a loaded task, that some runs are about.
+
+    Args:
+        families: those of the runs.
+        tell: is given a question that cannot be asked again, and why.
+    """
+    found = []
+    for question in questions:
+        task = tasks.get(question.task)
+        if task is None or task.version != question.task_version or question.study not in ("scaling", "regularization"):
+            continue
+        is_scaling = question.study == "scaling"
+        parts = (THRESHOLDS,) if is_scaling else COMPARED
+        specs = [spec for part in parts for spec in question.specs.get(part, ())]
+        ways = [spec for one in specs for spec in ((one, one.to_the_end()) if is_scaling else (one,))]
+        own = frozenset(family_key(spec, task.version) for spec in ways)
+        if own.isdisjoint(families):
+            continue
+        try:
+            search = _threshold_search(question, specs, task) if is_scaling else _penalty_search(question)
+        except ValueError as error:
+            tell(question, str(error))
+        else:
+            found.append(Asked(question, search, specs, own))
+    return found
+
+
+def _threshold_search(question: Question, specs: Sequence[RunSpec], task: Task) -> ThresholdSearch:
+    """
+    Raises:
+        ValueError: there is no such search.
+    """
+    audits = getattr(task, "audits", lambda spec: 0)
+    brackets = [
+        Bracket(template=spec, task_version=task.version, counts=counts_of(task, spec), audits=audits(spec)) for spec in specs
+    ]
+    resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
+    if not isinstance(resolution, float):
+        raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
+    return ThresholdSearch(brackets, resolution, stop=str(stop))
+
+
+def _penalty_search(question: Question) -> TuneAndConfirm:
+    """
+    Raises:
+        ValueError: there is no such search.
+    """
+    templates, search = question.specs.get(TRIALS, ()), question.search
+    if question.task != PENALTY_TASK or len(templates) != 1:
+        raise ValueError(f"it must have one template of trials, of {PENALTY_TASK}")
+    space, trials, seed = (search.get(name) for name in ("space", "trials", "seed"))
+    if not isinstance(space, dict) or not set(space) <= set(WEIGHTS) or not all(map(_is_pair, space.values())):
+        raise ValueError(f"space must have two numbers for each of {', '.join(WEIGHTS)} that is searched")
+    if type(trials) is not int or not 1 <= trials <= MOST_PLANNED or type(seed) is not int:
+        raise ValueError(f"trials must be a whole number from 1 to {MOST_PLANNED}, and seed a whole number")
+    words = {name: str(search.get(name)) for name in ("sampler", "pruner", "objectives")}
+    bounds = {name: (low, high) for name, (low, high) in space.items()}
+    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, seed=seed, **words)
+    known = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
+    return TuneAndConfirm(tuning, known, question.specs.get(TUNED, ()))
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
