@@ -12,17 +12,15 @@ from orchestrator import encodings, geometry, regularization, rotation, scaling,
 from orchestrator.command.cli import new_app, program, run
 from orchestrator.launch import PROJECT, version_of
 
+STUDIES = {study.NAME: study for study in (scaling, regularization, encodings, geometry, tuning, rotation)}
+"""Every study by its name, which is that of its module and of its command."""
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 app = new_app(
     no_args_is_help=True, help="Answers questions that take thousands of small trainings. Every command has a --help."
 )
-app.command("scaling")(scaling.scaling)
-app.command("regularization")(regularization.regularization)
-app.command("encodings")(encodings.encodings)
-app.command("geometry")(geometry.geometry)
-app.command("tuning")(tuning.tuning)
-app.command("rotation")(rotation.rotation)
+for name, study in STUDIES.items():
+    app.command(name)(getattr(study, name))
 
 
 @app.command("measure", context_settings=_PASSED_ON)

@@ -12,17 +12,13 @@ import typer
 
 from analysis.measure import app as measure
 from analysis.report.__main__ import app as report
-from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
-from orchestrator.__main__ import app as sweep
+from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
 from tests.conftest import ROOT
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-STUDIES = {
-    "scaling": scaling.app, "regularization": regularization.app, "encodings": encodings.app, "geometry": geometry.app,
-    "tuning": tuning.app, "rotation": rotation.app,
-}  # fmt: skip
+STUDIES = {name: study.app for name, study in everything.STUDIES.items()}
 ANALYSES = {"measure": measure, "report": report}
 TASK = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -79,7 +75,7 @@ def test_every_command_of_the_analysis_has_options_that_there_are(name: str, com
 @pytest.mark.parametrize("words", [words for (words,) in commands(r"sweep ([a-z]+ .*)")])
 def test_every_sweep_command_is_understood(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(sweep, [*shlex.split(words), "--dry-run"]) == 0
+    assert run(everything.app, [*shlex.split(words), "--dry-run"]) == 0
 
 
 @pytest.mark.parametrize("words", [words for (words,) in commands(r"make ([a-z][^#]*)")])

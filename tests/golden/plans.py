@@ -15,7 +15,8 @@ from unittest import mock
 
 import typer
 
-from orchestrator import encodings, geometry, launch, regularization, rotation, scaling, tuning
+from orchestrator import __main__ as everything
+from orchestrator import launch
 from orchestrator.command.cli import run
 from orchestrator.engine.cluster import Cluster
 from orchestrator.searches import Rows
@@ -23,10 +24,7 @@ from trainables.spec import RunSpec, family_key, run_key
 from trainables.task import load_task
 
 FILE = Path(__file__).with_name("keys.json")
-STUDIES: dict[str, typer.Typer] = {
-    "scaling": scaling.app, "regularization": regularization.app, "encodings": encodings.app, "geometry": geometry.app,
-    "tuning": tuning.app, "rotation": rotation.app,
-}  # fmt: skip
+STUDIES: dict[str, typer.Typer] = {name: study.app for name, study in everything.STUDIES.items()}
 ROOM = 12
 """Runs of each plan that are kept."""
 COMMANDS = (

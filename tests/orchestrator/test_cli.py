@@ -186,7 +186,7 @@ def test_help_shows_commands_as_the_user_starts_them(
 ) -> None:
     monkeypatch.setattr("sys.argv", [program])
     monkeypatch.setenv("COLUMNS", "200")
-    for study in ("scaling", "regularization", "encodings", "geometry", "tuning", "rotation", "report", "measure"):
+    for study in (*everything.STUDIES, "report", "measure"):
         assert run(everything.app, [study, "--help"], words) == 0
         help = " ".join(capsys.readouterr().out.split())
         assert not re.search(r"python -m (orchestrator|analysis)\.", help)

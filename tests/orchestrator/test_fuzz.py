@@ -32,7 +32,6 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from analysis import measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
-from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
 from orchestrator.command.cli import run
 from orchestrator.store import STATUSES, make_row
 from orchestrator.store.parts import parquet_bytes
@@ -42,18 +41,13 @@ from trainables.spec import RunSpec, run_key
 MEMORY = 3 << 30
 """Bytes that a case may take besides what the program has anyway."""
 
+STUDIES = tuple(everything.STUDIES)
 APPS = {
-    "scaling": scaling.app,
-    "regularization": regularization.app,
-    "encodings": encodings.app,
-    "geometry": geometry.app,
-    "tuning": tuning.app,
-    "rotation": rotation.app,
+    **{name: study.app for name, study in everything.STUDIES.items()},
     "analysis.measure": measure.app,
     "analysis.report": report.app,
     "orchestrator": everything.app,
 }
-STUDIES = tuple(APPS)[:6]
 SMALL = {
     "scaling": ("--N", "8", "--decoder", "mlp", "--width", "4", "--seeds", "1", "--resolution", "0.3"),
     "regularization": ("--N", "8", "--trials", "2", "--seeds", "1", "--epochs", "2", "--rank", "2"),
