@@ -6,7 +6,7 @@ REPORT ?= report
 CLUSTER ?= cluster/gpu.yaml
 STUDY ?= scaling
 JOB ?= $(STUDY)
-JOBS ?= 2
+JOBS ?= 3
 SMALL := --N 24 --max-steps 1200
 VENV := .venv
 BIN := $(VENV)/bin
@@ -65,7 +65,7 @@ down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machi
 check: $(VENV)/.installed-test ## lint, types, imports and the quick tests, a minute; side by side
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit
 
-test: lint ## lint, types, imports and the whole test suite, JOBS=2 tests at a time
+test: lint ## lint, types, imports and the whole test suite, JOBS=3 tests at a time
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
@@ -86,7 +86,7 @@ lint-imports: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m unit -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -m unit -n auto $(ARGS)
 
 clean: ## remove the virtual environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build *.egg-info

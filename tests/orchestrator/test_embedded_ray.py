@@ -86,7 +86,7 @@ def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tm
     next(process for process in family if process.name() == part).kill()
     killed_at = time.monotonic()
     assert command.wait() == 1, command.stdout + command.stderr
-    assert time.monotonic() - killed_at < 10
+    assert time.monotonic() - killed_at < 30
     *_, told, last = command.stdout.strip().splitlines()
     assert told.startswith(f"stopped: {part}, a part of the embedded Ray, has died")
     assert last == "all finished runs are kept; to continue: python -m orchestrator.scaling " + " ".join(options)
@@ -107,7 +107,7 @@ def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place:
     os.kill(command.process.pid, signal.SIGINT)
     sent_at = time.monotonic()
     assert command.wait() == 130, command.stdout + command.stderr
-    assert time.monotonic() - sent_at < 15
+    assert time.monotonic() - sent_at < 30
     *_, told, last = command.stdout.strip().splitlines()
     assert told == "interrupted; all finished runs are kept"
     assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
@@ -124,7 +124,7 @@ def test_three_signals_at_once_leave_at_once_and_nothing_behind(start: Start, tm
         time.sleep(0.2)
     sent_at = time.monotonic()
     assert command.wait() == 130, command.stdout + command.stderr
-    assert time.monotonic() - sent_at < 6
+    assert time.monotonic() - sent_at < 9  # not those that one signal gives it
     *_, told, last = command.stdout.strip().splitlines()
     assert told == "interrupted; all finished runs are kept"
     assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)

@@ -120,12 +120,12 @@ def test_an_outage_is_waited_out_and_told_once(uri: str, faulty: FaultyS3, monke
         faulty.outage(1.5)
         began = time.monotonic()
         assert counts(store.append([row(2)])) == [2]
-        assert 1.5 <= time.monotonic() - began < 5
-        assert 1.0 < store.waited < 5
+        assert 1.5 <= time.monotonic() - began < 15  # and has patience for 30
+        assert 1.0 < store.waited < 15
         assert store.refresh() == []
     (away, back) = told
     assert re.fullmatch(rf"the store {uri} is not available; waiting for it, up to 0.5 min \({faulty.url} does not .*\)", away)
-    assert re.fullmatch(rf"the store {uri} is available again, after [12] s", back)
+    assert re.fullmatch(rf"the store {uri} is available again, after \d+ s", back)
     assert sorted(plain_keys(uri)) == keys([1, 2])
 
 
@@ -146,7 +146,7 @@ def test_a_longer_outage_is_an_error_and_the_append_can_be_repeated(
         began = time.monotonic()
         with pytest.raises(StoreError):
             store.append([row(2)])
-        assert time.monotonic() - began < 0.5  # the outage was waited for already
+        assert time.monotonic() - began < 1  # the outage was waited for already
         assert len(told) == 1
         assert soon(lambda: time.monotonic() > faulty.away_until)
         assert counts(store.append([row(3)])) == [3]
@@ -163,8 +163,8 @@ def test_a_launch_that_is_to_end_waits_no_longer(uri: str, faulty: FaultyS3) -> 
         began = time.monotonic()
         with pytest.raises(StoreError, match="the study gives up"):
             store.append([row(2)])
-        assert 1.0 <= time.monotonic() - began < 3.5
-    assert time.monotonic() - began < 6
+        assert 1.0 <= time.monotonic() - began < 15
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -316,7 +316,7 @@ def test_what_may_pass_ends_a_launch_with_1_and_a_mistake_with_2(
         code, out, err = ends(uri)
         assert (code, out) == (2, "")
         assert re.fullmatch(rf"error: .*{wrong} does not answer: check the network, AWS_ENDPOINT_URL and AWS_REGION\n", err)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 25
     monkeypatch.setenv("AWS_ENDPOINT_URL", faulty.url)
     monkeypatch.setattr(remote_module, "PATIENCE", 1.0)
     for fault in (lambda: setattr(faulty, "refused", 1.0), faulty.die):
@@ -335,8 +335,8 @@ def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Com
     assert soon(lambda: "is not available; waiting" in command.stdout, 60), command.stderr
     command.process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    assert command.wait(20) == 130
-    assert time.monotonic() - began < 4
+    assert command.wait(40) == 130
+    assert time.monotonic() - began < 20
     assert "\nto continue: python -m" in command.stdout
     assert "Traceback" not in command.stderr
 
@@ -372,7 +372,7 @@ def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
         began = time.monotonic()
     assert command.wait(60) == (130 if interrupted else 1), command.stdout + command.stderr
     if interrupted:
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
     assert command.stdout.count("is not available; waiting") == 1
     last = command.stdout.splitlines()[-1]
     assert re.fullmatch(r"all finished runs are kept; to continue: python -m .*impatient .*", last), command.stdout

@@ -58,10 +58,9 @@ def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, j
 
     foreign = tmp_path / "results" / "runs" / "notes.parquet"
     foreign.write_text("not a table")
-    began = time.monotonic()
     again = start(*options, "--seeds", "2", "--json")
     assert again.wait() == 0
-    assert time.monotonic() - began < 30  # under 10 s on a quiet machine, as no Ray is started
+    assert "Ray" not in again.stderr, "none is started if there is nothing to train"
     assert "0 runs trained" in again.stderr
     assert "set aside results/runs/notes.parquet" in again.stderr
     assert (tmp_path / "results" / "set-aside" / "notes.parquet").read_text() == "not a table"
