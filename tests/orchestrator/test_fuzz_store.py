@@ -342,7 +342,7 @@ def value_of_measure(rng: Rng, store: Path) -> tuple[str, bool]:
 def bytes_of_file(rng: Rng, store: Path) -> tuple[str, bool]:
     file, how = one_file(rng, store), rng.choice(sorted(BYTES))
     file.write_bytes(BYTES[how](rng, file.read_bytes()))
-    return f"{file.relative_to(store)} {how}", file.parent.name in ("weights", "checkpoints")
+    return f"{file.relative_to(store)} {how}", file.parent.name in ("weights", "checkpoints", "questions")
 
 
 def swapped(rng: Rng, store: Path) -> tuple[str, bool]:
@@ -358,9 +358,10 @@ NAMES = (
     "aaa.parquet", "zzz.parquet", "x.txt", "é\udcff.parquet", "two\nlines.parquet", "\x1b[31m.parquet", "_x.parquet", "x" * 240,
     "-rf",
 )  # fmt: skip
-FOLDERS = (".lock", ".tmp", "set-aside", "launches", "runs", "weights", "checkpoints", "measures", "scaling")
+FOLDERS = (".lock", ".tmp", "set-aside", "launches", "runs", "weights", "checkpoints", "measures", "scaling", "questions")
 STRAYS = (
     "runs/x.parquet", "weights/x", ".tmp/x.y.z", ".tmp/x", "measures/x.parquet", "checkpoints/x.pt", "set-aside/x",
+    "questions/x.json",
 )  # fmt: skip
 KINDS = ("folder", "full folder", "FIFO", "dangling link", "link to itself", "link", "device", "socket", "empty file")
 
