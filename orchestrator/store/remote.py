@@ -253,16 +253,16 @@ class Remote:
         """Arrow fills up an answer that is too short. So contents are believed if their MD5 is the ETag; where that is another
         thing, as of objects put in pieces or encrypted with a key of one's own, if they are the same in other pieces."""
         with contextlib.suppress(FileNotFoundError), self._in_words(), self._reading.open_input_file(path) as file:
-            data: bytes = file.read()
             size, about = file.size(), file.metadata() or {}
-            third, is_whole = size // 3, len(data) == size
+            data, third = _read(file, [size], b"\x00"), size // 3
             if (
-                is_whole
+                data is not None
                 and self._is_s3
                 and about.get("ETag") != f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'.encode()
+                and data != _read(file, [third, size - third], b"\xff")
             ):
-                is_whole = file.read_at(third, 0) + file.read_at(size - third, third) == data
-            if is_whole:
+                data = None
+            if data is not None:
                 return data
             raise RemoteError(f"what came of {path} was cut", may_pass=True)
         return None
@@ -380,6 +380,19 @@ class Remote:
             return RemoteError(f"{server} does not answer: check the network{settings}", may_pass=may_pass)
         refused = mistaken or re.search(r"HTTP status 4(?!08|09|29)\d\d", said)
         return RemoteError(f"{server} answers: {said[:300]}", may_pass=not refused)
+
+
+def _read(file: pa.NativeFile, sizes: list[int], fill: bytes) -> bytes | None:
+    """The contents, read in pieces of these sizes; None if they end before. If an answer is too short and Arrow says nothing,
+    there is `fill`: with another one in each reading, no two agree by what was in the memory before."""
+    data, at = bytearray(fill * sum(sizes)), 0
+    file.seek(0)
+    with memoryview(data) as view:
+        for size in sizes:
+            if file.readinto(view[at : at + size]) != size:
+                return None
+            at += size
+    return bytes(data)
 
 
 def grown(former: bytes, table: pa.Table) -> bytes:
