@@ -232,6 +232,7 @@ class TestDoubt:
 
 
 class TestFiles:
+    @pytest.mark.slow(6)
     def test_everything_that_can_be_is_written(
         self, trained: tuple[list[Final], Callable[[str], bytes]], tmp_path: Path
     ) -> None:

@@ -94,6 +94,7 @@ def test_results_can_be_read_at_any_moment(tmp_path: Path) -> None:
     assert len(keys) == MEASURED
 
 
+@pytest.mark.slow(9)
 def test_what_is_missing_can_be_looked_for_at_any_moment(tmp_path: Path) -> None:
     ResultStore(tmp_path).close()
     outcome = Outcome()

@@ -11,6 +11,7 @@ from orchestrator.store import ResultStore
 
 
 @pytest.mark.parametrize(("workers", "pack_size", "gpu"), [(20, 1, False), (5, 4, False), (5, 8, True)])
+@pytest.mark.slow(5)
 def test_many_workers_answer_as_one_and_train_nothing_twice(tmp_path: Path, workers: int, pack_size: int, gpu: bool) -> None:
     brackets = plan((8, 16, 24, 32), 3, 3)
     done = simulate(brackets, workers, pack_size, tmp_path, gpu=gpu)

@@ -424,6 +424,7 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max
 NAMED = st.dictionaries(st.text(max_size=9), ANYTHING, max_size=3)
 
 
+@pytest.mark.slow(5)
 def test_random_dicts_are_a_spec_or_a_value_error() -> None:
     seen: Counter[str] = Counter()
 

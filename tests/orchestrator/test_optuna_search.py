@@ -93,6 +93,7 @@ def test_another_seed_asks_for_other_trials() -> None:
     assert not set(points(walk(search(trials=5)))) & set(points(walk(search(trials=5, seed=1))))
 
 
+@pytest.mark.slow(4)
 def test_tpe_comes_closer_to_the_least_than_random_search() -> None:
     def reached(sampler: str) -> float:
         errors = []

@@ -248,6 +248,7 @@ class TestContradictions:
         assert (result.verdict, result.threshold, result.lower, result.upper) == ("non-monotone", None, 33, None)
         assert result.to_row()["upper"] == math.inf
 
+    @pytest.mark.slow(4)
     def test_never_contradicted_by_its_own_rows(self) -> None:
         """2,500 noisy curves, sequentially: no failing row at or above the threshold, no passing row at or below lower."""
         b = bracket(high=1000)
@@ -576,6 +577,7 @@ class TestProposals:
             ThresholdSearch([bracket()], resolution=5)
 
 
+@pytest.mark.slow(6)
 def test_intervals_hold_the_truth() -> None:
     """200 simulated studies, a little noise; the 1,000 of the benchmark are slower."""
     plan = benchmark.brackets(sizes=(16, 32, 48))
