@@ -72,6 +72,7 @@ PACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("name", PACKS)
 def test_parameters_are_those_of_runs_alone(name: str) -> None:
     specs, task = PACKS[name]
