@@ -2,7 +2,7 @@
 
     python -m benchmarks.engine                     1,000 runs: plain Tune, the engine with single runs, with packs of 64
     python -m benchmarks.engine --runs 100,1000,10000
-    python -m benchmarks.engine --quick             200 runs
+    python -m benchmarks.engine --quick             100 runs
 
 All in one program, one after the other, on the same embedded Ray: plain Tune with reused actors and without loggers (its
 fastest setting) trains nothing and keeps nothing; the engine makes real networks, trains a step, measures them and stores
@@ -171,7 +171,7 @@ def main(
         "MB, first run", "MB, half", "MB, end", "KB per run",
     )  # fmt: skip
     print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
-    for number in [200] if quick else map(int, runs.split(",")):
+    for number in [100] if quick else map(int, runs.split(",")):
         cluster = Cluster(workers=workers)
         if plain:
             print(line("plain Tune, keeps nothing", through_plain_tune(number, workers, cluster), 1), flush=True)

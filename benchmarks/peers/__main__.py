@@ -1,7 +1,7 @@
 """The same question, the same answer: how long other tools take to find the thresholds that this project finds.
 
     python -m benchmarks.peers                     N = 16, 24, 32, both data sets, three seeds, three repeats of every way
-    python -m benchmarks.peers --quick             N = 12, bumps, one seed, a coarser grid, one repeat, cut off after 20 s
+    python -m benchmarks.peers --quick             N = 12, bumps, one seed, a coarser grid, one repeat, cut off after 10 s
     python -m benchmarks.peers --only a,e --save raw.json, then --resume raw.json to continue
 
 The ways, each one whole program timed from its start to its end, one after another in every repeat:
@@ -207,12 +207,12 @@ def main(
     only: Annotated[str, typer.Option(help="Ways, for example a,e.")] = ",".join(NAMES),
     save: Annotated[Path | None, typer.Option(help="Where to keep what was measured, written after every way.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue such a file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One threshold, coarse, once, cut off after 20 s.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One threshold, coarse, once, cut off after 10 s.")] = False,
 ) -> None:
     """Print the tables: times, thresholds, goals."""
     datasets = DATASETS
     if quick:
-        N, seeds, resolution, repeats, limit, datasets = "12", 1, 0.2, 1, min(limit, 20.0), ("bumps",)
+        N, seeds, resolution, repeats, limit, datasets = "12", 1, 0.2, 1, min(limit, 10.0), ("bumps",)
     ways = only.split(",")
     if unknown := [way for way in ways if way not in NAMES]:
         raise typer.BadParameter(f"{', '.join(unknown)}: the ways are {', '.join(NAMES)}")
