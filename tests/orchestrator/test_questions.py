@@ -271,7 +271,9 @@ def test_a_question_that_is_too_large_is_not_stored_and_this_is_told(tmp_path: P
 
 
 def test_a_study_of_ten_thousand_runs_takes_a_third_of_a_file() -> None:
-    specs = [dataclasses.replace(SPECS[0], N=N, seed=seed) for N in range(8, 1008) for seed in range(10)]
+    words = {"bumps": "random", "stripes+bumps": "center"}
+    of_size = [dataclasses.replace(SPECS[0], N=N, seed=seed) for N in range(8, 508) for seed in range(10)]
+    specs = [dataclasses.replace(one, dataset=dataset, holdout=box) for dataset, box in words.items() for one in of_size]
     data = dataclasses.replace(QUESTION, specs={"thresholds": specs}).to_bytes()
     assert len(data) < module.MOST_BYTES / 3
     assert len(QUESTION.to_bytes()) < 1000
