@@ -33,9 +33,9 @@ import orchestrator.store.leases as leases_module
 import orchestrator.store.remote as remote_module
 import orchestrator.store.results as store_module
 from orchestrator.store import MeasureTable, ResultStore, StoreError
+from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.measures import encode
 from orchestrator.store.remote import Remote, RemoteError, grown
-from orchestrator.store.results import Artifacts
 from orchestrator.store.rows import SCHEMAS
 from orchestrator.store.rows import encode as encode_rows
 from tests.conftest import Command
