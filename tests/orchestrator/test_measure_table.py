@@ -12,8 +12,8 @@ import pytest
 from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
-from orchestrator.store import SCHEMA, MeasureTable
-from orchestrator.store.measures import MOST_BYTES, encode
+from orchestrator.store import MeasureTable
+from orchestrator.store.measures import MOST_BYTES, SCHEMA, encode
 
 KEY, OTHER = "a" * 24, "b" * 24
 QUANTITIES = [
