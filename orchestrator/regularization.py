@@ -30,7 +30,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch, Trial
-from orchestrator.store.artifacts import Artifacts, UnreadableError
+from orchestrator.store import Artifacts, UnreadableError
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 

@@ -24,7 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 from store_child import FINISHED_AT, row
 
-import orchestrator.store.results as store_module
+import orchestrator.store.reader as reader_module
+import orchestrator.store.register as register_module
+import orchestrator.store.results as results_module
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import SCHEMAS
@@ -457,7 +459,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_temporaries_of_dead_launches_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(1)])
-        living = tmp_path / ".tmp" / f"a.parquet.00.{store._locks.token}"
+        living = tmp_path / ".tmp" / f"a.parquet.00.{store.place.locks.token}"
         dead = tmp_path / ".tmp" / "b.parquet.00.0123456789ab"
         living.touch()
         dead.touch()
@@ -479,8 +481,8 @@ def test_many_short_launches_leave_few_files(tmp_path: Path) -> None:
 
 
 def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 40)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 40)
     with ResultStore(tmp_path) as store:
         for i in range(25):
             store.append([row(i)])
@@ -492,8 +494,8 @@ def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(tmp_path: Path, monke
 
 
 def test_a_bulk_append_cut_short_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 20)
     replace, calls = Path.replace, []
 
     def fails_once(path: Path, target: Path) -> Path:
@@ -572,8 +574,8 @@ def test_weights_and_checkpoints_are_kept_per_run(tmp_path: Path) -> None:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 10 rows, in the index as soon as two are full."""
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
 
 
 def fill(folder: Path, rows: range) -> None:
@@ -584,13 +586,13 @@ def fill(folder: Path, rows: range) -> None:
 
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the parts that are read from now on."""
-    load, names = store_module.load, []
+    load, names = reader_module.load, []
 
     def noted(path: Path, *rest: Any) -> tuple[pa.Table, tuple[int, int, int]]:
         names.append(path.name)
         return load(path, *rest)
 
-    monkeypatch.setattr(store_module, "load", noted)
+    monkeypatch.setattr(reader_module, "load", noted)
     return names
 
 

@@ -179,8 +179,7 @@ def test_what_a_launch_may_not_write_any_more_after_an_outage_is_left_to_others(
         with ResultStore(uri) as other:
             for i in (1, 2):
                 assert cut_off.claim(row(i)["key"])
-            assert cut_off._remote is not None
-            once, uploads, written = cut_off._remote._put_once, list[str](), list[int]()
+            once, uploads, written = cut_off.place.remote._put_once, list[str](), list[int]()
 
             def upload(path: str, data: bytes) -> None:
                 if "/runs/" in path:
@@ -191,7 +190,7 @@ def test_what_a_launch_may_not_write_any_more_after_an_outage_is_left_to_others(
                     faulty.outage(6)
                 once(path, data)
 
-            monkeypatch.setattr(cut_off._remote, "_put_once", upload)
+            monkeypatch.setattr(cut_off.place.remote, "_put_once", upload)
             appending = threading.Thread(target=lambda: written.extend(counts(cut_off.append([row(1), row(2)]))))
             appending.start()
             assert soon(lambda: bool(uploads))
@@ -227,7 +226,7 @@ def test_a_claim_that_waits_out_an_outage_brings_back_none_that_was_lost_meanwhi
             assert time.monotonic() < faulty.away_until
             claiming.join(20)
             assert got == [True]
-            assert cut_off._lease.held == {two, three}
+            assert cut_off.place.lease.held == {two, three}
             assert other.claim(two) is other.claim(three) is False
             assert counts(cut_off.append([row(1), row(2)])) == [2]
             assert counts(other.append([row(1), row(2)])) == [1]
