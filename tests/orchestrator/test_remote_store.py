@@ -7,27 +7,23 @@ import io
 import json
 import os
 import random
-import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import unquote
 
-import boto3
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from places import Server, child, get, hear, names, plain_keys, put, say
 from pyarrow import fs
 from spoil import change, first
 from store_child import row
-from test_store import child, counts, hear, say
+from test_store import counts
 
 import orchestrator.store.leases as leases_module
 import orchestrator.store.register as register_module
@@ -41,89 +37,6 @@ from orchestrator.store.rows import SCHEMAS
 from orchestrator.store.rows import encode as encode_rows
 from tests.conftest import Command
 from tests.toy import threshold
-
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
-
-
-class Server:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.url = f"http://127.0.0.1:{hear(process)}"
-        self.client = boto3.client(
-            "s3", endpoint_url=self.url, region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-        )
-        self.buckets = 0
-
-    def new_bucket(self) -> str:
-        self.buckets += 1
-        self.client.create_bucket(Bucket=f"bucket-{self.buckets}")
-        return f"bucket-{self.buckets}"
-
-    @contextlib.contextmanager
-    def failing(self, *faults: str) -> Iterator[None]:
-        """See store_child.s3."""
-        self._post("\n".join(faults))
-        try:
-            yield
-        finally:
-            self._post("")
-
-    def _post(self, text: str) -> None:
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/-/faults", text.encode(), method="POST")).close()
-
-    def requests(self) -> list[str]:
-        """Those since the last call: `METHOD FOLDER`."""
-        with urllib.request.urlopen(f"{self.url}/-/log") as answer:
-            lines = unquote(answer.read().decode()).splitlines()
-        return [re.sub(r"^(\w+) .*?/s/(\w+).*|^(\w+) .*prefix=s/(\w+).*", r"\1\3 \2\4", line) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with child("s3", "-") as process:
-        yield Server(process)
-
-
-@pytest.fixture
-def uri(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where a store may be made. This process and its children are machine `a`, every look is one, nothing is waited for."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "XDG_CACHE_HOME": str(tmp_path / "a")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(turns_module, "PULL_EVERY", 0.0)
-    monkeypatch.setattr(leases_module, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(remote_module, "PATIENCE", 0.2)
-    monkeypatch.setattr(remote_module, "FIRST_WAIT", 0.02)
-    return f"s3://{server.new_bucket()}/s"
-
-
-@pytest.fixture
-def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes what is opened or started from now on be of machine `a`, `b`, ..."""
-    return lambda name: monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-
-
-def plain_keys(uri: str) -> list[str]:
-    """The keys that somebody sees who knows pandas and not this program."""
-    return list(pd.read_parquet(f"{uri}/runs")["key"])
-
-
-def names(server: Server, uri: str, folder: str = "runs") -> list[str]:
-    """The objects in a folder, leaving out the empty ones by which S3 clients mark folders."""
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    found = server.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/{folder}/").get("Contents", [])
-    return [name for o in found if (name := o["Key"].removeprefix(f"{prefix}/{folder}/"))]
-
-
-def put(server: Server, uri: str, name: str, data: bytes) -> None:
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    server.client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=data)
-
-
-def get(server: Server, uri: str, name: str) -> bytes:
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    data: bytes = server.client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read()
-    return data
 
 
 def keys(numbers: range | list[int]) -> list[str]:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pandas as pd
 import pytest
-import test_remote_store as bucket
 from faulty_s3 import FaultyS3
+from places import Server, child, get, hear, names, plain_keys, say
 from store_child import row
-from test_remote_store import Server, claimed_at_once, get, keys, names, plain_keys, soon
-from test_store import child, counts, hear, say
+from test_remote_store import claimed_at_once, keys, soon
+from test_store import counts
 
 import orchestrator.store.leases as leases_module
 import orchestrator.store.remote as remote_module
@@ -28,7 +28,6 @@ from orchestrator.store.remote import Remote, RemoteError
 from tests.conftest import Command
 from tests.toy import threshold
 
-server, uri, on = bucket.server, bucket.uri, bucket.on
 MODES = {"refused": 0.25, "denied": 0.3, "cut": 0.3, "short": 0.3}
 TOY = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01", "--workers", "2")
 TOY_THRESHOLDS = [threshold(N, seed) for N in (8, 16) for seed in (0, 1)]
