@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
@@ -152,7 +154,19 @@ class BucketPlace:
         return [name for name in names if name and not name.endswith("/")]
 
     def put(self, name: str, data: bytes) -> None:
-        self._server.client.put_object(Bucket=self._bucket, Key=f"{self._prefix}/{name}", Body=data)
+        """An object that is replaced gets another time, which is counted in seconds: a store notices what differs in size or
+        time."""
+        former = self._time(name)
+        while True:
+            self._server.client.put_object(Bucket=self._bucket, Key=f"{self._prefix}/{name}", Body=data)
+            if self._time(name) != former:
+                return
+            time.sleep(0.1)
+
+    def _time(self, name: str) -> datetime | None:
+        found = self._server.client.list_objects_v2(Bucket=self._bucket, Prefix=f"{self._prefix}/{name}").get("Contents", [])
+        times: dict[str, datetime] = {object["Key"]: object["LastModified"] for object in found}
+        return times.get(f"{self._prefix}/{name}")
 
     def get(self, name: str) -> bytes:
         data: bytes = self._server.client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{name}")["Body"].read()
