@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.command.files import csv_bytes, json_bytes, write_files
-from orchestrator.store.artifacts import Artifacts, UnreadableError
+from orchestrator.store import Artifacts, UnreadableError
 
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
     import optuna

@@ -24,8 +24,7 @@ from orchestrator.command.cli import Exit, ends_on_interrupt, main_of, new_app
 from orchestrator.command.progress import say
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
-from orchestrator.store import MeasureTable, ResultStore, StoreError
-from orchestrator.store.artifacts import UnreadableError
+from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
 

@@ -35,7 +35,7 @@ from orchestrator.searches.probing import ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import SCHEMA, ResultStore, Row, make_row
 from orchestrator.store.parts import parquet_bytes
-from orchestrator.store.results import ROWS_PER_PART
+from orchestrator.store.register import ROWS_PER_PART
 from orchestrator.store.rows import encode
 from trainables.spec import Counts, RunSpec, family_key, run_key
 

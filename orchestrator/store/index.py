@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.store.artifacts import Stamp, open_file
 from orchestrator.store.contents import LONGEST
+from orchestrator.store.folder import open_file
 from orchestrator.store.parts import text_bytes
+from orchestrator.store.place import Stamp
 from orchestrator.store.rows import KEY_LENGTH, SCHEMA
 
 CHOICES = ("family", "task", "task_version", "dataset", "N", "data_count", "seed", "decoder", "holdout", "status")

@@ -68,17 +68,13 @@ def encode(key: str, measure: str, version: int, quantities: Iterable[Any], seco
 class MeasureTable(Artifacts):
     """What has been measured in the store at `path`. Nothing is created before the first save."""
 
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
-        self._folder = self.path / "measures"
-
     def claim(self, key: str) -> bool:
         """Reserve the measuring of a run for this process; False if another living one has it."""
-        with self._in_words("claim a run"):
-            return self._take(f"measures of {key}")
+        with self.place.in_words("claim a run"):
+            return self.place.take(f"measures of {key}")
 
     def release(self, key: str) -> None:
-        self._free(f"measures of {key}")
+        self.place.free(f"measures of {key}")
 
     def known(self) -> set[tuple[str, str, int]]:
         """Run key, measure and version of everything that was measured and can be read.
@@ -91,23 +87,20 @@ class MeasureTable(Artifacts):
                 key, measure, version = _named(path)
                 known.add((key, measure, int(version)))
             else:
-                with self._in_words("set a damaged file aside"):
-                    aside = self._place_aside(path.name)
-                    if self._remote is not None:
-                        self._remote.move(self._name(path), self._name(aside))
+                name = f"measures/{path.name}"
+                with self.place.in_words("set a damaged file aside"):
+                    aside = self.place.place_aside(path.name)
                     with contextlib.suppress(FileNotFoundError):
-                        path.rename(aside)
-                place = f"{self.location}/{self._name(path)}"
-                self._note(f"set aside {place}, which is damaged or foreign: what it held is measured again")
+                        self.place.move(name, aside)
+                self.place.note(
+                    f"set aside {self.place.shown(name)}, which is damaged or foreign: what it held is measured again"
+                )
         return known
 
     def has(self, key: str, measure: str, version: int) -> bool:
         """Whether it was saved, by any process, up to now."""
-        place = self._path(key, measure, version)
-        if self._remote is None:
-            return place.exists()
-        with self._in_words(f"look for {measure} of run {key}"):
-            return self._remote.find(self._name(place)) is not None
+        with self.place.in_words(f"look for {measure} of run {key}"):
+            return self.place.exists(_name(key, measure, version))
 
     def save(self, key: str, measure: str, version: int, data: bytes) -> None:
         """Keep what `encode` made, durably; files of other versions of the measure go.
@@ -115,14 +108,11 @@ class MeasureTable(Artifacts):
         Raises:
             StoreError: it could not be written; everything else is intact.
         """
-        target = self._path(key, measure, version)
-        with self._in_words(f"save {measure} of run {key}"):
-            self._write(target, data)
-            others = [other for other in self._folder.glob(f"{key}.{measure}-*.parquet") if other != target]
-            if self._remote is not None:
-                self._remote.delete(map(self._name, others))
-            for other in others:
-                other.unlink(missing_ok=True)
+        name = _name(key, measure, version)
+        with self.place.in_words(f"save {measure} of run {key}"):
+            self.place.write(name, data)
+            others = {f"measures/{other.name}" for other in (self.path / "measures").glob(f"{key}.{measure}-*.parquet")}
+            self.place.delete(others - {name})
 
     def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none; of a
@@ -138,7 +128,7 @@ class MeasureTable(Artifacts):
         for path, table in self._loaded(measures):
             key, measure, version = _named(path)
             if table is None:
-                self._note(f"left out {self.location}/{self._name(path)}, which is damaged or foreign")
+                self.place.note(f"left out {self.place.shown(f'measures/{path.name}')}, which is damaged or foreign")
             elif int(version) >= latest.get((key, measure), (0, None))[0]:
                 latest[key, measure] = int(version), table
         for _, table in latest.values():
@@ -165,15 +155,14 @@ class MeasureTable(Artifacts):
                 seen.add(path)
                 yield path, table
 
-    def _path(self, key: str, measure: str, version: int) -> Path:
-        return self._folder / f"{key}.{measure}-{version}.parquet"
-
     def _files(self) -> list[Path]:
-        if self._remote is not None:
-            with self._in_words("read what was measured"), self._locks.appending():
-                self._remote.pull("measures", self._locks.token)
-        with self._in_words("read what was measured"):
-            return [file for file in self._files_in("measures") if file.suffix == ".parquet"]
+        with self.place.in_words("read what was measured"):
+            self.place.refresh("measures")
+            return [file for file in self.place.files("measures") if file.suffix == ".parquet"]
+
+
+def _name(key: str, measure: str, version: int) -> str:
+    return f"measures/{key}.{measure}-{version}.parquet"
 
 
 def _named(path: Path) -> tuple[str, str, str]:

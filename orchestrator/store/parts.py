@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.errors import printable
-from orchestrator.store.artifacts import Stamp, StoreError, open_file, stamp_of
 from orchestrator.store.contents import fault
+from orchestrator.store.folder import open_file, stamp_of
+from orchestrator.store.place import Stamp, StoreError
 from orchestrator.store.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upgrade
 
 MOST_BYTES = 256 << 20

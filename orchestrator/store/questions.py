@@ -11,17 +11,19 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import printable
-from orchestrator.store.artifacts import Artifacts, UnreadableError
+from orchestrator.store.artifacts import Artifacts
+from orchestrator.store.place import Place, UnreadableError
 from trainables.spec import RunSpec
 
 FOLDER = "questions"
-STUDIES = ("scaling", "regularization", "encodings", "geometry", "tuning", "rotation")
+STUDY = re.compile(r"[a-z][a-z0-9-]{0,49}")
 RUNS, THRESHOLDS, TRIALS = "runs", "thresholds", "trials"
 """Parts of questions: all runs of a study; runs for which a search looks for the least data count, or for the best options."""
 MOST_BYTES = 1 << 20
@@ -78,8 +80,8 @@ class Question:
         kinds = {"study": str, "task_version": str, "specs": dict, "search": dict, "settings": dict, "command": list}
         if not isinstance(value, dict) or any(not isinstance(value.get(n), kind) for n, kind in kinds.items()):
             raise ValueError(f"it must have {', '.join(kinds)}")
-        if value["study"] not in STUDIES:
-            raise ValueError(f"study must be one of {', '.join(STUDIES)}, not {value['study']!r:.100}")
+        if not STUDY.fullmatch(value["study"]):
+            raise ValueError(f"study must be the name of a study, not {value['study']!r:.100}")
         if not all(isinstance(word, str) for word in value["command"]):
             raise ValueError("command must be a list of words")
         specs = {part: _unpacked(packed) for part, packed in value["specs"].items()}
@@ -101,59 +103,57 @@ def save_question(store: Artifacts, question: Question) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    place, data = _place(store, question.name), question.to_bytes()
+    place, name, data = store.place, _file(question.name), question.to_bytes()
     if len(data) > MOST_BYTES:
         why = f"the question takes {len(data)} bytes, more than the {MOST_BYTES} of a file"
-        store._note(f"{why}: it is not stored, and the report guesses from the rows what was asked")
+        place.note(f"{why}: it is not stored, and the report guesses from the rows what was asked")
         return
-    with store._in_words("save the question"):
+    with place.in_words("save the question"):
         try:
-            is_kept = _load(store, place) == data
+            is_kept = _load(place, name) == data
         except UnreadableError:
             is_kept = False
         if not is_kept:
-            store._save(place, data)
+            place.save(name, data)
 
 
 def load_questions(store: Artifacts) -> list[Question]:
     """The questions of a store, by name. A file that is damaged or foreign is left out and named in `notices`."""
-    names, questions = sorted(store._keys_in(FOLDER)), []
-    if len(names) > MOST_FILES:
-        store._note(f"{store.location}/{FOLDER} has {len(names)} files: only the first {MOST_FILES} are read")
-    for name in names[:MOST_FILES]:
-        place = _place(store, name)
-        with store._in_words("read the questions"):
+    place, questions = store.place, []
+    with place.in_words("read the questions"):
+        names = sorted(Path(file).stem for file in place.names(FOLDER))
+        if len(names) > MOST_FILES:
+            place.note(f"{place.shown(FOLDER)} has {len(names)} files: only the first {MOST_FILES} are read")
+        for name in names[:MOST_FILES]:
             try:
-                data = _load(store, place)
+                data = _load(place, _file(name))
                 if data is not None:
                     questions.append(Question.of(data, name))
-                elif os.path.lexists(place):
+                elif os.path.lexists(place.path / _file(name)):
                     raise ValueError("it is a broken link")
             except (UnreadableError, ValueError) as error:
-                store._note(left_out(store.location, name, str(error)))
+                place.note(left_out(place.location, name, str(error)))
     return questions
 
 
 def left_out(location: str | Path, name: str, why: str) -> str:
     """A line about a question that cannot be used."""
-    return printable(f"left out {location}/{FOLDER}/{name}.json: {why}; the report guesses from the rows what was asked")
+    return printable(f"left out {location}/{_file(name)}: {why}; the report guesses from the rows what was asked")
 
 
-def _place(store: Artifacts, name: str) -> Path:
-    return store.path / FOLDER / f"{name}.json"
+def _file(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
 
 
-def _load(store: Artifacts, place: Path) -> bytes | None:
+def _load(place: Place, name: str) -> bytes | None:
     """The contents of a file; None if there is none.
 
     Raises:
         UnreadableError: it cannot be read, or is too large for a question.
     """
-    found = None if store._remote is None else store._remote.find(store._name(place))
-    size = found[0] if found is not None else place.stat().st_size if place.is_file() else 0
-    if size > MOST_BYTES:
+    if (size := place.size(name)) is not None and size > MOST_BYTES:
         raise UnreadableError(f"it has {size} bytes, more than {MOST_BYTES}")
-    return store._load(place)
+    return place.load(name)
 
 
 def _packed(specs: Sequence[RunSpec]) -> dict[str, Any]:

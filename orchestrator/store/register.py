@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.store.artifacts import Artifacts, Stamp, stamp_of
-from orchestrator.store.index import Index, matching
-from orchestrator.store.remote import Tell, tell_on_stderr
+from orchestrator.store.folder import stamp_of
+from orchestrator.store.index import INDEXED, Index, matching
+from orchestrator.store.parts import is_large
+from orchestrator.store.place import Stamp
 
-
-class LostPartError(Exception):
-    """The part of this name is no longer what it was."""
+ROWS_PER_PART = 500
+ROWS_BEYOND_INDEX = 20_000
+"""The index is written anew when so many rows of full parts are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,58 +33,114 @@ class Part:
     """All columns; None: they are in the file, just so."""
 
 
-class Register(Artifacts):
-    """The files of a store, and what is known of its parts."""
+class Register:
+    """The parts of a store by name, and the keys of their rows.
 
-    def __init__(self, path: str | Path, tell: Tell = tell_on_stderr) -> None:
-        super().__init__(path, tell)
-        self._parts: dict[str, Part] = {}
-        self._index = Index()
+    Args:
+        bytes_per_part: a part of this size is full.
+    """
+
+    def __init__(self, bytes_per_part: int) -> None:
+        self.parts: dict[str, Part] = {}
+        self.index = Index()
         self._recent: set[str] = set()
         """The keys that are not in the index."""
+        self._bytes_per_part = bytes_per_part
 
-    def _open_index(self) -> None:
-        """Register the parts that are in the index, if all of them are as they were; else every part is read."""
-        index = Index.open(self.path / ".index")
+    def __len__(self) -> int:
+        return sum(part.rows for part in self.parts.values())
+
+    def open_index(self, path: Path) -> None:
+        """Register the parts that are in the index of the store at `path`, if all of them are as they were; else every part is
+        read."""
+        index = Index.open(path / ".index")
         with contextlib.suppress(OSError):
-            if all(stamp_of((self._runs / name).stat()) == stamp for name, (stamp, _) in index.parts.items()):
-                self._index = index
-                self._parts = {name: Part(stamp, rows, True) for name, (stamp, rows) in index.parts.items()}
+            if all(stamp_of((path / "runs" / name).stat()) == stamp for name, (stamp, _) in index.parts.items()):
+                self.index = index
+                self.parts = {name: Part(stamp, rows, True) for name, (stamp, rows) in index.parts.items()}
 
-    def _drop_index(self) -> None:
+    def drop_index(self) -> None:
         """The index is wrong, though whole: its parts are read anew."""
-        for name in self._index.parts:
-            del self._parts[name]
-        self._index = Index()
+        for name in self.index.parts:
+            del self.parts[name]
+        self.index = Index()
 
-    def _forget_index(self) -> None:
+    def forget_index(self) -> None:
         """Keep in memory what is in the index, as one of its parts is not what it was."""
-        for name, head in self._index.heads():
-            self._parts[name] = replace(self._parts[name], head=head)
+        for name, head in self.index.heads():
+            self.parts[name] = replace(self.parts[name], head=head)
             self._recent.update(head["key"].to_pylist())
-        self._index = Index()
+        self.index = Index()
 
-    def _keys_of(self, name: str) -> set[str]:
+    def beyond_index(self) -> dict[str, Part]:
+        """The full parts that are not in the index, if they are so many that it should be written anew."""
+        parts = {name: part for name, part in self.parts.items() if part.full and part.head is not None and part.table is None}
+        return parts if sum(part.rows for part in parts.values()) >= ROWS_BEYOND_INDEX else {}
+
+    def new_index(self) -> bytes:
+        """The file of an index with the parts that are beyond it."""
+        return self.index.extended({name: (part.stamp, part.head) for name, part in self.beyond_index().items()})
+
+    def take_index(self, data: bytes) -> None:
+        """Use what `new_index` gave, now that it is written."""
+        self.parts |= {name: replace(part, head=None) for name, part in self.beyond_index().items()}
+        self.index = Index.of(data)
+        self._recent = {key for part in self.parts.values() if part.head is not None for key in part.head["key"].to_pylist()}
+
+    def keys_of(self, name: str) -> set[str]:
         """Of a part that is not in the index; none of an unknown one."""
-        part = self._parts.get(name)
+        part = self.parts.get(name)
         return set() if part is None or part.head is None else set(part.head["key"].to_pylist())
 
-    def _known(self, keys: Sequence[str]) -> set[str]:
+    def known(self, keys: Sequence[str]) -> set[str]:
         """Those of the keys that are in the store."""
         recent = self._recent.intersection(keys)
-        return recent | self._index.holds([key for key in keys if key not in recent])
+        return recent | self.index.holds([key for key in keys if key not in recent])
 
-    def _drop(self, name: str) -> None:
+    def put(
+        self,
+        name: str,
+        stamp: Stamp,
+        table: pa.Table,
+        *,
+        whole: bool = True,
+        came: Iterable[str] = (),
+        went: Iterable[str] = (),
+    ) -> None:
+        """Register a part anew.
+
+        Args:
+            whole: the file has these rows and no others.
+            came: the keys that were not in the store before.
+            went: the keys of rows that were in this part, and are in none now.
+        """
+        full = is_many(table.num_rows) or stamp[1] >= self._bytes_per_part or is_large(table)
+        head = table.select(INDEXED)
+        self.parts[name] = Part(stamp, table.num_rows, full, head, None if full and whole else table)
+        self._recent.difference_update(went)
+        self._recent.update(came)
+
+    def drop(self, name: str) -> None:
         """Forget a part whose file is gone or damaged; its runs are no longer in the store."""
-        if name in self._index.parts:
-            self._forget_index()
-        self._recent -= self._keys_of(name)
-        self._parts.pop(name, None)
+        if name in self.index.parts:
+            self.forget_index()
+        self._recent -= self.keys_of(name)
+        self.parts.pop(name, None)
 
-    def _places(self, where: Mapping[str, Collection[object]] | None) -> list[tuple[str, np.ndarray | None]]:
+    def open_parts(self) -> list[str]:
+        """The parts that are not full, the longest first."""
+        parts = [name for name, part in self.parts.items() if not part.full]
+        return sorted(parts, key=lambda name: self.parts[name].rows, reverse=True)
+
+    def places(self, where: Mapping[str, Collection[object]] | None) -> list[tuple[str, np.ndarray | None]]:
         """The parts that have such rows, and where in them; None for all their rows."""
         if where is None:
-            return [(name, None) for name in sorted(self._parts)]
-        places = dict(self._index.find(where))
-        places |= {name: matching(part.head, where) for name, part in self._parts.items() if part.head is not None}
+            return [(name, None) for name in sorted(self.parts)]
+        places = dict(self.index.find(where))
+        places |= {name: matching(part.head, where) for name, part in self.parts.items() if part.head is not None}
         return [(name, places[name]) for name in sorted(places) if len(places[name])]
+
+
+def is_many(rows: int) -> bool:
+    """Whether they fill a part."""
+    return rows >= ROWS_PER_PART

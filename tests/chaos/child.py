@@ -24,7 +24,7 @@ import ray
 import orchestrator.engine.tune
 import orchestrator.scaling
 from orchestrator.store import ResultStore, Row, locks, make_row
-from orchestrator.store import results as store_module
+from orchestrator.store import register as register_module
 from orchestrator.store.rows import encode
 from tests.chaos import steps
 from tests.chaos.tasks import LEDGER
@@ -113,7 +113,7 @@ def set_clock(seconds: float) -> None:
 
 def break_guarantee(which: str, disk: steps.Disk | None) -> None:
     if which == "keys":
-        change(ResultStore, "_known", lambda self, keys: set())
+        change(register_module.Register, "known", lambda self, keys: set())
     elif which == "claims":
         change(locks.StoreLocks, "take", lambda self, kind, name: True)
     elif which == "resume":
@@ -147,7 +147,7 @@ def begin(job: Job) -> None:
         os.dup2(descriptor, target)
     if job.small:
         for name, value in SMALL.items():
-            change(store_module, name, value)
+            change(register_module, name, value)
         change(orchestrator.engine.tune, "SLICE_SECONDS", 0.05)
         change(orchestrator.engine.tune, "CHECKPOINT_SECONDS", 0.0)
     if job.clock:

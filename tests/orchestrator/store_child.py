@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orchestrator.store.results as store_module
+import orchestrator.store.register as register_module
 from orchestrator.store import ResultStore, Row, make_row
+from orchestrator.store.rows import encode
 from trainables.spec import RunSpec
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -43,11 +44,11 @@ def nursery(folder: str, acknowledged: Path) -> None:
 
     Forking spares an interpreter start per child. A child notes a key in `acknowledged` after `append` returned.
     """
-    store_module.encode([row(0)])  # imports what Arrow imports late, once for all children
+    encode([row(0)])  # imports what Arrow imports late, once for all children
     for line in sys.stdin:
         start = int(line)
         if (child := os.fork()) == 0:
-            store_module.ROWS_PER_PART = 25
+            register_module.ROWS_PER_PART = 25
             log = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             store = ResultStore(folder)
             while True:

@@ -16,9 +16,9 @@ import pytest
 from spoil import replaced
 from store_child import row
 
-import orchestrator.store.results as store_module
-from orchestrator.store import MeasureTable, ResultStore, StoreError
-from orchestrator.store.artifacts import PACK_SIZES, Artifacts, UnreadableError
+import orchestrator.store.register as register_module
+from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError, UnreadableError
+from orchestrator.store.artifacts import PACK_SIZES
 from orchestrator.store.index import Index
 from orchestrator.store.parts import parquet_bytes
 
@@ -28,8 +28,8 @@ PARTS = b"orchestrator.parts"
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of 45 rows in parts of 10, four of them in the index."""
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
     with ResultStore(tmp_path / "s") as opened:
         for start in range(0, 45, 10):
             opened.append([row(i) for i in range(start, min(start + 10, 45))])
@@ -246,8 +246,8 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
         return call
 
-    monkeypatch.setattr("orchestrator.store.artifacts.os.listdir", denied(os.listdir))
-    monkeypatch.setattr("orchestrator.store.artifacts.os.open", denied(os.open))
+    monkeypatch.setattr("orchestrator.store.folder.os.listdir", denied(os.listdir))
+    monkeypatch.setattr("orchestrator.store.folder.os.open", denied(os.open))
     table = MeasureTable(tmp_path)
     read = {"runs": lambda: ResultStore(tmp_path), "weights": table.with_weights, "measures": table.rows}
     with pytest.raises(StoreError, match="Permission denied") as caught:

@@ -16,7 +16,7 @@ import pytest
 from spoil import bomb, change, first, no_text, replaced
 from store_child import row
 
-import orchestrator.store.results as store_module
+import orchestrator.store.register as register_module
 from orchestrator.store import SCHEMA, ResultStore
 from orchestrator.store import parts as parts_module
 
@@ -186,8 +186,8 @@ def test_a_link_to_itself_is_a_broken_link(tmp_path: Path) -> None:
 
 
 def test_words_that_fill_the_index_do_not_end_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 2)
-    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 2)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 2)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 2)
     _, bad = store_of_two(tmp_path)
     (tmp_path / "a" / ".index").unlink()
     change(bad, lambda table: replaced(table, "decoder", ["x" * 100_000] * 2))

@@ -12,7 +12,7 @@ import pytest
 from spoil import change, first, replaced
 from store_child import row
 
-import orchestrator.store.results as store_module
+import orchestrator.store.register as register_module
 from orchestrator.command.cli import run
 from orchestrator.scaling import app
 from orchestrator.searches import Rows
@@ -121,8 +121,8 @@ def test_a_forged_row_does_not_displace_the_true_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, indexed: bool
 ) -> None:
     if indexed:
-        monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-        monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+        monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+        monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
     with ResultStore(tmp_path) as store:
         for i in range(25):
             store.append([row(i)])

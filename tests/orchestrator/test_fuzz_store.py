@@ -188,9 +188,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for target, value in {
         "orchestrator.launch.execute": train,
         "orchestrator.engine.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
-        "orchestrator.store.results.ROWS_PER_PART": 8,
-        "orchestrator.store.results.ROWS_BEYOND_INDEX": 16,
-        "orchestrator.store.artifacts.os.fsync": lambda descriptor: None,
+        "orchestrator.store.register.ROWS_PER_PART": 8,
+        "orchestrator.store.register.ROWS_BEYOND_INDEX": 16,
+        "orchestrator.store.folder.os.fsync": lambda descriptor: None,
         "orchestrator.scaling.check_task": lambda task, spec: None,
         "analysis.figures.style.image": lambda figure, kind: b"",
         "analysis.figures.scaling.draw": lambda answer: None,

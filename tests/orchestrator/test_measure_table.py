@@ -1,7 +1,7 @@
 """The table of measures: what was saved is read back by any reader, once, and damage costs only what it hit."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from places import Place, kept
 from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
@@ -24,10 +25,13 @@ QUANTITIES = [
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> MeasureTable:
-    table = MeasureTable(tmp_path)
-    table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
-    return table
+def table(place: Place) -> Iterator[MeasureTable]:
+    with MeasureTable(place.location) as table:
+        table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
+        yield table
+
+
+in_a_folder = pytest.mark.parametrize("place", ["folder"], indirect=True)
 
 
 def test_quantities_are_read_back(table: MeasureTable) -> None:
@@ -44,54 +48,57 @@ def test_quantities_are_read_back(table: MeasureTable) -> None:
     assert table.rows(["kernel"]) == []
 
 
-def test_any_reader_reads_the_folder(table: MeasureTable, tmp_path: Path) -> None:
+def test_any_reader_reads_the_folder(table: MeasureTable, place: Place) -> None:
     table.save(OTHER, "kernel", 1, encode(OTHER, "kernel", 1, QUANTITIES[:1], 1.0))
-    read = pd.read_parquet(tmp_path / "measures")
+    read = pd.read_parquet(f"{place.location}/measures")
     assert sorted(zip(read["key"], read["quantity"], strict=True)) == [
         (KEY, "error"), (KEY, "map"), (KEY, "share"), (OTHER, "error"),
     ]  # fmt: skip
 
 
-def test_a_newer_version_replaces_the_older(table: MeasureTable) -> None:
+def test_a_newer_version_replaces_the_older(table: MeasureTable, place: Place) -> None:
     table.save(KEY, "images", 2, encode(KEY, "images", 2, QUANTITIES[:1], 1.0))
     assert table.known() == {(KEY, "images", 2)}
     assert [row["version"] for row in table.rows()] == [2]
+    assert place.names("measures") == [f"{KEY}.images-2.parquet"]
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed", "named by hand"])
-def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, tmp_path: Path, damage: str) -> None:
-    path = next((tmp_path / "measures").iterdir())
-    data = path.read_bytes()
-    if damage == "torn":
-        path.write_bytes(data[: len(data) // 2])
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "foreign":
-        pd.DataFrame({"x": [1]}).to_parquet(path)
-    elif damage == "flipped":
-        at = data.index(b"error")
-        path.write_bytes(data[:at] + b"eRROR" + data[at + 5 :])
-    elif damage == "renamed":
-        path = path.rename(path.with_name(f"{OTHER}.images-1.parquet"))
-    else:
-        path = path.rename(path.with_name("copy.parquet"))
-    reader = MeasureTable(tmp_path)
-    assert reader.rows() == []
-    assert len(reader.notices) == 1
-    assert path.exists()
+def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, place: Place, damage: str) -> None:
+    (name,) = place.names("measures")
+    data = place.get(f"measures/{name}")
+    if damage in ("renamed", "named by hand"):
+        place.remove(f"measures/{name}")
+        name = f"{OTHER}.images-1.parquet" if damage == "renamed" else "copy.parquet"
+    at = data.index(b"error")
+    foreign = pa.BufferOutputStream()
+    pd.DataFrame({"x": [1]}).to_parquet(foreign)
+    changed = {
+        "torn": data[: len(data) // 2],
+        "empty": b"",
+        "foreign": foreign.getvalue().to_pybytes(),
+        "flipped": data[:at] + b"eRROR" + data[at + 5 :],
+    }
+    place.put(f"measures/{name}", bad := changed.get(damage, data))
+    with MeasureTable(place.location) as reader:
+        assert reader.rows() == []
+        assert len(reader.notices) == 1
+    assert place.names("measures") == [name]
     assert table.known() == set()
-    assert (tmp_path / "set-aside" / path.name).exists()
-    assert len(table.notices) == 1
-    assert str(path) in table.notices[0]
+    assert place.names("measures") == []
+    assert kept(place, "set-aside") == {name: bad}
+    shown = f"{place.location}/measures/{name}"
+    assert table.notices == [f"set aside {shown}, which is damaged or foreign: what it held is measured again"]
     table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
     assert table.known() == {(KEY, "images", 1)}
 
 
-def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable) -> None:
-    assert table.claim(KEY)
-    assert not MeasureTable(table.path).claim(KEY)
-    table.release(KEY)
-    assert MeasureTable(table.path).claim(KEY)
+def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable, place: Place) -> None:
+    with MeasureTable(place.location) as other:
+        assert table.claim(KEY)
+        assert not other.claim(KEY)
+        table.release(KEY)
+        assert other.claim(KEY)
 
 
 FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -106,36 +113,51 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_file_with_values_that_no_measure_gives_is_damaged(table: MeasureTable, tmp_path: Path, fault: str) -> None:
-    path = next((tmp_path / "measures").iterdir())
-    change(path, FAULTS[fault])
-    reader = MeasureTable(tmp_path)
-    assert reader.rows() == []
-    assert len(reader.notices) == 1
+def test_a_file_with_values_that_no_measure_gives_is_damaged(
+    table: MeasureTable, place: Place, tmp_path: Path, fault: str
+) -> None:
+    (name,) = place.names("measures")
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(place.get(f"measures/{name}"))
+    change(bad, FAULTS[fault])
+    place.put(f"measures/{name}", bad.read_bytes())
+    with MeasureTable(place.location) as reader:
+        assert reader.rows() == []
+        assert len(reader.notices) == 1
     assert table.known() == set()
-    assert (tmp_path / "set-aside" / path.name).exists()
+    assert kept(place, "set-aside") == {name: bad.read_bytes()}
 
 
-def test_a_file_that_is_none_is_not_waited_for(table: MeasureTable, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "measures" / f"{OTHER}.images-1.parquet")
-    assert len(MeasureTable(tmp_path).rows()) == len(QUANTITIES)
+@in_a_folder
+def test_a_file_that_is_none_is_not_waited_for(table: MeasureTable) -> None:
+    os.mkfifo(table.path / "measures" / f"{OTHER}.images-1.parquet")
+    assert len(MeasureTable(table.path).rows()) == len(QUANTITIES)
     assert table.known() == {(KEY, "images", 1)}
 
 
-def test_a_file_under_a_second_name_is_not_counted_twice(table: MeasureTable, tmp_path: Path) -> None:
-    (path,) = (tmp_path / "measures").iterdir()
-    copy = path.with_name(path.name.replace("-1.", "-01."))
-    copy.write_bytes(path.read_bytes())
-    reader = MeasureTable(tmp_path)
-    assert len(reader.rows()) == len(QUANTITIES)
-    assert str(copy) in reader.notices[0]
+def test_a_file_under_a_second_name_is_not_counted_twice(table: MeasureTable, place: Place) -> None:
+    (name,) = place.names("measures")
+    copy, data = name.replace("-1.", "-01."), place.get(f"measures/{name}")
+    place.put(f"measures/{copy}", data)
+    with MeasureTable(place.location) as reader:
+        assert len(reader.rows()) == len(QUANTITIES)
+        assert f"{place.location}/measures/{copy}" in reader.notices[0]
     assert table.known() == {(KEY, "images", 1)}
-    assert (tmp_path / "set-aside" / copy.name).exists()
+    assert kept(place, "set-aside") == {copy: data}
 
 
-def test_what_was_set_aside_before_stays(table: MeasureTable, tmp_path: Path) -> None:
-    (path,) = (tmp_path / "measures").iterdir()
-    earlier = tmp_path / "set-aside" / path.name
+def test_what_was_set_aside_before_stays(table: MeasureTable, place: Place) -> None:
+    (name,) = place.names("measures")
+    place.put(f"set-aside/{name}", b"earlier")
+    place.put(f"measures/{name}", b"torn")
+    assert table.known() == set()
+    assert kept(place, "set-aside") == {name: b"earlier", f"{name}.1": b"torn"}
+
+
+@in_a_folder
+def test_a_folder_that_was_set_aside_before_stays(table: MeasureTable) -> None:
+    (path,) = (table.path / "measures").iterdir()
+    earlier = table.path / "set-aside" / path.name
     (earlier / "with").mkdir(parents=True)
     path.write_bytes(b"torn")
     assert table.known() == set()
@@ -143,13 +165,14 @@ def test_what_was_set_aside_before_stays(table: MeasureTable, tmp_path: Path) ->
     assert earlier.with_name(f"{path.name}.1").read_bytes() == b"torn"
 
 
+@in_a_folder
 @pytest.mark.parametrize("shape", ["a name for a thousand rows", "an array without end", "a large file"])
 def test_a_measure_that_would_fill_the_memory_is_not_unpacked(
-    table: MeasureTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
+    table: MeasureTable, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     assert MOST_BYTES == 1 << 30
     monkeypatch.setattr("orchestrator.store.measures.MOST_BYTES", 4 << 20)
-    (path,) = (tmp_path / "measures").iterdir()
+    (path,) = (table.path / "measures").iterdir()
     rows = pq.read_table(path, schema=SCHEMA)
     if shape == "an array without end":
         array = np.zeros(2 << 20, np.float32)
@@ -161,8 +184,8 @@ def test_a_measure_that_would_fill_the_memory_is_not_unpacked(
         with path.open("r+b") as file:
             file.truncate((4 << 20) + 1)
     assert path.stat().st_size < 1 << 20 or shape == "a large file"
-    reader = MeasureTable(tmp_path)
+    reader = MeasureTable(table.path)
     assert reader.rows() == []
     assert reader.notices == [f"left out {path}, which is damaged or foreign"]
     monkeypatch.setattr("orchestrator.store.measures.MOST_BYTES", 64 << 20)
-    assert len(MeasureTable(tmp_path).rows()) == {"a large file": 0, "an array without end": 3}.get(shape, 1000)
+    assert len(MeasureTable(table.path).rows()) == {"a large file": 0, "an array without end": 3}.get(shape, 1000)

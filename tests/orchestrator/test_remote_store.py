@@ -7,122 +7,36 @@ import io
 import json
 import os
 import random
-import re
 import shutil
 import signal
-import subprocess
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import unquote
 
-import boto3
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from places import Server, child, get, hear, names, plain_keys, put, say
 from pyarrow import fs
 from spoil import change, first
 from store_child import row
-from test_store import child, counts, hear, say
+from test_store import counts
 
 import orchestrator.store.leases as leases_module
+import orchestrator.store.register as register_module
 import orchestrator.store.remote as remote_module
-import orchestrator.store.results as store_module
-from orchestrator.store import MeasureTable, ResultStore, StoreError
-from orchestrator.store.artifacts import Artifacts
+import orchestrator.store.turns as turns_module
+from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError
 from orchestrator.store.measures import encode
+from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.remote import Remote, RemoteError, grown
 from orchestrator.store.rows import SCHEMAS
 from orchestrator.store.rows import encode as encode_rows
 from tests.conftest import Command
 from tests.toy import threshold
-
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_REGION": "us-east-1"}
-
-
-class Server:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.url = f"http://127.0.0.1:{hear(process)}"
-        self.client = boto3.client(
-            "s3", endpoint_url=self.url, region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-        )
-        self.buckets = 0
-
-    def new_bucket(self) -> str:
-        self.buckets += 1
-        self.client.create_bucket(Bucket=f"bucket-{self.buckets}")
-        return f"bucket-{self.buckets}"
-
-    @contextlib.contextmanager
-    def failing(self, *faults: str) -> Iterator[None]:
-        """See store_child.s3."""
-        self._post("\n".join(faults))
-        try:
-            yield
-        finally:
-            self._post("")
-
-    def _post(self, text: str) -> None:
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/-/faults", text.encode(), method="POST")).close()
-
-    def requests(self) -> list[str]:
-        """Those since the last call: `METHOD FOLDER`."""
-        with urllib.request.urlopen(f"{self.url}/-/log") as answer:
-            lines = unquote(answer.read().decode()).splitlines()
-        return [re.sub(r"^(\w+) .*?/s/(\w+).*|^(\w+) .*prefix=s/(\w+).*", r"\1\3 \2\4", line) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with child("s3", "-") as process:
-        yield Server(process)
-
-
-@pytest.fixture
-def uri(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where a store may be made. This process and its children are machine `a`, every look is one, nothing is waited for."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, "XDG_CACHE_HOME": str(tmp_path / "a")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(store_module, "PULL_EVERY", 0.0)
-    monkeypatch.setattr(leases_module, "LOOK_EVERY", 0.0)
-    monkeypatch.setattr(remote_module, "PATIENCE", 0.2)
-    monkeypatch.setattr(remote_module, "FIRST_WAIT", 0.02)
-    return f"s3://{server.new_bucket()}/s"
-
-
-@pytest.fixture
-def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes what is opened or started from now on be of machine `a`, `b`, ..."""
-    return lambda name: monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-
-
-def plain_keys(uri: str) -> list[str]:
-    """The keys that somebody sees who knows pandas and not this program."""
-    return list(pd.read_parquet(f"{uri}/runs")["key"])
-
-
-def names(server: Server, uri: str, folder: str = "runs") -> list[str]:
-    """The objects in a folder, leaving out the empty ones by which S3 clients mark folders."""
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    found = server.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/{folder}/").get("Contents", [])
-    return [name for o in found if (name := o["Key"].removeprefix(f"{prefix}/{folder}/"))]
-
-
-def put(server: Server, uri: str, name: str, data: bytes) -> None:
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    server.client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=data)
-
-
-def get(server: Server, uri: str, name: str) -> bytes:
-    bucket, prefix = uri.removeprefix("s3://").split("/", 1)
-    data: bytes = server.client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read()
-    return data
 
 
 def keys(numbers: range | list[int]) -> list[str]:
@@ -176,7 +90,7 @@ def test_who_reads_a_part_while_it_is_extended_reads_on(server: Server, uri: str
     def data(count: int) -> pa.Table:
         return encode_rows([row(i) for i in range(count)])
 
-    versions = [store_module.parquet_bytes(data(1))]
+    versions = [parquet_bytes(data(1))]
     for count in range(2, 6):
         versions.append(grown(versions[-1], data(count)))
         assert versions[-1].startswith(versions[-2])
@@ -194,8 +108,8 @@ def test_who_reads_a_part_while_it_is_extended_reads_on(server: Server, uri: str
 
 
 def test_parts_fill_and_many_rows_go_to_parts_of_their_own(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
     monkeypatch.setattr(remote_module, "WHOLE", 20_000)
     with ResultStore(uri) as store:
         for i in range(25):
@@ -205,7 +119,7 @@ def test_parts_fill_and_many_rows_go_to_parts_of_their_own(server: Server, uri: 
     assert len(names(server, uri)) == 4
     assert sorted(plain_keys(uri)) == keys(range(100))
     with ResultStore(uri) as store:
-        assert len(store._index.parts) == 3
+        assert len(store._register.index.parts) == 3
         assert counts(store.append([row(i) for i in range(95, 105)])) == list(range(100, 105))
     assert sorted(plain_keys(uri)) == keys(range(105))
 
@@ -316,7 +230,7 @@ def test_a_claim_asked_for_in_vain_keeps_nobody_from_writing(
     with ResultStore(uri) as store:
         on("b")
         with ResultStore(uri) as other:
-            monkeypatch.setattr(other._lease, "_tidy", lambda: None)
+            monkeypatch.setattr(other.place.lease, "_tidy", lambda: None)
             assert store.claim(row(1)["key"])
             assert other.claim(row(1)["key"]) is False
             assert counts(store.append([row(1), row(2)])) == [1, 2]
@@ -325,10 +239,9 @@ def test_a_claim_asked_for_in_vain_keeps_nobody_from_writing(
 
 def put_to_sleep(store: ResultStore) -> None:
     """As if its process had been stopped until its lease expired."""
-    lease = store._lease
+    lease = store.place.lease
     lease._renewed = (-1e9, 0.0)
-    assert store._remote is not None
-    store._remote.delete_folder(lease._folder)
+    store.place.remote.delete_folder(lease._folder)
 
 
 def test_machines_writing_the_same_rows_at_once_lose_and_double_none(uri: str, on: Callable[[str], None]) -> None:
@@ -411,7 +324,7 @@ def test_a_launch_that_dies_at_any_step_of_a_writing_costs_no_row(
 
     with ResultStore(uri) as store:
         store.append([row(1)])
-        place = Path if step == "replace" else store._remote
+        place = Path if step == "replace" else store.place.remote
         former = getattr(place, step)
 
         def dies(*given: object) -> object:
@@ -455,15 +368,14 @@ def test_an_upload_that_needs_a_second_attempt_closes_its_part(server: Server, u
     with ResultStore(uri) as store:
         store.append([row(1)])
         attempts = iter([OSError("AWS Error NETWORK_CONNECTION"), None])
-        assert store._remote is not None
-        once = store._remote._put_once
+        once = store.place.remote._put_once
 
         def fails_first(path: str, data: bytes) -> None:
             once(path, data)
             if "/runs/" in path and (error := next(attempts, None)) is not None:
                 raise error
 
-        store._remote._put_once = fails_first  # type: ignore[method-assign]
+        store.place.remote._put_once = fails_first
         assert counts(store.append([row(2)])) == [2]
         assert len(names(server, uri)) == 1
         assert counts(store.append([row(3)])) == [3]
@@ -655,7 +567,7 @@ def test_measures_are_shared(server: Server, uri: str, on: Callable[[str], None]
 
 
 def test_what_a_run_costs_in_requests(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "PULL_EVERY", 60.0)
+    monkeypatch.setattr(turns_module, "PULL_EVERY", 60.0)
     with ResultStore(uri) as store:
         for i in range(3):
             time.sleep(0.3)  # what is given back is removed behind the scenes

@@ -9,10 +9,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,42 +20,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from places import FolderPlace, Place, child, hear, kept, plain_keys, say
 from store_child import FINISHED_AT, row
 
-import orchestrator.store.results as store_module
+import orchestrator.store.reader as reader_module
+import orchestrator.store.register as register_module
+import orchestrator.store.results as results_module
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import SCHEMAS
-
-ROOT = Path(__file__).parents[2]
-
-
-@contextlib.contextmanager
-def child(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """store_child.py with these arguments; killed at the end if still there."""
-    command = [sys.executable, str(Path(__file__).with_name("store_child.py")), *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def say(process: subprocess.Popen[str], line: object) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{line}\n")
-    process.stdin.flush()
-
-
-def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def plain_keys(folder: Path) -> list[str]:
-    """The keys that somebody sees who knows pandas and not this program."""
-    return list(pd.read_parquet(folder / "runs")["key"])
 
 
 def counts(rows: list[dict[str, Any]]) -> list[int]:
@@ -68,7 +39,7 @@ def parts(folder: Path) -> list[Path]:
     return sorted((folder / "runs").iterdir())
 
 
-def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
     measures = {"volume": 0.5, "bad": float("nan"), "nested": {"list": [1, float("inf"), np.float32(2.5)]}, "ünï": "☃"}
     written = row(
         7,
@@ -89,9 +60,9 @@ def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
         launch="l1",
         versions="torch 2.9",
     )
-    with ResultStore(tmp_path / "s") as store:
+    with ResultStore(place.location) as store:
         (live,) = store.append([written])
-    with ResultStore(tmp_path / "s") as store:
+    with ResultStore(place.location) as store:
         (back,) = store.rows()
         assert store.table().schema.equals(SCHEMA)
     assert list(back) == list(live) == SCHEMA.names
@@ -111,8 +82,8 @@ def test_every_column_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert SCHEMA.metadata == {b"orchestrator.schema": b"2"}
 
 
-def test_rows_can_be_read_with_some_columns_only(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_rows_can_be_read_with_some_columns_only(place: Place) -> None:
+    with ResultStore(place.location) as store:
         store.append([row(1), row(2)])
         assert store.rows(["data_count", "options"]) == [
             {"data_count": 1, "options": {"sigma": 0.5}},
@@ -130,12 +101,12 @@ def test_rows_can_be_read_with_some_columns_only(tmp_path: Path) -> None:
         ({"colour": 1}, r"unknown columns \['colour'\]"),
     ],
 )
-def test_a_row_that_does_not_fit_is_refused_whole(tmp_path: Path, change: dict[str, Any], words: str) -> None:
-    with ResultStore(tmp_path) as store:
+def test_a_row_that_does_not_fit_is_refused_whole(place: Place, change: dict[str, Any], words: str) -> None:
+    with ResultStore(place.location) as store:
         with pytest.raises(ValueError, match=words):
             store.append([row(1), {**row(2), **change}])
         assert store.rows() == []
-        assert parts(tmp_path) == []
+        assert kept(place) == {}
 
 
 def test_a_status_is_one_of_the_known() -> None:
@@ -146,15 +117,15 @@ def test_a_status_is_one_of_the_known() -> None:
     assert make_row.__kwdefaults__["measures"] is None
 
 
-def test_a_key_is_written_once(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_a_key_is_written_once(place: Place) -> None:
+    with ResultStore(place.location) as store:
         assert counts(store.append([row(1), row(2), row(1, accuracy=0.0)])) == [1, 2]
         assert counts(store.append([row(2), row(3)])) == [3]
         assert row(3)["key"] in store
         assert row(4)["key"] not in store
         assert len(store) == 3
         assert store.rows()[0]["accuracy"] == 1 / 8
-    assert len(plain_keys(tmp_path)) == 3
+    assert len(plain_keys(place.location)) == 3
 
 
 @pytest.mark.slow(10)
@@ -221,8 +192,9 @@ def test_launches_writing_the_same_rows_at_once_lose_and_double_none(tmp_path: P
     assert len(parts(folder)) <= 4
 
 
-def test_rows_of_another_launch_are_reported_once(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as ours, ResultStore(tmp_path) as theirs, ResultStore(tmp_path, read_only=True) as reader:
+def test_rows_of_another_launch_are_reported_once(place: Place) -> None:
+    where = place.location
+    with ResultStore(where) as ours, ResultStore(where) as theirs, ResultStore(where, read_only=True) as reader:
         ours.append([row(0)])
         theirs.append([row(1), row(2)])
         assert counts(ours.append([row(2), row(3)])) == [3]
@@ -232,13 +204,14 @@ def test_rows_of_another_launch_are_reported_once(tmp_path: Path) -> None:
         assert counts(theirs.rows()) == [0, 1, 2, 3, 4]
         assert theirs.refresh() == []
         assert counts(reader.refresh()) == [0, 1, 2, 3, 4]
-        assert len(parts(tmp_path)) == 2
-    with ResultStore(tmp_path) as store:
+        assert len(kept(place)) == 2
+    with ResultStore(place.location) as store:
         assert store.refresh() == []
 
 
-def test_a_claim_holds_until_it_is_released_or_its_process_dies(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as sibling, child("claim", tmp_path) as other:
+def test_a_claim_holds_until_it_is_released_or_its_process_dies(place: Place) -> None:
+    where = place.location
+    with ResultStore(where) as store, ResultStore(where) as sibling, child("claim", where) as other:
         say(other, "k1")
         assert hear(other) == "True"
         assert store.claim("k1") is False
@@ -261,88 +234,112 @@ def test_a_claim_holds_until_it_is_released_or_its_process_dies(tmp_path: Path) 
         assert sibling.claim("k1") is True
 
 
-def test_damaged_and_foreign_files_are_set_aside_and_named(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_damaged_and_foreign_files_are_set_aside_and_named(place: Place) -> None:
+    where = place.location
+    with ResultStore(where) as store:
         store.append([row(1)])
-    (whole,) = parts(tmp_path)
-    runs, aside = tmp_path / "runs", tmp_path / "set-aside"
-    data = whole.read_bytes()
-    flipped = bytearray(data)
-    column = pq.read_metadata(whole).row_group(0).column(SCHEMA.names.index("reason"))
+    ((whole, data),) = kept(place).items()
+    flipped, foreign = bytearray(data), pa.BufferOutputStream()
+    column = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(SCHEMA.names.index("reason"))
     flipped[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
-    aside.mkdir()
-    (aside / "cut.parquet").write_bytes(b"an earlier one")
+    pq.write_table(pa.table({"a": [1]}), foreign)
+    place.put("set-aside/cut.parquet", b"an earlier one")
     bad = {
         "cut.parquet": data[: len(data) // 2],
         "empty.parquet": b"",
         "flipped.parquet": bytes(flipped),
+        "foreign.parquet": foreign.getvalue().to_pybytes(),
         "garbage.parquet": b"PAR1 nonsense PAR1",
         "notes.txt": b"mine",
     }
     for name, content in bad.items():
-        (runs / name).write_bytes(content)
-    pq.write_table(pa.table({"a": [1]}), runs / "foreign.parquet")
-    (runs / "folder").mkdir()
-    before = sorted(p.name for p in parts(tmp_path))
-    with ResultStore(tmp_path, read_only=True) as reader:
+        place.put(f"runs/{name}", content)
+    with ResultStore(where, read_only=True) as reader:
         assert counts(reader.rows()) == counts(reader.rows()) == [1]
-        assert len(reader.notices) == 7
-        assert all(notice.startswith("left out ") for notice in reader.notices)
-    assert sorted(p.name for p in parts(tmp_path)) == before
-    with ResultStore(tmp_path) as store:
+        assert len(reader.notices) == 6
+        assert all(notice.startswith(f"left out {where}/runs/") for notice in reader.notices)
+    assert kept(place) == {whole: data, **bad}
+    with ResultStore(where) as store:
         assert counts(store.rows()) == [1]
-        assert parts(tmp_path) == [whole]
-        for name in [*bad, "foreign.parquet", "folder"]:
-            (notice,) = [n for n in store.notices if str(runs / name) in n]
-            assert str(aside / name) in notice
+        assert kept(place) == {whole: data}
+        for name in bad:
+            (notice,) = [n for n in store.notices if f"{where}/runs/{name}" in n]
+            assert f"{where}/set-aside/{name}" in notice
             assert "\n" not in notice
-        (runs / "late.parquet").write_bytes(b"")
+        place.put("runs/late.parquet", b"")
         assert store.refresh() == []
-        assert store.notices[-1] == f"set aside {runs / 'late.parquet'}: it is empty; it is now {aside / 'late.parquet'}"
-        (runs / "later.parquet").write_bytes(b"")
+        late = f"set aside {where}/runs/late.parquet: it is empty; it is now {where}/set-aside/late.parquet"
+        assert store.notices[-1] == late
+        place.put("runs/later.parquet", b"")
         assert counts(store.append([row(2)])) == [2]
         assert "later.parquet" in store.notices[-1]
-    assert (aside / "cut.parquet").read_bytes() == b"an earlier one"
-    assert (aside / "cut.parquet.1").read_bytes() == bad["cut.parquet"]
-    assert (aside / "notes.txt").read_bytes() == b"mine"
-    assert len(plain_keys(tmp_path)) == 2
+    moved = {"cut.parquet.1" if name == "cut.parquet" else name: content for name, content in bad.items()}
+    earlier, late_ones = {"cut.parquet": b"an earlier one"}, {"late.parquet": b"", "later.parquet": b""}
+    assert kept(place, "set-aside") == {**moved, **earlier, **late_ones}
+    assert len(plain_keys(where)) == 2
 
 
-def test_parts_copied_in_from_another_store_are_merged_without_doubles(tmp_path: Path) -> None:
-    with ResultStore(tmp_path / "a") as store:
+def test_a_folder_among_the_parts_is_set_aside_and_named(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+    (whole,) = parts(tmp_path)
+    (folder := tmp_path / "runs" / "folder").mkdir()
+    with ResultStore(tmp_path, read_only=True) as reader:
+        assert counts(reader.rows()) == [1]
+        assert reader.notices == [f"left out {folder}: it is not a file"]
+    assert folder.is_dir()
+    with ResultStore(tmp_path) as store:
+        assert counts(store.rows()) == [1]
+        assert store.notices == [f"set aside {folder}: it is not a file; it is now {tmp_path / 'set-aside' / 'folder'}"]
+    assert parts(tmp_path) == [whole]
+    assert (tmp_path / "set-aside" / "folder").is_dir()
+
+
+def test_parts_copied_in_from_another_store_are_merged_without_doubles(place: Place) -> None:
+    here, there = place.below("a"), place.below("b")
+    with ResultStore(here.location) as store:
         store.append([row(1), row(2)])
-    with ResultStore(tmp_path / "b") as store:
+    with ResultStore(there.location) as store:
         store.append([row(2), row(3)])
-    (copied,) = parts(tmp_path / "b")
-    place = tmp_path / "a" / "runs" / f"z-{copied.name}"
-    place.write_bytes(copied.read_bytes())
-    assert len(plain_keys(tmp_path / "a")) == 4
-    with ResultStore(tmp_path / "a") as store:
+    ((name, copied),) = kept(there).items()
+    here.put(f"runs/z-{name}", copied)
+    assert len(plain_keys(here.location)) == 4
+    with ResultStore(here.location) as store:
         assert counts(store.rows()) == [1, 2, 3]
         assert "1 of its rows are in other files already" in store.notices[0]
-        place.with_name("twin.parquet").write_bytes(copied.read_bytes())
+        here.put("runs/z-twin.parquet", copied)
         assert store.refresh() == []
-        assert not place.with_name("twin.parquet").exists()
-    assert sorted(plain_keys(tmp_path / "a")) == sorted(row(i)["key"] for i in (1, 2, 3))
-    assert (tmp_path / "a" / "set-aside" / place.name).read_bytes() == copied.read_bytes()
+        assert "z-twin.parquet" not in kept(here)
+    assert sorted(plain_keys(here.location)) == sorted(row(i)["key"] for i in (1, 2, 3))
+    assert kept(here, "set-aside")[f"z-{name}"] == copied
 
 
-def test_a_part_of_schema_1_is_read_and_extended(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def parquet(table: pa.Table) -> bytes:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    data: bytes = buffer.getvalue().to_pybytes()
+    return data
+
+
+def test_a_part_of_schema_1_is_read_and_extended(place: Place) -> None:
+    with ResultStore(place.location) as store:
         store.append([row(1, curve_error=[0.5, 0.25]), row(2)])
-    (part,) = parts(tmp_path)
-    pq.write_table(pa.table(pq.read_table(part).select(SCHEMAS[1].names).columns, schema=SCHEMAS[1]), part)
-    assert {"schedule", "curve_error"}.isdisjoint(pq.read_schema(part).names)
-    with ResultStore(tmp_path, read_only=True) as reader:
+    ((part, data),) = kept(place).items()
+    table = pq.read_table(pa.BufferReader(data)).select(SCHEMAS[1].names)
+    assert {"schedule", "curve_error"}.isdisjoint(table.column_names)
+    place.put(f"runs/{part}", parquet(pa.table(table.columns, schema=SCHEMAS[1])))
+    with ResultStore(place.location, read_only=True) as reader:
         assert reader.notices == []
         assert reader.rows() == [{**row(i), "schedule": "constant", "curve_error": []} for i in (1, 2)]
-    with ResultStore(tmp_path) as store:
+    with ResultStore(place.location) as store:
         assert counts(store.append([row(2), row(3, curve_error=[0.5, 0.25])])) == [3]
         assert store.table().schema.equals(SCHEMA)
-    (whole,) = parts(tmp_path)
-    assert pq.read_schema(whole).equals(SCHEMA)
-    assert pq.read_schema(whole).metadata == SCHEMA.metadata
-    with ResultStore(tmp_path) as store:
+    ((name, data),) = kept(place).items()
+    assert name == part
+    schema = pq.read_schema(pa.BufferReader(data))
+    assert schema.equals(SCHEMA)
+    assert schema.metadata == SCHEMA.metadata
+    with ResultStore(place.location) as store:
         assert {r["data_count"]: (r["schedule"], r["curve_error"]) for r in store.rows()} == {
             1: ("constant", []),
             2: ("constant", []),
@@ -350,32 +347,32 @@ def test_a_part_of_schema_1_is_read_and_extended(tmp_path: Path) -> None:
         }
 
 
-def test_a_newer_schema_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
+    with ResultStore(place.location) as store:
         store.append([row(1)])
-    newer = tmp_path / "runs" / "new.parquet"
-    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}), newer)
-    (tmp_path / "runs" / "aaa.parquet").write_bytes(b"")
-    before = sorted(tmp_path.rglob("*"))
+    newer = parquet(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}))
+    place.put("runs/new.parquet", newer)
+    place.put("runs/aaa.parquet", b"")
+    before = place.everything()
     for read_only in (False, True):
         with pytest.raises(StoreError, match="schema 3, but this program knows only schema 2 and older: update") as caught:
-            ResultStore(tmp_path, read_only=read_only)
-        assert str(newer) in str(caught.value)
+            ResultStore(place.location, read_only=read_only)
+        assert f"{place.location}/runs/new.parquet" in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert sorted(tmp_path.rglob("*")) == before
-    newer.unlink()
-    with ResultStore(tmp_path) as store:
-        pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}), newer)
+    assert place.everything() == before
+    place.remove("runs/new.parquet")
+    with ResultStore(place.location) as store:
+        place.put("runs/new.parquet", newer)
         for _ in range(2):
             with pytest.raises(StoreError, match="schema 3"):
                 store.append([row(2)])
-        newer.unlink()
+        place.remove("runs/new.parquet")
         assert counts(store.append([row(2)])) == [2]
 
 
-def test_opening_creates_no_rows_and_read_only_nothing_at_all(tmp_path: Path) -> None:
-    place = tmp_path / "deep" / "s"
-    with ResultStore(place, read_only=True) as store:
+def test_opening_creates_no_rows_and_read_only_nothing_at_all(place: Place) -> None:
+    deep = place.below("deep/s")
+    with ResultStore(deep.location, read_only=True) as store:
         assert store.rows() == store.refresh() == []
         assert len(store) == 0
         with pytest.raises(StoreError, match="reading only"):
@@ -384,9 +381,9 @@ def test_opening_creates_no_rows_and_read_only_nothing_at_all(tmp_path: Path) ->
             store.claim("k")
         with pytest.raises(StoreError, match="reading only"):
             store.save_weights("k", b"w")
-    assert list(tmp_path.iterdir()) == []
-    with ResultStore(place) as store:
-        assert parts(place) == []
+    assert place.everything() == {}
+    with ResultStore(deep.location) as store:
+        assert kept(deep) == {}
     with pytest.raises(StoreError, match="closed"):
         store.append([row(1)])
 
@@ -459,7 +456,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_temporaries_of_dead_launches_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(1)])
-        living = tmp_path / ".tmp" / f"a.parquet.00.{store._locks.token}"
+        living = tmp_path / ".tmp" / f"a.parquet.00.{store.place.locks.token}"
         dead = tmp_path / ".tmp" / "b.parquet.00.0123456789ab"
         living.touch()
         dead.touch()
@@ -472,30 +469,34 @@ def test_temporaries_of_dead_launches_are_swept_and_those_of_living_ones_kept(tm
         assert not living.exists()
 
 
-def test_many_short_launches_leave_few_files(tmp_path: Path) -> None:
-    for launch in range(50):
-        with ResultStore(tmp_path) as store:
+def test_many_short_launches_leave_few_files(place: Place) -> None:
+    launches = 50 if isinstance(place, FolderPlace) else 10
+    for launch in range(launches):
+        with ResultStore(place.location) as store:
             store.append([row(3 * launch + i) for i in range(3)])
-    assert len(parts(tmp_path)) == 1
-    assert len(plain_keys(tmp_path)) == 150
+    assert len(kept(place)) == 1
+    assert len(plain_keys(place.location)) == 3 * launches
 
 
-def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 40)
-    with ResultStore(tmp_path) as store:
+def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lengths() -> list[int]:
+        return [pq.read_metadata(pa.BufferReader(data)).num_rows for data in kept(place).values()]
+
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 40)
+    with ResultStore(place.location) as store:
         for i in range(25):
             store.append([row(i)])
-        assert [pq.read_metadata(p).num_rows for p in parts(tmp_path)] == [10, 10, 5]
+        assert lengths() == [10, 10, 5]
         store.append([row(i) for i in range(100)])
-        assert sorted(pq.read_metadata(p).num_rows for p in parts(tmp_path)) == [5, 10, 10, 35, 40]
+        assert sorted(lengths()) == [5, 10, 10, 35, 40]
         assert counts(store.rows()) == list(range(100))
-    assert sorted(plain_keys(tmp_path)) == sorted(row(i)["key"] for i in range(100))
+    assert sorted(plain_keys(place.location)) == sorted(row(i)["key"] for i in range(100))
 
 
 def test_a_bulk_append_cut_short_is_completed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_PER_BULK_PART", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 20)
     replace, calls = Path.replace, []
 
     def fails_once(path: Path, target: Path) -> Path:
@@ -544,65 +545,93 @@ def test_a_store_that_is_removed_while_in_use_says_so(tmp_path: Path) -> None:
     assert len(plain_keys(tmp_path / "moved")) == 1
 
 
-def test_pandas_and_duckdb_read_the_same_values(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_pandas_reads_the_values(place: Place) -> None:
+    with ResultStore(place.location) as store:
         store.append([row(i) for i in (1, 2, 3)])
-    frame = pd.read_parquet(tmp_path / "runs").sort_values("data_count")
+    frame = pd.read_parquet(f"{place.location}/runs").sort_values("data_count")
     assert list(frame.columns) == SCHEMA.names
     assert list(frame["accuracy"]) == [0.125, 0.25, 0.375]
     assert [list(c) for c in frame["curve_step"]] == [[0, 1], [0, 2], [0, 3]]
     assert frame["finished_at"].iloc[0] == pd.Timestamp(FINISHED_AT)
+
+
+def test_duckdb_reads_the_same_values(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(i) for i in (1, 2, 3)])
     query = f"select sum(steps), max(curve_step[2]), min(options->>'sigma') from read_parquet('{tmp_path}/runs/*.parquet')"
     assert duckdb.connect().execute(query).fetchall() == [(306, 3, "0.5")]
 
 
-def test_weights_and_checkpoints_are_kept_per_run(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store:
+def test_weights_and_checkpoints_are_kept_per_run(place: Place) -> None:
+    with ResultStore(place.location) as store:
         assert store.load_checkpoint("k") is None
         store.save_checkpoint("k", b"one")
         store.save_checkpoint("k", b"two")
         assert store.load_checkpoint("k") == b"two"
+        assert store.with_checkpoints() == {"k"}
         store.drop_checkpoint("k")
         store.drop_checkpoint("k")
         assert store.load_checkpoint("k") is None
-        assert store.save_weights("k", b"w") == store.weights_path("k") == tmp_path / "weights" / "k.safetensors"
-        assert store.weights_path("k").read_bytes() == b"w"
-        assert list((tmp_path / ".tmp").iterdir()) == []
-        assert list((tmp_path / "checkpoints").iterdir()) == []
+        assert store.save_weights("k", b"w") == store.weights_path("k") == store.path / "weights" / "k.safetensors"
+        assert store.weights_path("k").read_bytes() == store.load_weights("k") == b"w"
+        assert store.with_weights() == {"k"}
+        with pytest.raises(FileNotFoundError):
+            store.load_weights("none")
+        assert list((store.path / ".tmp").iterdir()) == []
+        assert kept(place, "checkpoints") == {}
+        assert kept(place, "weights") == {"k.safetensors": b"w"}
+
+
+def test_a_checkpoint_of_another_launch_is_removed_as_well(place: Place) -> None:
+    with ResultStore(place.location) as ours, ResultStore(place.location) as theirs:
+        assert ours.load_checkpoint("k") is None
+        theirs.save_checkpoint("k", b"theirs")
+        assert ours.load_checkpoint("k") == b"theirs"
+        ours.drop_checkpoint("k")
+    assert kept(place, "checkpoints") == {}
+
+
+def test_pack_sizes_are_kept(place: Place) -> None:
+    with ResultStore(place.location) as store:
+        assert store.load_pack_sizes() == {}
+        store.save_pack_sizes({"shape": 4})
+        store.save_pack_sizes({"shape": 8, "other": 1})
+    with ResultStore(place.location, read_only=True) as store:
+        assert store.load_pack_sizes() == {"shape": 8, "other": 1}
 
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 10 rows, in the index as soon as two are full."""
-    monkeypatch.setattr(store_module, "ROWS_PER_PART", 10)
-    monkeypatch.setattr(store_module, "ROWS_BEYOND_INDEX", 20)
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
 
 
-def fill(folder: Path, rows: range) -> None:
-    with ResultStore(folder) as store:
+def fill(location: str | Path, rows: range) -> None:
+    with ResultStore(location) as store:
         for i in rows:
             store.append([row(i)])
 
 
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the parts that are read from now on."""
-    load, names = store_module.load, []
+    load, names = reader_module.load, []
 
     def noted(path: Path, *rest: Any) -> tuple[pa.Table, tuple[int, int, int]]:
         names.append(path.name)
         return load(path, *rest)
 
-    monkeypatch.setattr(store_module, "load", noted)
+    monkeypatch.setattr(reader_module, "load", noted)
     return names
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_of_a_large_store_only_the_parts_with_the_wanted_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, range(45))
-    assert (tmp_path / ".index").is_file()
+def test_of_a_large_store_only_the_parts_with_the_wanted_rows_are_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(place.location, range(45))
     read = loads(monkeypatch)
-    names = [p.name for p in parts(tmp_path)]
-    with ResultStore(tmp_path) as store:
+    names = list(kept(place))
+    with ResultStore(place.location) as store:
+        assert (store.path / ".index").is_file()
         assert read == names[4:]  # the part that is not full
         assert len(store) == 45
         read.clear()
@@ -615,9 +644,9 @@ def test_of_a_large_store_only_the_parts_with_the_wanted_rows_are_read(tmp_path:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_keys_in_the_index_are_known(tmp_path: Path) -> None:
-    fill(tmp_path, range(45))
-    with ResultStore(tmp_path) as store:
+def test_keys_in_the_index_are_known(place: Place) -> None:
+    fill(place.location, range(45))
+    with ResultStore(place.location) as store:
         assert row(3)["key"] in store
         assert row(44)["key"] in store
         assert row(45)["key"] not in store
@@ -625,16 +654,17 @@ def test_keys_in_the_index_are_known(tmp_path: Path) -> None:
         assert counts(store.append([row(3), row(44), row(45)])) == [45]
         assert counts(store.append([row(i) for i in range(40, 70)])) == list(range(46, 70))
         assert counts(store.append([row(i) for i in range(70)])) == []
-    assert sorted(plain_keys(tmp_path)) == sorted(row(i)["key"] for i in range(70))
-    with ResultStore(tmp_path, read_only=True) as store:
+    assert sorted(plain_keys(place.location)) == sorted(row(i)["key"] for i in range(70))
+    with ResultStore(place.location, read_only=True) as store:
         assert counts(store.rows()) == list(range(70))
 
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("change", ["cut", "flip", "remove", "other columns"])
-def test_an_index_that_is_damaged_or_missing_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    fill(tmp_path, range(45))
-    index = tmp_path / ".index"
+def test_an_index_that_is_damaged_or_missing_is_made_anew(place: Place, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    fill(place.location, range(45))
+    with ResultStore(place.location, read_only=True) as store:
+        index = store.path / ".index"
     data = index.read_bytes()
     flipped = bytearray(data)
     flipped[len(data) // 3] ^= 1
@@ -647,7 +677,7 @@ def test_an_index_that_is_damaged_or_missing_is_made_anew(tmp_path: Path, monkey
     else:
         index.write_bytes(data[:-9] if change == "cut" else bytes(flipped))
     read = loads(monkeypatch)
-    with ResultStore(tmp_path) as store:
+    with ResultStore(place.location) as store:
         assert len(read) == 5
         assert counts(store.rows()) == list(range(45))
         assert store.refresh() == []
@@ -655,17 +685,19 @@ def test_an_index_that_is_damaged_or_missing_is_made_anew(tmp_path: Path, monkey
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_an_indexed_part_that_is_removed_while_the_store_is_open_takes_its_rows_with_it(tmp_path: Path) -> None:
-    fill(tmp_path, range(45))
-    with ResultStore(tmp_path) as store:
-        (gone := parts(tmp_path)[1]).unlink()
+def test_an_indexed_part_that_is_removed_while_the_store_is_open_takes_its_rows_with_it(place: Place) -> None:
+    fill(place.location, range(45))
+    with ResultStore(place.location) as store:
+        gone = f"runs/{list(kept(place))[1]}"
+        place.remove(gone)
         assert store.refresh() == []
-        assert store.notices == [f"{gone} is gone with 10 rows: the next launch trains those that it needs again"]
+        (notice,) = store.notices
+        assert notice == f"{place.location}/{gone} is gone with 10 rows: the next launch trains those that it needs again"
         assert len(store) == 35
         assert row(12)["key"] not in store
         assert counts(store.rows(where={"data_count": range(8, 23)})) == [8, 9, 20, 21, 22]
         assert counts(store.append([row(i) for i in range(8, 23)])) == list(range(10, 20))
-    with ResultStore(tmp_path) as store:
+    with ResultStore(place.location) as store:
         assert counts(store.rows()) == list(range(45))
         assert store.notices == []
 
@@ -705,6 +737,6 @@ def test_rows_of_another_launch_are_reported_once_beside_an_index(tmp_path: Path
     assert len(parts(tmp_path)) <= 14
 
 
-def test_a_key_is_a_run_key(tmp_path: Path) -> None:
-    with ResultStore(tmp_path) as store, pytest.raises(ValueError, match="column key must be a run key, 24 letters long"):
+def test_a_key_is_a_run_key(place: Place) -> None:
+    with ResultStore(place.location) as store, pytest.raises(ValueError, match="column key must be a run key, 24 letters long"):
         store.append([{**row(1), "key": "k"}])

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 
 import pandas as pd
 import pytest
-import test_remote_store as bucket
 from faulty_s3 import FaultyS3
+from places import Server, child, get, hear, names, plain_keys, say
 from store_child import row
-from test_remote_store import Server, claimed_at_once, get, keys, names, plain_keys, soon
-from test_store import child, counts, hear, say
+from test_remote_store import claimed_at_once, keys, soon
+from test_store import counts
 
 import orchestrator.store.leases as leases_module
 import orchestrator.store.remote as remote_module
@@ -28,7 +28,6 @@ from orchestrator.store.remote import Remote, RemoteError
 from tests.conftest import Command
 from tests.toy import threshold
 
-server, uri, on = bucket.server, bucket.uri, bucket.on
 MODES = {"refused": 0.25, "denied": 0.3, "cut": 0.3, "short": 0.3}
 TOY = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01", "--workers", "2")
 TOY_THRESHOLDS = [threshold(N, seed) for N in (8, 16) for seed in (0, 1)]
@@ -179,8 +178,7 @@ def test_what_a_launch_may_not_write_any_more_after_an_outage_is_left_to_others(
         with ResultStore(uri) as other:
             for i in (1, 2):
                 assert cut_off.claim(row(i)["key"])
-            assert cut_off._remote is not None
-            once, uploads, written = cut_off._remote._put_once, list[str](), list[int]()
+            once, uploads, written = cut_off.place.remote._put_once, list[str](), list[int]()
 
             def upload(path: str, data: bytes) -> None:
                 if "/runs/" in path:
@@ -191,7 +189,7 @@ def test_what_a_launch_may_not_write_any_more_after_an_outage_is_left_to_others(
                     faulty.outage(6)
                 once(path, data)
 
-            monkeypatch.setattr(cut_off._remote, "_put_once", upload)
+            monkeypatch.setattr(cut_off.place.remote, "_put_once", upload)
             appending = threading.Thread(target=lambda: written.extend(counts(cut_off.append([row(1), row(2)]))))
             appending.start()
             assert soon(lambda: bool(uploads))
@@ -227,7 +225,7 @@ def test_a_claim_that_waits_out_an_outage_brings_back_none_that_was_lost_meanwhi
             assert time.monotonic() < faulty.away_until
             claiming.join(20)
             assert got == [True]
-            assert cut_off._lease.held == {two, three}
+            assert cut_off.place.lease.held == {two, three}
             assert other.claim(two) is other.claim(three) is False
             assert counts(cut_off.append([row(1), row(2)])) == [2]
             assert counts(other.append([row(1), row(2)])) == [1]

@@ -1,0 +1,221 @@
+"""A place in a bucket, `s3://BUCKET/PATH` or `gs://BUCKET/PATH`, and the choice of the place that a path or URI means."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+
+from orchestrator.store.folder import Folder, disk_error, files_among
+from orchestrator.store.leases import Lease
+from orchestrator.store.locks import StoreLocks
+from orchestrator.store.place import Place, Stamp, StoreError
+from orchestrator.store.remote import URI, Remote, RemoteError, Tell, tell_on_stderr
+
+BYTES_PER_GROWN_PART = 1 << 20
+"""In a bucket, where every version of a part begins with the former one."""
+
+SETTLING_SECONDS = 120.0
+"""When an upload that was cut short is sure to have taken effect, or never to."""
+
+
+def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
+    """The place that a path or URI means.
+
+    Args:
+        tell: is given a line when a wait for a bucket gets long, and one when it is over.
+
+    Raises:
+        StoreError: it means none.
+    """
+    if URI.match(str(path)):
+        return Bucket(str(path), tell)
+    if "://" in str(path):
+        raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {path}")
+    return Folder(Path(path))
+
+
+class Bucket:
+    """A place in a bucket, worked on in a folder of this machine that mirrors it. See `Place`.
+
+    `path`, the mirror, has the files that were written, fetched or refreshed; what is saved is in the bucket only. Within this
+    machine the locks of the mirror decide, among machines the lease. A bucket that does not answer is waited for, for some
+    minutes (see `Remote`).
+    """
+
+    bytes_per_part = BYTES_PER_GROWN_PART
+
+    def __init__(self, uri: str, tell: Tell = tell_on_stderr) -> None:
+        try:
+            self.remote = Remote(uri, tell)
+        except RemoteError as error:
+            raise _in_words(error, "open the store", uri) from error
+        self.location, self.path = self.remote.uri, self.remote.mirror
+        self._mirror = Folder(self.path, self.location)
+        self.notices = self._mirror.notices
+        self._lease: Lease | None = None
+        self._absent: set[str] = set()
+        """Names that were looked for, or removed, and are those of no object: they need not be removed."""
+
+    @property
+    def locks(self) -> StoreLocks:
+        return self._mirror.locks
+
+    @property
+    def lease(self) -> Lease:
+        """What this launch has claimed among machines."""
+        if self._lease is None:
+            self._lease = Lease(self.remote, self.locks.machine, self.locks.token)
+        return self._lease
+
+    @property
+    def waited(self) -> float:
+        return self.remote.waited
+
+    def check(self) -> None:
+        self.remote.check()
+
+    def load(self, name: str) -> bytes | None:
+        self._absent.discard(name)
+        data = self.remote.get(name)
+        if data is None:
+            self._absent.add(name)
+        return data
+
+    def fetch(self, name: str) -> Path:
+        self.remote.fetch(name, self.locks.token)
+        return self.path / name
+
+    def save(self, name: str, data: bytes) -> None:
+        self.needs_writing(f"save {Path(name).name} in")
+        self._absent.discard(name)
+        self.remote.put(name, data)
+
+    def write(self, name: str, data: bytes, may: Callable[[], bool] = lambda: True) -> Stamp:
+        """The object comes first, and the file gets its time, so that a refresh finds them alike. The temporary stays if nobody
+        can know what became of the object: nothing but `data` may be put there for a while.
+
+        Args:
+            may: says before each attempt to put the object whether the name is still this launch's to write, however long the
+                bucket has not answered.
+
+        Raises:
+            LapsedError: `may` said no; an attempt before may take effect.
+        """
+        self.needs_writing(f"save {Path(name).name} in")
+        with self._mirror.replacing(name, data) as temporary:
+            if Path(name).name[0] != ".":
+                self._absent.discard(name)
+                temporary.stays = True
+                at_once = self.remote.put(name, data, may)
+                found = self.remote.find(name)
+                if found is not None:
+                    os.utime(temporary.descriptor, ns=(found[1], found[1]))
+                if not at_once:
+                    temporary.path.with_name(f"again-{temporary.path.name}").touch()
+        return temporary.stamp
+
+    def delete(self, names: Iterable[str]) -> None:
+        there = [name for name in names if name not in self._absent]
+        self.remote.delete(there)
+        self._absent.update(there)
+        self._mirror.delete(there)
+
+    def move(self, name: str, target: str) -> None:
+        self.remote.move(name, target)
+        self._mirror.move(name, target)
+
+    def copy(self, name: str, target: str) -> None:
+        self.remote.put(target, (self.path / name).read_bytes())
+        self._mirror.copy(name, target)
+
+    def exists(self, name: str) -> bool:
+        return self.remote.find(name) is not None
+
+    def size(self, name: str) -> int | None:
+        found = self.remote.find(name)
+        return None if found is None else found[0]
+
+    def names(self, folder: str) -> list[str]:
+        return list(self.remote.list(folder))
+
+    def refresh(self, folder: str, again: Collection[str] = (), *, locked: bool = False) -> None:
+        with contextlib.nullcontext() if locked else self.locks.appending():
+            self.remote.pull(folder, self.locks.token, again)
+
+    def files(self, folder: str) -> list[Path]:
+        return self._mirror.files(folder)
+
+    def place_aside(self, name: str) -> str:
+        return self._mirror.place_aside(name, self.remote.list("set-aside"))
+
+    def publish(self, folder: str, files: Iterable[Path]) -> list[str]:
+        shown = []
+        for name, file in files_among(files):
+            self.remote.put(f"{folder}/{name}", file.read_bytes())
+            shown.append(self.shown(f"{folder}/{name}"))
+        return shown
+
+    def take(self, name: str) -> bool:
+        if not self._mirror.take(name):
+            return False
+        taken = False
+        try:
+            taken = self.lease.take(name)
+        finally:
+            if not taken:
+                self._mirror.free(name)
+        return taken
+
+    def free(self, name: str) -> None:
+        if self._lease is not None:
+            self._lease.free(name)
+        self._mirror.free(name)
+
+    def sweep(self) -> None:
+        self._mirror.sweep(SETTLING_SECONDS)
+        self.lease.sweep(self._has_ended)
+
+    def _has_ended(self, token: str) -> bool:
+        ended = self.locks.take("launch", token)
+        if ended:
+            self.locks.free("launch", token)
+        return ended
+
+    def seal(self, why: str) -> None:
+        self._mirror.seal(why)
+
+    def needs_writing(self, action: str) -> None:
+        self._mirror.needs_writing(action)
+
+    @contextlib.contextmanager
+    def in_words(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(self.path), self.location), may_pass=error.may_pass) from error
+        except RemoteError as error:
+            raise _in_words(error, action, self.location) from error
+        except OSError as error:
+            raise disk_error(error, action, self.path, f"the copy of {self.location}, {self.path}") from error
+
+    def shown(self, name: str) -> str:
+        return self._mirror.shown(name)
+
+    def note(self, text: str) -> None:
+        self._mirror.note(text)
+
+    def hasten(self) -> None:
+        self.remote.hasten()
+
+    def close(self) -> None:
+        self.hasten()
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
+        self._mirror.close()
+
+
+def _in_words(error: RemoteError, action: str, location: str) -> StoreError:
+    return StoreError(f"cannot {action} in {location}: {error}", may_pass=error.may_pass)

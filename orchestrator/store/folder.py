@@ -1,0 +1,275 @@
+"""A folder of this machine that keeps a store, and how any file of a store is written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import BinaryIO
+
+from orchestrator.errors import printable
+from orchestrator.store.locks import StoreLocks
+from orchestrator.store.place import Stamp, StoreError, UnreadableError
+
+BYTES_PER_PART = 2 << 20
+
+
+@dataclass(slots=True)
+class Temporary:
+    """A file that holds, durably, what is about to take the place of another. `stays`: even if it does not come to that."""
+
+    path: Path
+    stays: bool = False
+    descriptor: int = -1
+    stamp: Stamp = (0, 0, 0)
+    """Of the file once it is in its place."""
+
+
+class Folder:
+    """A folder of this machine with its locks. See `Place`.
+
+    Args:
+        location: as users know it, if not by its path.
+    """
+
+    bytes_per_part = BYTES_PER_PART
+    waited = 0.0
+
+    def __init__(self, path: Path, location: str | None = None) -> None:
+        self.path = path
+        self.location: str | Path = path if location is None else location
+        self.notices: list[str] = []
+        self._sealed = ""
+        self._locks: StoreLocks | None = None
+
+    @property
+    def locks(self) -> StoreLocks:
+        if self._locks is None:
+            make_folder(self.path)
+            self._locks = StoreLocks.open(self.path / ".lock")
+        return self._locks
+
+    def check(self) -> None:
+        pass
+
+    def load(self, name: str) -> bytes | None:
+        path = self.path / name
+        try:
+            with open_file(path) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
+        except MemoryError as error:
+            raise UnreadableError(f"cannot read {path}: it is too large for this machine's memory") from error
+
+    def fetch(self, name: str) -> Path:
+        return self.path / name
+
+    def save(self, name: str, data: bytes) -> None:
+        self.write(name, data)
+
+    def write(self, name: str, data: bytes) -> Stamp:
+        self.needs_writing(f"save {Path(name).name} in")
+        with self.replacing(name, data) as temporary:
+            pass
+        return temporary.stamp
+
+    @contextlib.contextmanager
+    def replacing(self, name: str, data: bytes) -> Iterator[Temporary]:
+        """Write `data` to a temporary, durably, and let it take the place of the file when the block ends, in one rename. The
+        name of the temporary ends with the token of its writer (see `sweep`)."""
+        target = self.path / name
+        temporary = Temporary(self.path / ".tmp" / f"{target.name}.{secrets.token_hex(4)}.{self.locks.token}")
+        make_folder(temporary.path.parent)
+        make_folder(target.parent)
+        try:
+            with temporary.path.open("xb", buffering=0) as file:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+                temporary.descriptor = file.fileno()
+                yield temporary
+                temporary.stamp = stamp_of(os.fstat(file.fileno()))
+            self._make_room(target)
+            temporary.path.replace(target)
+        except BaseException:
+            if not temporary.stays:
+                temporary.path.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._make_room(self.path / name)
+            (self.path / name).unlink(missing_ok=True)
+
+    def move(self, name: str, target: str) -> None:
+        (self.path / name).rename(self.path / target)
+
+    def copy(self, name: str, target: str) -> None:
+        os.link(self.path / name, self.path / target)
+
+    def exists(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def size(self, name: str) -> int | None:
+        file = self.path / name
+        return file.stat().st_size if file.is_file() else None
+
+    def names(self, folder: str) -> list[str]:
+        return [file.name for file in self.files(folder)]
+
+    def refresh(self, folder: str, again: Collection[str] = (), *, locked: bool = False) -> None:
+        pass
+
+    def files(self, folder: str) -> list[Path]:
+        place = self.path / folder
+        try:
+            return sorted(place / name for name in os.listdir(place) if name[0] != ".")  # noqa: PTH208 - it says if it may not
+        except (FileNotFoundError, NotADirectoryError):
+            if os.path.lexists(place):
+                self.note(f"{self.shown(folder)} is not a folder: nothing is read from it")
+            return []
+
+    def place_aside(self, name: str, taken: Collection[str] = ()) -> str:
+        """
+        Args:
+            taken: names that cannot be had, besides those in the folder.
+        """
+        aside = self.path / "set-aside"
+        make_folder(aside)
+        used = {*os.listdir(aside), *taken}  # noqa: PTH208 - with broken links
+        return f"set-aside/{next(n for n in chain([name], (f'{name}.{i}' for i in count(1))) if n not in used)}"
+
+    def _make_room(self, target: Path) -> None:
+        """Move a folder that is where a file belongs to `set-aside/`."""
+        if target.is_dir() and not target.is_symlink():
+            target.rename(self.path / self.place_aside(target.name))
+
+    def publish(self, folder: str, files: Iterable[Path]) -> list[str]:
+        return [str(file) for _, file in files_among(files)]
+
+    def take(self, name: str) -> bool:
+        return self.locks.take("run", name)
+
+    def free(self, name: str) -> None:
+        self.locks.free("run", name)
+
+    def sweep(self, settling: float = 0.0) -> None:
+        """
+        Args:
+            settling: seconds for which temporaries stay in any case.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            for temporary in (self.path / ".tmp").iterdir():
+                if temporary.is_dir() and not temporary.is_symlink():  # it is no temporary
+                    continue
+                if settling and time.time() - temporary.lstat().st_ctime < settling:
+                    continue
+                token = temporary.name.rpartition(".")[2]
+                if self.locks.take("launch", token):
+                    temporary.unlink(missing_ok=True)
+                    self.locks.free("launch", token)
+
+    def seal(self, why: str) -> None:
+        self._sealed = why
+
+    def needs_writing(self, action: str) -> None:
+        if self._sealed:
+            raise StoreError(f"cannot {action} {self.location}: it was {self._sealed}")
+
+    @contextlib.contextmanager
+    def in_words(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise disk_error(error, action, self.path, str(self.location)) from error
+
+    def shown(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    def note(self, text: str) -> None:
+        if (line := printable(text)) not in self.notices:
+            self.notices.append(line)
+
+    def hasten(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._locks is not None:
+            self._locks.close()
+            self._locks = None
+
+
+def disk_error(error: OSError, action: str, path: Path, place: str) -> StoreError:
+    """What a disk refused, in words.
+
+    Args:
+        path: the folder that was worked in; `place` is what users call it.
+    """
+    hint = {
+        errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
+        errno.EDQUOT: "free some space and run the same command again; everything saved before is intact",
+        errno.EROFS: "choose a folder you can write to with --store",
+        errno.EACCES: "choose a folder you can write to with --store",
+        **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
+        errno.ENOENT: "the store was moved or removed while in use",
+    }.get(error.errno or 0, "everything saved before is intact")
+    why, parents = str(error.strerror or error), Path(str(error.filename)).parents
+    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and path in parents:
+        why = f"{why}: {printable(str(error.filename))}"
+        hint = "move away what is in its place, or choose another folder with --store"
+    elif error.errno == errno.EACCES and path / "runs" in parents:
+        why, hint = f"{why}: {printable(str(error.filename))}", "make that file readable; its rows may be needed"
+    return StoreError(f"cannot {action} in {place}: {why}; {hint}")
+
+
+def files_among(given: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """The files among these and in the folders among these, each after its name there."""
+    for place in given:
+        for file in filter(Path.is_file, sorted(place.rglob("*")) if place.is_dir() else [place]):
+            yield file.relative_to(place if place.is_dir() else place.parent).as_posix(), file
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading. It never waits, as for somebody to write to a FIFO.
+
+    Raises:
+        OSError: among others if it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def stamp_of(found: os.stat_result) -> Stamp:
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents, durably."""
+    if not path.is_dir():
+        if path.parent != path:
+            make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""The parts of a store as they are read: what changed in `runs/` is registered, and what is wrong with it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.store.contents import choose, in_words, sift
+from orchestrator.store.folder import stamp_of
+from orchestrator.store.index import INDEXED
+from orchestrator.store.parts import DamagedError, load, take
+from orchestrator.store.place import Place, Stamp
+from orchestrator.store.register import Register
+from orchestrator.store.rows import SCHEMA, Row, decode
+
+
+class LostPartError(Exception):
+    """The part of this name is no longer what it was."""
+
+
+class Reader:
+    """The rows of a store as of the last look at `runs/`. It changes no file."""
+
+    def __init__(self, place: Place) -> None:
+        self.register = Register(place.bytes_per_part)
+        self.news: list[tuple[str, pa.Table]] = []
+        """The rows that were found and not reported yet, each table with the name of its part."""
+        self._place, self._runs = place, place.path / "runs"
+        self._bad: dict[str, Stamp | None] = {}
+        """Files left where they are that need no second notice."""
+        self._named: set[str] = set()
+        """Keys of rows that a notice was about."""
+
+    def look(self, again: Collection[str] = ()) -> dict[str, str]:
+        """Read the files that are new or may have changed, and those named `again`; what is wrong with the bad ones.
+
+        Raises:
+            NewerSchemaError: a part is of a later version.
+        """
+        register = self.register
+        try:
+            found = {name for name in os.listdir(self._runs) if name[0] != "."}  # noqa: PTH208 - many, and often
+        except FileNotFoundError:
+            found = set()
+        if not register.index.parts.keys().isdisjoint(again):
+            register.forget_index()
+        self._bad = {name: stamp for name, stamp in self._bad.items() if name in found}
+        for name in register.parts.keys() - found:
+            if gone := register.parts[name].rows:
+                part = self._place.shown(f"runs/{name}")
+                self._place.note(f"{part} is gone with {gone} rows: the next launch trains those that it needs again")
+            register.drop(name)
+        problems, indexed = dict[str, str](), bool(register.index.parts)
+        loaded: dict[str, tuple[pa.Table, Stamp]] = {}
+        may_differ = {*register.open_parts(), *again}
+        for name in sorted((found - register.parts.keys()) | (found & may_differ)):
+            known = register.parts[name].stamp if name in register.parts else self._bad.get(name)
+            stamp = None
+            try:
+                stamp = stamp_of((self._runs / name).stat())
+                if stamp != known or name in again:
+                    loaded[name] = load(self._runs / name)
+            except (OSError, DamagedError) as error:
+                if isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ELOOP):
+                    raise
+                if os.path.lexists(self._runs / name):  # else it went away just now
+                    problems[name] = str(error) if isinstance(error, DamagedError) else "it is a broken link"
+                    self._bad[name] = stamp
+                register.drop(name)
+        for name, (table, stamp) in loaded.items():
+            self._bad.pop(name, None)
+            problems |= self._take_in(name, table, stamp)
+        if indexed and not register.index.parts:  # it was wrong: its parts are not known any more
+            problems |= self.look()
+        return problems
+
+    def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> dict[str, str]:
+        """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
+        stays; what is wrong with the parts that have the others, by name."""
+        before = self.register.keys_of(name)
+        keys = set(table["key"].to_pylist())
+        known = self.register.known(list(keys)) - before
+        places = choose(table, known)
+        problems: dict[str, str] = {}
+        if known:
+            with contextlib.suppress(LostPartError):  # then the next look finds what is wrong
+                problems = self.forget_wrong(known.intersection(places))
+            known = self.register.known(list(known)) - before
+        kept = {key: i for key, i in places.items() if key not in known}
+        whole = len(kept) == table.num_rows
+        rows = table if whole else take(table, list(kept.values()))
+        self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
+        fresh = [i for key, i in kept.items() if key not in before]
+        if fresh:
+            self.news.append((name, take(table, fresh)))
+        return problems if whole else problems | {name: f"{table.num_rows - len(kept)} of its rows are in other files already"}
+
+    def forget_wrong(self, keys: Collection[str]) -> dict[str, str]:
+        """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
+
+        Raises:
+            LostPartError: one of these parts must be looked at again.
+        """
+        problems = {}
+        for name, places in self.register.places({"key": keys}):
+            _, wrong = sift(decode(self.read(name, SCHEMA.names, places)))
+            if wrong:
+                if name in self.register.index.parts:
+                    self.register.forget_index()
+                part = self.register.parts[name]
+                table = load(self._runs / name)[0] if part.table is None else part.table
+                kept = [i for i, key in enumerate(table["key"].to_pylist()) if key not in wrong]
+                self.register.put(name, part.stamp, take(table, kept), whole=False, went=wrong)
+                problems[name] = in_words(wrong)
+        return problems
+
+    def read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
+        """Some columns of a part, of the rows at these places.
+
+        Raises:
+            LostPartError: it is damaged, or gone, since it was looked at.
+        """
+        part, columns = self.register.parts[name], list(columns)
+        table = part.table
+        if table is None:
+            try:
+                table, stamp = load(self._runs / name, list(dict.fromkeys([*columns, *INDEXED])))
+            except (FileNotFoundError, DamagedError):
+                raise LostPartError(name) from None
+            if stamp != part.stamp:
+                raise LostPartError(name)
+            if not table.select(INDEXED).equals(self.register.index.head(name) if part.head is None else part.head):
+                self.register.drop_index()
+                raise LostPartError(name)
+        table = table.select(columns)
+        return table if places is None else take(table, places)
+
+    def believed(self, tables: Sequence[tuple[str, pa.Table]]) -> list[Row]:
+        """The rows that are those of the runs they describe; of the others a notice, once."""
+        found: list[Row] = []
+        for name, table in tables:
+            rows, wrong = sift(decode(table))
+            found += rows
+            if not self._named.issuperset(wrong):
+                self._named.update(wrong)
+                self._place.note(f"left out {len(wrong)} rows of {self._place.shown(f'runs/{name}')}: {in_words(wrong)}")
+        return found
+
+    def take_news(self, names: Collection[str], keys: Collection[str]) -> list[tuple[str, pa.Table]]:
+        """The news among these keys from the parts with these names, which are none any more."""
+        if not names:
+            return []
+        found, self.news, ours, wanted = self.news, [], [], set(keys)
+        for name, rows in found:
+            is_ours = [name in names and key in wanted for key in rows["key"].to_pylist()]
+            ours.append((name, take(rows, [i for i, hit in enumerate(is_ours) if hit])))
+            self.news.append((name, take(rows, [i for i, hit in enumerate(is_ours) if not hit])))
+        return ours
