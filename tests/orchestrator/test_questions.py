@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_remote_store as bucket
 
 from orchestrator import __main__ as everything
 from orchestrator import launch, mechanism, regularization, rotation, scaling
@@ -19,7 +18,6 @@ from orchestrator.store import Question, ResultStore, StoreError, load_questions
 from orchestrator.store import questions as module
 from trainables.spec import RunSpec
 
-server, uri = bucket.server, bucket.uri
 TOY = ["scaling", "--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2"]
 SPECS = [RunSpec(task="a:B", dataset="d", N=N, data_count=0, seed=seed) for N in (8, 12) for seed in range(2)]
 SEARCH = {"resolution": 0.05, "stop": "auto"}
