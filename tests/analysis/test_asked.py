@@ -90,8 +90,11 @@ def rebuilt(found: Found[Any] | None) -> dict[str, Any]:
 
 
 def judged(claim: str, results: Results) -> tuple[Finding, str]:
+    """What the report says of a claim, and its page."""
     finding = BY_ID[claim].evaluate(results)
-    return finding, Report([(BY_ID[claim], finding, [])], len(results.runs), 0.0).html()
+    report = Report([(BY_ID[claim], finding, [])], len(results.runs), 0.0)
+    assert [one["guessed"] for one in report.to_json()] == [finding.guessed]
+    return finding, report.html()
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def make(kind: str, place: Path) -> None:
         "a folder": Path.mkdir,
         "a dangling link": lambda path: path.symlink_to("nowhere"),
         "a device": lambda path: path.symlink_to("/dev/zero"),
-        "too large": lambda path: path.write_bytes(b" " * (module.MOST_BYTES + 1)),
+        "too large": lambda path: path.write_bytes(QUESTION.to_bytes() + b" " * module.MOST_BYTES),
     }[kind](place)
 
 
