@@ -138,7 +138,7 @@ class Bucket:
         return None if found is None else found[0]
 
     def names(self, folder: str) -> list[str]:
-        return list(self.remote.list(folder))
+        return [name for name in self.remote.list(folder) if name[0] != "."]
 
     def refresh(self, folder: str, again: Collection[str] = (), *, locked: bool = False) -> None:
         with contextlib.nullcontext() if locked else self.locks.appending():

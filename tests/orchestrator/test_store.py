@@ -478,6 +478,19 @@ def test_many_short_launches_leave_few_files(place: Place) -> None:
     assert len(plain_keys(place.location)) == 3 * launches
 
 
+def test_a_part_belongs_to_a_launch_until_it_closes(place: Place) -> None:
+    where = place.location
+    with ResultStore(where) as other, ResultStore(where) as later:
+        with ResultStore(where) as first:
+            first.append([row(1)])
+            other.append([row(2)])
+            assert len(kept(place)) == 2
+        later.append([row(3)])
+        other.append([row(4)])
+        assert len(kept(place)) == 2
+    assert len(plain_keys(where)) == 4
+
+
 def test_parts_fill_and_bulk_rows_go_to_parts_of_their_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def lengths() -> list[int]:
         return [pq.read_metadata(pa.BufferReader(data)).num_rows for data in kept(place).values()]
