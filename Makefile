@@ -6,7 +6,7 @@ REPORT ?= report
 CLUSTER ?= cluster/gpu.yaml
 STUDY ?= scaling
 JOB ?= $(STUDY)
-JOBS ?= 3
+JOBS ?= auto
 SMALL := --N 24 --max-steps 1200
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
 .PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down check test bench \
-	bench-quick lint ruff mypy lint-imports unit clean
+	bench-quick lint ruff mypy lint-imports unit others clean
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,11 +62,10 @@ fetch: $(VENV)/.installed-cluster ## fetch the results, at any time
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes $(CLUSTER)
 
-check: $(VENV)/.installed-test ## lint, types, imports and the quick tests, a minute; side by side
+check: $(VENV)/.installed-test ## lint, types, imports and the quick tests; side by side
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit
 
-test: lint ## lint, types, imports and the whole test suite, JOBS=3 tests at a time
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+test: lint unit others ## lint, types, imports and the whole test suite
 
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -85,8 +84,11 @@ mypy: $(VENV)/.installed-test
 lint-imports: $(VENV)/.installed-test
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m unit -n auto $(ARGS)
+unit: $(VENV)/.installed-test ## the quick tests, as many at a time as there are cores, or JOBS=4
+	$(BIN)/python -m pytest -m unit -n $(JOBS) $(ARGS)
+
+others: $(VENV)/.installed-test ## all other tests, one at a time; a tier of them: make others ARGS="-m cluster"
+	$(BIN)/python -m pytest -m "not unit" $(ARGS)
 
 clean: ## remove the virtual environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build *.egg-info
