@@ -1,4 +1,7 @@
-"""A store in a bucket, `s3://` or `gs://`: its objects, and this machine's copy of them."""
+"""A store in a bucket, `s3://` or `gs://`: its objects, and this machine's copy of them.
+
+One long file, as requests, what is tried again, and what errors mean are of one piece.
+"""
 
 from __future__ import annotations
 
