@@ -168,9 +168,10 @@ def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
                 process.kill()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_ray() -> Iterator[str]:
-    """The address of a Ray of four cores for all tests of this process."""
+    """The address of a Ray of four cores for tests of a module that follow each other. It ends before those of another module,
+    some of which start a cluster of their own."""
     with ray_head("127.0.0.2", 4, RAY_AUTH_MODE="disabled") as address:
         yield address
 
