@@ -30,6 +30,8 @@ class Reader:
         self.register = Register(place.bytes_per_part)
         self.news: list[tuple[str, pa.Table]] = []
         """The rows that were found and not reported yet, each table with the name of its part."""
+        self.keeps_news = False
+        """Not while the store is opened: all that is found then is known to whoever opens it."""
         self._place, self._runs = place, place.path / "runs"
         self._bad: dict[str, Stamp | None] = {}
         """Files left where they are that need no second notice."""
@@ -95,7 +97,7 @@ class Reader:
         whole = len(kept) == table.num_rows
         rows = table if whole else take(table, list(kept.values()))
         self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
-        fresh = [i for key, i in kept.items() if key not in before]
+        fresh = [i for key, i in kept.items() if key not in before] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))
         return problems if whole else problems | {name: f"{table.num_rows - len(kept)} of its rows are in other files already"}

@@ -93,7 +93,7 @@ class ResultStore(Artifacts):
         except BaseException:
             self.close()
             raise
-        self._reader.news.clear()
+        self._reader.keeps_news = True
 
     def _make_ready(self) -> None:
         """Create the folder of the rows, and sweep up what dead launches left."""
