@@ -19,6 +19,22 @@ Shape = tuple[Any, ...]
 
 
 @dataclass(slots=True)
+class Mean:
+    """A mean of numbers that come one by one: a study asks for it for each of its runs, at every look."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, total: float, count: int = 1) -> None:
+        self.total += total
+        self.count += count
+
+    @property
+    def value(self) -> float:
+        return self.total / self.count
+
+
+@dataclass(slots=True)
 class StepTimes:
     """Seconds of an optimizer step of any run.
 
@@ -26,7 +42,7 @@ class StepTimes:
     in proportion to the pixels; of another network if there is none of the same.
     """
 
-    _known: dict[Shape, dict[int, list[float]]] = field(default_factory=dict)
+    _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
 
     @classmethod
@@ -35,7 +51,8 @@ class StepTimes:
         times = cls()
         for row in rows:
             if row["steps"]:
-                times._sizes(_shape(row)).setdefault(row["N"], []).append(row["seconds"] / row["steps"])
+                shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
+                times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"] / row["steps"])
         return times
 
     def __bool__(self) -> bool:
@@ -44,22 +61,25 @@ class StepTimes:
 
     def measure(self, spec: RunSpec, task: Task) -> None:
         """Take some steps of this run here, if nothing is known of its network and size."""
-        if spec.N not in (sizes := self._sizes(_shape(spec.to_dict()))):
-            sizes[spec.N] = [step_seconds(spec, task)]
+        if spec.N not in (sizes := self._sizes(_shape(spec.decoder, spec.depth, spec.width, spec.encoding))):
+            sizes[spec.N] = Mean()
+            sizes[spec.N].add(step_seconds(spec, task))
 
     def __call__(self, spec: RunSpec) -> float:
-        sizes = self._known.get(_shape(spec.to_dict()))
-        if not sizes:
-            sizes = {}
-            for others in self._known.values():
-                for N, times in others.items():
-                    sizes.setdefault(N, []).extend(times)
+        sizes = self._known.get(_shape(spec.decoder, spec.depth, spec.width, spec.encoding)) or self._of_any_network()
         if not sizes:
             return 0.0
         nearest = min(sizes, key=lambda N: abs(N - spec.N))
-        return statistics.fmean(sizes[nearest]) * (spec.N / nearest) ** 2
+        return sizes[nearest].value * (spec.N / nearest) ** 2
 
-    def _sizes(self, shape: Shape) -> dict[int, list[float]]:
+    def _of_any_network(self) -> dict[int, Mean]:
+        sizes: dict[int, Mean] = {}
+        for others in self._known.values():
+            for N, mean in others.items():
+                sizes.setdefault(N, Mean()).add(mean.total, mean.count)
+        return sizes
+
+    def _sizes(self, shape: Shape) -> dict[int, Mean]:
         return self._known.setdefault(shape, {})
 
 
@@ -85,9 +105,9 @@ class Pace:
         return sizes[min(sizes, key=lambda N: abs(N - spec.N))] if sizes else 0.0
 
 
-def _shape(run: Row) -> Shape:
+def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
     """What the time of a step depends on, besides N."""
-    return run["decoder"], run["depth"], run["width"], run["encoding"] == "ramp"
+    return decoder, depth, width, encoding == "ramp"
 
 
 def step_seconds(spec: RunSpec, task: Task) -> float:
