@@ -45,13 +45,16 @@ class Toy:
             self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
             time.sleep(spec.option("pause"))
             trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
+        if trouble == "die" and "died" not in Path(spec.option("ledger")).read_text():
+            self.note(spec, "died")
+            os._exit(1)
+        return self.samples(spec, trouble)
+
+    def samples(self, spec: RunSpec, trouble: str) -> Data:
         if trouble == "raise":
             raise ArithmeticError("the toy is broken")
         if trouble == "memory":
             raise MemoryError("the toy is too large")
-        if trouble == "die" and "died" not in Path(spec.option("ledger")).read_text():
-            self.note(spec, "died")
-            os._exit(1)
         inputs, value = torch.ones(max(4, spec.data_count), 1), float("nan") if trouble == "nan" else 1.0
         samples = Split(inputs, inputs * value, inputs)
         return Data(train=Split(*(t[: spec.data_count] for t in samples)), held_out=Split(*(t[:4] for t in samples)))

@@ -17,7 +17,7 @@ from orchestrator.store.rows import VERSION, VERSION_FIELD
 from tests.chaos.kills import Bench
 from tests.chaos.lab import Trial, Verdict
 from tests.chaos.rows import read
-from tests.chaos.tasks import threshold
+from tests.toy import threshold
 
 UNRULY = ("--task", "tests.chaos.tasks:Unruly", "--max-steps", "3", "--resolution", "0.01", "--pack-size", "1",
           "--N", "8,16", "--seeds", "2")  # fmt: skip

@@ -10,22 +10,14 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-
+from tests.toy import Toy, is_trained
 from trainables.bumps import BumpTask
-from trainables.spec import Counts, RunSpec, run_key
-from trainables.task import Data, Split
+from trainables.spec import RunSpec, run_key
+from trainables.task import Data
 
 LEDGER = "CHAOS_LEDGER"
 MEGABYTES = 4
 """Printed by a run whose trouble is `print`."""
-
-
-def is_trained() -> bool:
-    """Whether this is a worker, where Ray is up; otherwise the task is only checked. (Ray must not be imported before it is
-    told how to authenticate.)"""
-    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
 
 
 def note(spec: RunSpec, version: str) -> None:
@@ -47,27 +39,15 @@ class Bumps(BumpTask):
         return super().data(spec)
 
 
-def threshold(N: int, seed: int) -> int:
-    return 2 * N + 3 * seed
-
-
-class Unruly:
-    """A run passes exactly if its data count reaches `threshold(N, seed)`; nothing is learned.
+class Unruly(Toy):
+    """A toy of which each start is a line in the ledger.
 
     `trouble` comes at grid size `trouble_N` when it is trained: to `raise`, lack `memory`, give a `nan`, `print` megabytes,
     `hang` for ever, `die` (the worker exits) when started for the first time in `study`, which is any text that sets one study
     apart from another.
     """
 
-    version = "1"
-    choices = {"dataset": ("toys",), "decoder": ("linear",), "encoding": ("none",), "holdout": ("random",)}
     defaults = {"pause": 0.0, "trouble": "none", "trouble_N": 0, "study": ""}
-
-    def preset(self, dataset, decoder):
-        return {"depth": 0, "width": 1, "holdout": "random"}
-
-    def counts(self, spec: RunSpec) -> Counts:
-        return Counts(low=1, high=spec.N**2)
 
     def data(self, spec: RunSpec) -> Data:
         trouble = "none"
@@ -75,10 +55,6 @@ class Unruly:
             note(spec, self.version)
             time.sleep(spec.option("pause"))
             trouble = spec.option("trouble") if spec.option("trouble_N") == spec.N else "none"
-        if trouble == "raise":
-            raise ArithmeticError("the toy is broken")
-        if trouble == "memory":
-            raise MemoryError("the toy is too large")
         if trouble == "die" and starts(spec, self.version) == 1:
             os._exit(1)
         if trouble == "hang":
@@ -87,12 +63,4 @@ class Unruly:
             for stream in (sys.stdout, sys.stderr):
                 for _ in range(MEGABYTES * 1024):
                     print("x" * 1023, file=stream)
-        inputs, value = torch.ones(max(4, spec.data_count), 1), float("nan") if trouble == "nan" else 1.0
-        samples = Split(inputs, inputs * value, inputs)
-        return Data(train=Split(*(t[: spec.data_count] for t in samples)), held_out=Split(*(t[:4] for t in samples)))
-
-    def model(self, spec: RunSpec) -> nn.Module:
-        return nn.Linear(1, 1)
-
-    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
-        return {"correct": torch.full((len(outputs),), spec.data_count >= threshold(spec.N, spec.seed))}
+        return self.samples(spec, trouble)
