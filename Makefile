@@ -14,8 +14,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
-.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down check test bench \
-	bench-quick lint ruff mypy lint-imports unit others clean
+.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down check test deep bench \
+	bench-quick lint ruff mypy lint-imports unit clean
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,7 +65,11 @@ down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machi
 check: $(VENV)/.installed-test ## lint, types, imports and the quick tests; side by side
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit
 
-test: lint unit others ## lint, types, imports and the whole test suite
+test: lint ## lint, types, imports and the tests, as many at a time as there are cores, or JOBS=4
+	$(BIN)/python -m pytest -m "not deep" -n $(JOBS) $(ARGS)
+
+deep: $(VENV)/.installed-bench $(VENV)/.installed-test ## all but the quick tests, with all their cases, over an hour; a tier: make deep ARGS="-m cluster"
+	THOROUGH=1 $(BIN)/python -m pytest -m "not unit" $(ARGS)
 
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -86,9 +90,6 @@ lint-imports: $(VENV)/.installed-test
 
 unit: $(VENV)/.installed-test ## the quick tests, as many at a time as there are cores, or JOBS=4
 	$(BIN)/python -m pytest -m unit -n $(JOBS) $(ARGS)
-
-others: $(VENV)/.installed-test ## all other tests, one at a time; a tier of them: make others ARGS="-m cluster"
-	$(BIN)/python -m pytest -m "not unit" $(ARGS)
 
 clean: ## remove the virtual environment and caches, never results
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache build *.egg-info

@@ -24,6 +24,8 @@ from tests.chaos.rows import read
 
 ROOT = Path(__file__).parent.parent
 TIERS = ("unit", "bucket", "study", "browser", "cluster", "chaos")
+THOROUGH = bool(os.environ.get("THOROUGH"))
+"""Whether tests of many cases take all of them, as `make deep` tells them to."""
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
 
@@ -49,6 +51,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         groups[item.nodeid] = group = marked.args[0] if marked else item.nodeid
         longest[group] = max(longest.get(group, 0.0), slow.args[0] if slow and slow.args else bool(slow) * 10.0)
     items.sort(key=lambda item: -longest[groups[item.nodeid]])
+
+
+def many(few: int, full: int) -> int:
+    """The number of cases that a test takes: `few`, or `full` where it is to be thorough."""
+    return full if THOROUGH else few
 
 
 def tier_of(item: pytest.Item) -> str | None:

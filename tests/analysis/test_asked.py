@@ -315,13 +315,18 @@ def answer_files(folder: Path, study: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("words", "tasks"),
     [
-        (("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--resolution", "0.2", "--stop", "early"), ()),
-        (
+        pytest.param(
+            ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--resolution", "0.2", "--stop", "early"),
+            (),
+            id="a coarse one on trust",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(
             ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2"),
             ("examples.own_task:Chords",),
+            id="a task of one's own",
         ),
     ],
-    ids=["a coarse one on trust", "a task of one's own"],
 )
 def test_a_real_launch_is_answered_as_it_answered_itself(
     words: Sequence[str], tasks: Iterable[str], start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -159,7 +159,8 @@ def test_same_is_within_the_resolution_or_one_image() -> None:
     assert not same(None, 8, 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
+@pytest.mark.slow(60)
 def test_the_quick_comparison_runs_and_resumes(tmp_path: Path) -> None:
     raw = tmp_path / "raw.json"
     command = [sys.executable, "-m", "benchmarks.peers", "--quick", "--max-steps", "300", "--only", "f2"]

@@ -16,7 +16,11 @@ from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
 
 pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
+QUICK = ("full-disk", "deleted-part", "hang")
+"""Faults of all test runs. Tests of the store and of studies have quicker cases of the others."""
+
 IN_ONE_STUDY = ("driver", "steps", "clock", "sigint", "sigterm", "triple", "worker")
+IN_A_QUICK_ONE = ("steps", "clock", "worker")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,7 @@ def assert_kept(verdict: Verdict) -> None:
     assert (verdict.lost, verdict.doubled, verdict.torn, verdict.again) == (0, 0, 0, 0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", SWEEPS)
 def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: str) -> None:
     _, steps = found_steps(bench.lab)
@@ -49,6 +54,7 @@ def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: 
     assert verdict.kills >= len(steps) > 25
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("guarantee", "power", "found"),
     [
@@ -70,19 +76,23 @@ def test_launches_that_ignore_the_claims_of_others_are_found(bench: Bench) -> No
         assert trial.judge().interrupted > 0
 
 
-def test_a_study_under_every_kind_of_kill_and_signal_ends_as_if_undisturbed(bench: Bench) -> None:
-    verdict = mixed(bench, IN_ONE_STUDY)
+@pytest.mark.parametrize("kinds", [IN_A_QUICK_ONE, pytest.param(IN_ONE_STUDY, marks=pytest.mark.deep)], ids=len)
+def test_a_study_under_kills_and_signals_ends_as_if_undisturbed(bench: Bench, kinds: tuple[str, ...]) -> None:
+    verdict = mixed(bench, kinds)
     assert_kept(verdict)
     assert verdict.equal is True
-    assert verdict.kills == len(IN_ONE_STUDY)
+    assert verdict.kills == len(kinds)
+
+
+@pytest.mark.deep
+def test_a_study_whose_processes_are_stopped_for_a_while_ends_as_if_undisturbed(bench: Bench) -> None:
     stopped = mixed(bench, ["stopped"])
     assert_kept(stopped)
     assert stopped.equal is True
     assert {*IN_ONE_STUDY, "stopped"} == set(KILLS)
 
 
-@pytest.mark.xdist_group("chaos-faults")
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in FAULTS])
 def test_faults_of_the_disk_the_files_and_the_task(bench: Bench, fault: str) -> None:
     try:
         verdict = FAULTS[fault][1](dataclasses.replace(bench, seeds=1))
@@ -93,6 +103,7 @@ def test_faults_of_the_disk_the_files_and_the_task(bench: Bench, fault: str) -> 
     assert (verdict.deleted > 0) == (fault == "deleted-part")
 
 
+@pytest.mark.deep
 def test_a_study_that_forgets_its_rows_is_found(bench: Bench) -> None:
     argv = bench.study()
     with Trial(bench.lab, "resume") as trial:

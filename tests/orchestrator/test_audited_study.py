@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import Command, read_rows
+from tests.conftest import Command, many, read_rows
 from tests.jumpy import late, soon
 
 pytestmark = pytest.mark.slow(60)
@@ -58,7 +58,7 @@ def test_a_kill_in_the_middle_of_an_audit_changes_nothing(join: Start, tmp_path:
     def audits() -> int:
         return ledger.read_text().count("target") if ledger.exists() else 0
 
-    for kill in range(2):
+    for kill in range(many(1, 2)):
         seen = audits()
         command = join(*options)
         end = time.monotonic() + 120

@@ -77,7 +77,7 @@ def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: 
     assert left(place) == []
 
 
-@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("part", ["raylet", pytest.param("gcs_server", marks=pytest.mark.deep)])
 def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tmp_path: Path, place: Path, part: str) -> None:
     options = (*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=1")
     command = start(*options)
@@ -97,7 +97,7 @@ def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tm
     assert again.wait() == 0, again.stdout + again.stderr
 
 
-@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+@pytest.mark.parametrize("part", [pytest.param("raylet", marks=pytest.mark.deep), "gcs_server"])
 def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place: Path, part: str) -> None:
     options = (*OPTIONS, "--N", "8", "--option", "pause=1")
     command = start(*options)

@@ -1,4 +1,4 @@
-"""Two thousand random command lines, files and stores: each is done, or refused in one line with nothing written.
+"""Random command lines, files and stores: each is done, or refused in one line with nothing written.
 
 Lines are valid ones with up to two mistakes, so that most get past the parser. The examples are mistakes that once had a
 traceback.
@@ -36,6 +36,7 @@ from orchestrator.command.cli import run
 from orchestrator.store import STATUSES, make_row
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import encode
+from tests.conftest import many
 from trainables.spec import RunSpec, run_key
 
 MEMORY = 3 << 30
@@ -310,7 +311,7 @@ PART = parquet_bytes(encode([row(SPEC), row(SPEC.with_count(4), status="missed")
 def test_random_command_lines() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(LOOK, max_examples=1300)
+    @settings(LOOK, max_examples=many(200, 1300))
     @given(lines())
     @example(["scaling", *SMALL["scaling"], "--task", "sys:exit", "--dry-run"])
     @example(["scaling", *SMALL["scaling"], "--task", "builtins:input", "--dry-run"])
@@ -353,7 +354,7 @@ def report_lines() -> SearchStrategy[list[str]]:
 def test_random_lines_of_measure_and_report() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(LOOK, max_examples=60)
+    @settings(LOOK, max_examples=many(30, 60))
     @given(report_lines())
     @example(["analysis.report", "--store", "store", "--out", "file"])
     @example(["analysis.report", "--store", "store", "--out", "file/below"])
@@ -397,7 +398,7 @@ def idx_files(draw: DrawFn, good: bytes, dimensions: int) -> bytes:
 def test_random_files_of_mnist() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(LOOK, max_examples=200)
+    @settings(LOOK, max_examples=many(60, 200))
     @given(idx_files(IMAGES, 3), idx_files(LABELS, 1))
     @example(gzip.compress(IMAGES[:16]) + BOMB, LABELS)
     @example(idx(2051, [2**32 - 1] * 3, b""), LABELS)
@@ -428,7 +429,7 @@ NAMED = st.dictionaries(st.text(max_size=9), ANYTHING, max_size=3)
 def test_random_dicts_are_a_spec_or_a_value_error() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(LOOK, max_examples=240)
+    @settings(LOOK, max_examples=many(120, 240))
     @given(
         st.dictionaries(st.sampled_from([*SPEC.to_dict(), "more"]), ANYTHING | NAMED, max_size=3),
         st.sets(st.sampled_from(sorted(SPEC.to_dict())), max_size=1),
@@ -504,7 +505,7 @@ def test_random_stores() -> None:
     seen: Counter[str] = Counter()
     names = st.sampled_from(("a.parquet", "b.parquet", "runs-1.parquet", "notes.txt", "ünï.parquet"))
 
-    @settings(LOOK, max_examples=200)
+    @settings(LOOK, max_examples=many(60, 200))
     @given(st.dictionaries(names, parts(), max_size=3), st.sampled_from((None, None, "a folder", "a broken link")))
     def each(files: dict[str, bytes], more: str | None) -> None:
         with workplace() as folder:

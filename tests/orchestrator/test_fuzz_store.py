@@ -57,11 +57,12 @@ from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore
 from orchestrator.store.rows import decode
+from tests.conftest import many
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
 from trainables.training.loop import Training
 
-CASES, FIRST = int(os.environ.get("FUZZ_STORES", "60")), int(os.environ.get("FUZZ_FIRST", "0"))
+CASES, FIRST = int(os.environ.get("FUZZ_STORES", many(15, 60))), int(os.environ.get("FUZZ_FIRST", "0"))
 """How many stores, and the seed of the first one."""
 PATIENCE = 30
 """Seconds after which a case hangs."""

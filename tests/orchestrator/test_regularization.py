@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from orchestrator import regularization
 from orchestrator.command.cli import run
 from orchestrator.command.ranges import parse_range
-from tests.conftest import Command, check_refusal, comparable, read_rows, wait_for_rows
+from tests.conftest import Command, check_refusal, comparable, many, read_rows, wait_for_rows
 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01")
@@ -97,7 +97,7 @@ def found(folder: Path, store: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow(60)
-def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_path: Path) -> None:
+def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "1")
     database = tmp_path / "study.db"
     whole = join(*options, "--store", "whole", "--export-optuna", str(database), study="regularization")
@@ -106,7 +106,8 @@ def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start,
     assert (expected["status"] == "pruned").any(), "the test is to cover pruned runs"
     dice = random.Random(3)
     stored = 0
-    for _ in range(3):
+    kills = many(1, 3)
+    for _ in range(kills):
         command = join(*options, study="regularization")
         assert wait_for_rows(command, tmp_path, stored + dice.randint(1, 3)), command.stdout + command.stderr
         time.sleep(dice.random() * 0.7)
@@ -116,7 +117,7 @@ def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start,
     last = join(*options, study="regularization")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
-    assert rows["launch"].nunique() == 4
+    assert rows["launch"].nunique() == kills + 1
     assert comparable(rows) == comparable(expected)
     assert found(tmp_path, "results")["best"] == found(tmp_path, "whole")["best"]
 
@@ -127,6 +128,7 @@ def test_three_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start,
     assert "study.db' exists: give the name of a new file" in again.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.slow(50)
 def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "3")

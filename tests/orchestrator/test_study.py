@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
+from tests.conftest import ROOT, Command, comparable, many, read_rows, wait_for_rows
 from tests.toy import threshold
 
 pytestmark = pytest.mark.slow(30)
@@ -76,14 +76,14 @@ def test_known_thresholds_are_found_and_nothing_is_trained_twice(start: Start, j
     assert answers(tmp_path)[24, 2] == threshold(24, 2)
 
 
-@pytest.mark.slow(80)
-def test_five_kills_of_the_driver_change_nothing(join: Start, tmp_path: Path) -> None:
+@pytest.mark.slow(60)
+def test_kills_of_the_driver_change_nothing(join: Start, tmp_path: Path) -> None:
     whole = join(*REAL, "--seeds", "3", "--store", "whole")
     assert whole.wait() == 0, whole.stdout + whole.stderr
     expected = read_rows(tmp_path, "whole")
     dice = random.Random(7)
     kills, stored = 0, 0
-    while kills < 5:
+    while kills < many(2, 5):
         command = join(*REAL, "--seeds", "3")
         assert wait_for_rows(command, tmp_path, stored + dice.randint(0, 2)), command.stdout + command.stderr
         time.sleep(dice.random() * 0.3)
@@ -95,7 +95,7 @@ def test_five_kills_of_the_driver_change_nothing(join: Start, tmp_path: Path) ->
     last = join(*REAL, "--seeds", "3")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
-    assert rows["launch"].nunique() > 2
+    assert rows["launch"].nunique() > 1
     assert comparable(rows) == comparable(expected)
     assert answers(tmp_path) == answers(tmp_path, "whole")
 
@@ -124,8 +124,11 @@ def test_a_killed_worker_costs_no_result(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("sent", "code", "send"),
-    [(signal.SIGINT, 130, os.killpg), (signal.SIGTERM, 143, os.kill), (signal.SIGTERM, 143, os.killpg)],
-    ids=["Ctrl-C in a terminal", "SIGTERM", "SIGTERM to Ray as well"],
+    [
+        pytest.param(signal.SIGINT, 130, os.killpg, id="Ctrl-C in a terminal"),
+        pytest.param(signal.SIGTERM, 143, os.kill, id="SIGTERM", marks=pytest.mark.deep),
+        pytest.param(signal.SIGTERM, 143, os.killpg, id="SIGTERM to Ray as well"),
+    ],
 )
 def test_a_signal_stops_gracefully_and_the_last_line_resumes(
     start: Start, tmp_path: Path, sent: int, code: int, send: Callable[[int, int], None]

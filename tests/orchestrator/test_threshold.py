@@ -19,6 +19,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import CHASE, Outcome, Start, ladder, next_probe
 from orchestrator.searches.threshold import ThresholdSearch
+from tests.conftest import many
 from trainables.spec import Counts, RunSpec, family_key, run_key
 
 _spec = importlib.util.spec_from_file_location(
@@ -250,11 +251,11 @@ class TestContradictions:
 
     @pytest.mark.slow(4)
     def test_never_contradicted_by_its_own_rows(self) -> None:
-        """2,500 noisy curves, sequentially: no failing row at or above the threshold, no passing row at or below lower."""
+        """Noisy curves, sequentially: no failing row at or above the threshold, no passing row at or below lower."""
         b = bracket(high=1000)
         search = ThresholdSearch([b])
         verdicts: dict[str, int] = {}
-        for chance in range(2500):
+        for chance in range(many(500, 2500)):
             width = (0.02, 0.1, 0.3, 1.0, 5.0)[chance % 5]
             rows = drive(search, noisy(chance, width))
             (result,) = search.answer(rows)
@@ -579,14 +580,15 @@ class TestProposals:
 
 @pytest.mark.slow(6)
 def test_intervals_hold_the_truth() -> None:
-    """200 simulated studies, a little noise; the 1,000 of the benchmark are slower."""
+    """Simulated studies, a little noise; the 1,000 of the benchmark are slower."""
     plan = benchmark.brackets(sizes=(16, 32, 48))
     search = ThresholdSearch(plan)
     held = []
-    for name in range(200):
+    studies = many(50, 200)
+    for name in range(studies):
         world = benchmark.World(name, noise=0.05)
         rows, _ = benchmark.simulate(search, plan, world, 1, benchmark.real_duration)
         for line in summarise(benchmark.table(search.answer(rows))).itertuples():
             held.append(line.lower <= world.truth(line.N) <= line.upper)
-    assert len(held) == 600
+    assert len(held) == 3 * studies
     assert sum(held) / len(held) >= 0.93
