@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from analysis.measures import registry
 from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from orchestrator.command import options as opt
-from orchestrator.command.cli import Exit, ends_on_interrupt, main_of, new_app
+from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import say
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
@@ -34,7 +34,7 @@ IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
 Row = Mapping[str, Any]
 
-app = new_app()
+app = App()
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from analysis.measures.registry import OF_DECODERS
 from analysis.trained import TrainedDecoder
 from benchmarks.step import processor
 from trainables.bumps import BumpTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.training.precision import quiet_cpu
 
@@ -32,16 +33,8 @@ TASK = BumpTask()
 
 def untrained(N: int, depth: int) -> TrainedDecoder:
     """The CNN of 64 channels for the bump code, with the central box held out."""
-    words = {**TASK.preset("bumps", "cnn"), "depth": depth, "holdout": "center"}
-    spec = RunSpec(
-        task="trainables.bumps:BumpTask",
-        dataset="bumps",
-        N=N,
-        data_count=1,
-        seed=0,
-        options=tuple(TASK.defaults.items()),
-        **words,
-    )
+    subject = spec_fields(TASK, {"decoder": "cnn", "depth": depth, "holdout": "center"})
+    spec = RunSpec(task="trainables.bumps:BumpTask", N=N, data_count=1, seed=0, **subject)
     torch.manual_seed(0)
     return TrainedDecoder("untrained", spec, TASK, TASK.model(spec).eval().requires_grad_(False))
 

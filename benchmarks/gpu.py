@@ -32,6 +32,7 @@ from torch import nn
 
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
 from trainables.training.packs import Pack, twin
@@ -41,10 +42,9 @@ TASK = BumpTask()
 
 
 def make_spec(decoder: str, N: int, precision: str) -> RunSpec:
-    preset = TASK.preset("bumps", decoder)
     spec = RunSpec(
-        task="trainables.bumps:BumpTask", dataset="bumps", N=N, data_count=0, seed=0, decoder=decoder, precision=precision,
-        options=tuple(TASK.defaults.items()), stop="budget", max_steps=10**7, **preset,
+        task="trainables.bumps:BumpTask", N=N, data_count=0, seed=0, **spec_fields(TASK, {"decoder": decoder}),
+        precision=precision, stop="budget", max_steps=10**7,
     )  # fmt: skip
     return spec.with_count(TASK.counts(spec).high)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stopping import probes, replay, table, train
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
 from trainables.training.precision import quiet_cpu
@@ -39,9 +40,7 @@ def subject(
     """Full-budget specs of a class in `benchmarks.subjects`, for every seed and data count."""
     path = f"benchmarks.subjects:{name}"
     task = load_task(path)
-    words = {field: task.choices[field][0] for field in ("dataset", "decoder", "encoding")}
-    base = words | dict(task.preset(words["dataset"], words["decoder"])) | GROKKING
-    base |= {"task": path, "N": N, "stop": "budget", "options": tuple({**task.defaults, **(options or {})}.items())}
+    base = spec_fields(task, options or {}) | GROKKING | {"task": path, "N": N, "stop": "budget"}
     return [RunSpec(**base | changes | {"seed": seed, "data_count": count}) for seed in seeds for count in counts]
 
 

@@ -29,6 +29,7 @@ from trainables.bumps import BumpTask
 from trainables.decoders import CNN, MLP
 from trainables.lowrank import LowRank
 from trainables.regularization import RegularizationTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Task
 from trainables.training.loop import Training
@@ -61,11 +62,9 @@ LINES: Mapping[str, tuple[type[Task], str, str]] = {
 
 def training(kind: type[Task], decoder: str, precision: str, N: int) -> Training:
     task = kind()
-    low_rank = decoder == "low-rank"
     spec = RunSpec(
-        task="", dataset="bumps", N=N, data_count=0, seed=0, decoder=decoder, precision=precision,
-        encoding="one-hot" if low_rank else "bump", options=tuple(task.defaults.items()), **task.preset("bumps", decoder),
-    )  # fmt: skip
+        task="", N=N, data_count=0, seed=0, precision=precision, **spec_fields(task, {"dataset": "bumps", "decoder": decoder})
+    )
     return Training(spec.with_count(task.counts(spec).high), task)
 
 

@@ -5,25 +5,34 @@
 A chord is the sum of two tones out of N each, told by two one-hot codes: N x N combinations, of which some are heard.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
-from trainables import Counts, Data, RunSpec, Split
+from trainables import Counts, Data, RunSpec, Split, setting
 
 SAMPLES = 64
 
 
-class Chords:
-    version = "1"  # change it whenever the same settings would give other results
-    choices = {"dataset": ("chords",), "decoder": ("linear", "mlp"), "encoding": ("one-hot",), "holdout": ("random",)}
-    defaults = {"error": 0.1}  # a chord is right when its relative error is below this; --option error=0.05 changes it
+@dataclass(frozen=True)
+class Settings:  # what a user may choose: the options of `--task examples.own_task:Chords --help`
+    dataset: str = setting("chords", words=("chords",))
+    decoder: str = setting("linear", "Network that mixes the tones.", words=("linear", "mlp"))
+    depth: int | None = setting(None, "Hidden layers.", low=0, shown="linear 0, mlp 1")
+    width: int = setting(128, "Units per hidden layer.", low=1)
+    encoding: str = setting("one-hot", "Code of a tone.", words=("one-hot",))
+    holdout: str = setting("random", "Pairs that are not heard.", words=("random",))
+    error: float = setting(0.1, "A chord is right when its relative error is below this.", low=1e-6, high=1)
 
-    def preset(self, dataset, decoder):
-        return {"depth": 0 if decoder == "linear" else 1, "width": 128, "holdout": "random"}
+    def __post_init__(self):
+        object.__setattr__(self, "depth", int(self.decoder == "mlp") if self.depth is None else self.depth)
+
+
+class Chords:
+    version, settings = "1", Settings  # change the version whenever the same settings would give other results
 
     def counts(self, spec: RunSpec) -> Counts:
-        if not 0 < spec.option("error") < 1:
-            raise ValueError(f"error must lie between 0 and 1, not {spec.option('error')}")
         return Counts(low=1, high=spec.N**2 - spec.N)
 
     def data(self, spec: RunSpec) -> Data:

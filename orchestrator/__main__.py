@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from typing import Annotated
@@ -9,18 +10,32 @@ from typing import Annotated
 import typer
 
 from orchestrator import encodings, geometry, regularization, rotation, scaling, tuning
-from orchestrator.command.cli import new_app, program, run
+from orchestrator.command.cli import App, program, run
 from orchestrator.launch import PROJECT, version_of
 
 STUDIES = {study.NAME: study for study in (scaling, regularization, encodings, geometry, tuning, rotation)}
 """Every study by its name, which is that of its module and of its command."""
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-app = new_app(
+app = App(
     no_args_is_help=True, help="Answers questions that take thousands of small trainings. Every command has a --help."
 )
-for name, study in STUDIES.items():
-    app.command(name)(getattr(study, name))
+
+
+
+def _add(name: str) -> None:
+    """The command of a study, whose options may depend on its words."""
+    study = STUDIES[name]
+    (registered,) = study.app.registered_commands
+    line = (inspect.getdoc(registered.callback) or "").partition("\n")[0]
+
+    @app.command(name, context_settings=_PASSED_ON, help=line)
+    def command(context: typer.Context) -> int:
+        return run(study.app, context.args, context.command_path)
+
+
+for name in STUDIES:
+    _add(name)
 
 
 @app.command("measure", context_settings=_PASSED_ON)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import grouped, main_of, new_app
+from orchestrator.command.cli import App, grouped, main_of
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
 from trainables.decoders import DECODERS
@@ -17,7 +17,7 @@ from trainables.spec import LIMITS
 
 NAME = "encodings"
 
-app = new_app()
+app = App()
 
 
 @app.command()

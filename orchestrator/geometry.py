@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import grouped, main_of, new_app, one_of
+from orchestrator.command.cli import App, grouped, main_of, one_of
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import BOXES, DecoderOptions, depths, train, words
 from trainables.decoders import DECODERS
@@ -16,7 +16,7 @@ from trainables.encodings import ENCODINGS
 
 NAME = "geometry"
 
-app = new_app()
+app = App()
 
 
 @app.command()

@@ -13,9 +13,11 @@ from typing import Annotated, Any
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, one_of
 from orchestrator.command.ranges import parse_grid
+from orchestrator.command.subject import given
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.study import GridStudy
+from trainables.settings import spec_fields
 from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
@@ -59,20 +61,14 @@ class DecoderOptions:
             UserError: what the task or a spec cannot do.
         """
         task = load_task(TASK)
-        given = {"sigma": self.sigma, "absent": self.absent, "tolerance": self.tolerance}
+        asked = {"dataset": dataset, "decoder": decoder, "depth": depth, "encoding": encoding, "holdout": holdout}
         spec = checked(
             RunSpec,
             task=TASK,
-            dataset=dataset,
             N=self.N,
             data_count=0,
             seed=0,
-            decoder=decoder,
-            depth=depth,
-            width=task.preset(dataset, decoder)["width"] if self.width is None else self.width,
-            encoding=encoding,
-            holdout=holdout,
-            options=opt.task_options(task, {k: v for k, v in given.items() if v is not None}, self.option or []),
+            **checked(spec_fields, task, given(task, self, self.option) | asked),
             batch_size=self.batch_size,
             lr=self.lr,
             weight_decay=self.weight_decay,

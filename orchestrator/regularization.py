@@ -19,10 +19,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, grouped, invocation, main_of, new_app, one_of
-from orchestrator.command.options import steps_of, task_options
+from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of
+from orchestrator.command.options import steps_of
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED, parse_range
+from orchestrator.command.subject import read_pairs
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
@@ -32,6 +33,8 @@ from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
+from trainables.regularization import RegularizationSettings
+from trainables.settings import settings_of, spec_fields
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
@@ -232,7 +235,7 @@ def _number(value: float | None) -> str:
     return "" if value is None or value != value else f"{value:.2e}"
 
 
-app = new_app()
+app = App()
 
 
 @app.command()
@@ -318,23 +321,18 @@ def regularization(
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")
     task = load_task(TASK)
     fixed = {name: low for name, (low, high) in ranges.items() if low == high}
-    given: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, "rank": rank or 0, "init": init, **fixed}
+    asked: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, "rank": rank or 0, "init": init, **fixed}
+    asked |= {"depth": depth, "width": channels} | read_pairs(settings_of(RegularizationSettings), option or [])
     region = one_of("--region", region, ("corner", "center"))
 
     def template(holdout: str, seed: int) -> RunSpec:
         spec = checked(
             RunSpec,
             task=TASK,
-            dataset="bumps",
             N=N,
             data_count=0,
             seed=seed,
-            decoder="low-rank",
-            depth=depth,
-            width=channels,
-            encoding="one-hot",
-            holdout=holdout,
-            options=task_options(task, given, option or []),
+            **checked(spec_fields, task, asked | {"holdout": holdout}),
             batch_size=batch_size,
             lr=lr,
             weight_decay=weight_decay,

@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import Annotated
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, grouped, invocation, main_of, new_app
-from orchestrator.command.options import steps_of, task_options
+from orchestrator.command.cli import App, checked, grouped, invocation, main_of
+from orchestrator.command.options import steps_of
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.study import GridStudy
 from trainables.idx import SIDE, read_digit
 from trainables.rotation import DIGIT, image_option
+from trainables.settings import spec_fields
 from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
 NAME = "rotation"
 TASK = "trainables.rotation:RotationTask"
 
-app = new_app()
+app = App()
 
 
 @app.command()
@@ -80,15 +81,10 @@ def rotation(
     spec = checked(
         RunSpec,
         task=TASK,
-        dataset="rotation",
         N=N,
         data_count=0,
         seed=0,
-        decoder="rotation-cnn",
-        width=width,
-        encoding="angle",
-        holdout="arc",
-        options=task_options(task, {"image": image, "angles": angles, "gap_low": low, "gap_high": high}, []),
+        **checked(spec_fields, task, {"width": width, "image": image, "angles": angles, "gap_low": low, "gap_high": high}),
         batch_size=batch_size,
         lr=lr,
         weight_decay=weight_decay,

@@ -9,7 +9,6 @@ the target accuracy on coordinates it never saw; a power law is fitted through t
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +18,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, grouped, invocation, main_of, new_app, one_of
-from orchestrator.command.options import task_options
+from orchestrator.command.cli import checked, invocation, main_of, one_of
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.command.subject import given, own_task, task_app
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import Pace
 from orchestrator.errors import UserError
@@ -33,14 +32,16 @@ from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
-from trainables.check import check_task, check_words, counts_of
+from trainables.check import check_task, counts_of
+from trainables.settings import settings_class, settings_of, spec_fields
 from trainables.spec import LARGEST, RunSpec
-from trainables.task import Task, load_task
+from trainables.task import Task
 
 if TYPE_CHECKING:
     from analysis.scaling import Answer
 
 NAME = "scaling"
+TASK = "trainables.bumps:BumpTask"
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
 GUESSED_STEPS = 400
@@ -198,8 +199,10 @@ class ScalingStudy:
             counted = (len(still), sum(r.runs for r in row), probes, audits)
             table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds))
         spec = self.brackets[0].template
+        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
+        shape = (spec.decoder, depth, f"width {spec.width}", encoding)
         where = (
-            f"{spec.decoder}, depth {spec.depth}, width {spec.width}, {spec.encoding} encoding, {spec.precision}\n"
+            f"{', '.join([*filter(None, shape), spec.precision])}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
         return Group(table, Text(where)), total
@@ -263,11 +266,6 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     return Text(text, style=style)
 
 
-app = new_app()
-
-
-@app.command()
-@grouped
 def scaling(
     N: opt.Sizes = "16..64",
     datasets: opt.Datasets = None,
@@ -278,16 +276,8 @@ def scaling(
         bool, opt.asked(help="Idle workers train what the search may ask next: same answer, sooner, with more runs.")
     ] = True,
     stop: opt.Stop = "auto",
-    task: opt.TaskPath = "trainables.bumps:BumpTask",
-    decoder: opt.Decoder = None,
-    depth: opt.Depth = None,
-    width: opt.Width = None,
-    encoding: opt.Encoding = None,
-    holdout: opt.Holdout = None,
-    centres: opt.Centres = None,
-    sigma: opt.Sigma = None,
-    absent: opt.Absent = None,
-    tolerance: opt.Tolerance = None,
+    task: opt.TaskPath = TASK,
+    subject: Any = None,
     option: opt.TaskOption = None,
     max_steps: opt.MaxSteps = 2000,
     batch_size: opt.BatchSize = 32,
@@ -318,42 +308,35 @@ def scaling(
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     one_of("--stop", stop, STOPS)
     sizes = checked(parse_grid, N, 1, LARGEST)
-    task_ = checked(load_task, task)
-    checked(check_words, task_)
-    given = {"sigma": sigma, "centres": centres, "absent": absent, "tolerance": tolerance}
-    options = task_options(task_, {k: v for k, v in given.items() if v is not None}, option or [])
-    chosen = list(task_.choices["dataset"]) if datasets is None else [d.strip() for d in datasets.split(",")]
+    task_ = own_task(task)
+    settings_given = given(task_, subject, option)
+    known = settings_of(settings_class(task_))
+    words = (known["dataset"].words if "dataset" in known else ()) or (spec_fields(task_, {})["dataset"],)
+    chosen = list(words) if datasets is None else [d.strip() for d in datasets.split(",")]
     if (asked := len(set(chosen)) * len(sizes) * seeds) > MOST_PLANNED:
         raise UserError(f"{asked} thresholds are too many (at most {MOST_PLANNED}): ask for fewer sizes or --seeds")
     known_audits = getattr(task_, "audits", lambda spec: 0)
     brackets = []
     for dataset in dict.fromkeys(chosen):
-        one_of("--datasets", dataset, task_.choices["dataset"])
-        word = one_of("--decoder", decoder or task_.choices["decoder"][0], task_.choices["decoder"])
-        preset = task_.preset(dataset, word)
+        one_of("--datasets", dataset, words)
+        of_dataset = {"dataset": dataset} if "dataset" in known else {}
+        fields = checked(spec_fields, task_, settings_given | of_dataset)
+        decoder = fields["decoder"]
         spec = checked(
             RunSpec,
             task=task,
-            dataset=dataset,
             N=sizes[0],
             data_count=0,
             seed=0,
-            decoder=word,
-            depth=preset["depth"] if depth is None else depth,
-            width=preset["width"] if width is None else width,
-            encoding=one_of("--encoding", encoding or task_.choices["encoding"][0], task_.choices["encoding"]),
-            holdout=one_of("--holdout", holdout or preset["holdout"], task_.choices["holdout"]),
-            options=options,
+            **fields,
             target=target,
             batch_size=batch_size,
             lr=lr,
             weight_decay=weight_decay,
             max_steps=max_steps,
-            precision=opt.resolve_precision(precision, word, where.on_gpu(task_, word)),
+            precision=opt.resolve_precision(precision, decoder, where.on_gpu(task_, decoder)),
         )
         checked(check_task, task_, spec)
         for size in sizes:
@@ -384,6 +367,7 @@ def scaling(
     return launch(study, where, invocation())
 
 
+app = task_app(scaling, TASK, "dataset")
 main = main_of(app, "python -m orchestrator.scaling")
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import grouped, main_of, new_app, one_of
+from orchestrator.command.cli import App, grouped, main_of, one_of
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
@@ -20,7 +20,7 @@ from trainables.spec import LIMITS
 NAME = "tuning"
 MOST_BUMPS = 100_000
 
-app = new_app()
+app = App()
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from trainables.decoders import DECODERS, build_decoder
 from trainables.encodings import ABSENT, ENCODINGS, code_length, encode
 from trainables.heldout import REGIONS, box_bounds, in_box
-from trainables.spec import RULE_VERSION, TRAINING_VERSION, Counts, RunSpec, Scalar
+from trainables.settings import defaults_of, setting, spec_fields
+from trainables.spec import LIMITS, RULE_VERSION, TRAINING_VERSION, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 from trainables.training.seeds import stream
 
@@ -89,44 +90,51 @@ def draw_centres(spec: RunSpec) -> tuple[Tensor, Tensor]:
     return drawn[:count], low + uniform * (high - low)
 
 
-class BumpTask:
-    """Compositional generalization on bumps, with or without stripes.
+@dataclass(frozen=True, kw_only=True)
+class BumpSettings:
+    """Bumps alone are judged on the coordinates not drawn: they never reach a held-out box. Stripes and bumps are judged in the
+    central box (paper sections 1.3, 1.4, 2.3)."""
 
-    Options: `sigma`, width of bumps, stripes and bump code in pixels; `centres`, `integer` or `real`-valued; `absent`, what
-    codes the coordinate a stripe does not have, `zero` or `minus-one`; `polarity`, `bright` bumps (1) on a background of 0 or
-    `dark` ones (0) on 1; `tolerance`, pixels by which a correct peak may be off in x and in y.
-    """
+    dataset: str = setting("bumps", "Training images.", words=DATASETS)
+    decoder: str = setting("cnn", "Decoder.", words=DECODERS)
+    depth: int = setting(2, "Hidden layers.", low=0, high=LIMITS["depth"][1])
+    width: int | None = setting(
+        None, "Channels or units per hidden layer.", low=1, high=LIMITS["width"][1], shown="cnn 64, mlp 256"
+    )
+    encoding: str = setting("bump", "Code of the coordinates.", words=ENCODINGS)
+    holdout: str | None = setting(
+        None, "Held-out coordinates, in a box without any bump, or all that are not drawn.", words=REGIONS,
+        shown="random for bumps, center for stripes+bumps",
+    )  # fmt: skip
+    centres: str = setting("integer", "Bump centres.", words=CENTRES)
+    sigma: float = setting(1.0, "Width of bumps, stripes and the bump code in pixels.")
+    absent: str = setting("zero", "Code of the coordinate that a stripe leaves out.", words=ABSENT)
+    polarity: str = setting("bright", "Bumps of 1 on a background of 0, or of 0 on 1.", words=POLARITIES)
+    tolerance: int = setting(1, "Pixels by which a correct peak may be off in x and in y.", low=0)
+
+    def __post_init__(self) -> None:
+        chosen = {"width": 64 if self.decoder == "cnn" else 256, "holdout": "random" if self.dataset == "bumps" else "center"}
+        for name, value in chosen.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+
+class BumpTask:
+    """Compositional generalization on bumps, with or without stripes."""
 
     version = "1"
-    choices: Mapping[str, tuple[str, ...]] = {
-        "dataset": DATASETS,
-        "decoder": DECODERS,
-        "encoding": ENCODINGS,
-        "holdout": REGIONS,
-    }
+    settings = BumpSettings
     packable = ()
     cheap = ("mlp",)
-    defaults: Mapping[str, Scalar] = {
-        "sigma": 1.0,
-        "centres": "integer",
-        "absent": "zero",
-        "polarity": "bright",
-        "tolerance": 1,
-    }
-
-    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
-        """Two hidden layers of 64 channels (CNN) or 256 units (MLP). Bumps alone are judged on the coordinates not drawn: they
-        never reach a held-out box. Stripes and bumps are judged in the central box (paper sections 1.3, 1.4, 2.3)."""
-        return {"depth": 2, "width": 64 if decoder == "cnn" else 256, "holdout": "random" if dataset == "bumps" else "center"}
+    defaults: Mapping[str, Scalar] = defaults_of(BumpSettings)
 
     def audits(self, spec: RunSpec) -> int:
         """Runs like `spec`, of any N and seed, that the stopping rule would have given up and that did not pass in their whole
         budget (`benchmarks.stopping`). Only the default settings have been tried so often."""
-        preset = self.preset(spec.dataset, spec.decoder)
+        subject = spec_fields(self, {"dataset": spec.dataset, "decoder": spec.decoder})
         like = RunSpec(
-            task=spec.task, dataset=spec.dataset, N=spec.N, data_count=spec.data_count, seed=spec.seed, decoder=spec.decoder,
-            **preset, options=tuple(self.defaults.items()), precision=spec.precision,
-        )  # fmt: skip
+            task=spec.task, N=spec.N, data_count=spec.data_count, seed=spec.seed, **subject, precision=spec.precision
+        )
         counted = spec == like and (TRAINING_VERSION, RULE_VERSION) == AUDITED_VERSIONS
         return AUDITS.get((spec.dataset, spec.decoder), 0) if counted else 0
 

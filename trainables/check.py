@@ -7,6 +7,7 @@ of middle size and the largest are tried, with one seed: what fails elsewhere fa
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from trainables.settings import IN_SPEC, WORDS, complete, settings_class, settings_of
 from trainables.spec import LARGEST, Counts, RunSpec, Scalar
 from trainables.task import Data, Split, Task
 from trainables.training.seeds import stream, stream_seed
 
-WORDS = ("dataset", "decoder", "encoding", "holdout")
 SHAPE = ("depth", "width", "holdout")
 SAMPLES = 4
 """In the batch that is trained on and measured."""
@@ -57,10 +58,22 @@ def check_words(task: Task) -> None:
     """
     if not isinstance(task.version, str):
         raise ValueError(f"the task's version must be a word, such as '1', not {task.version!r}")
+    if not hasattr(task, "settings"):
+        _check_former(task)
+    known = settings_of(settings_class(task))
+    _check_names(task, "packable", "options", [name for name in known if name not in IN_SPEC])
+    of_words = {name: known[name].words if name in known else () for name in ("dataset", "decoder")}
+    _check_names(task, "cheap", "decoders", of_words["decoder"])
+    for words in itertools.product(*(given or ("",) for given in of_words.values())):
+        chosen = {name: word for name, word in zip(of_words, words, strict=True) if word}
+        with _blamed(f"settings of {' and '.join(map(repr, chosen.values()))}" if chosen else "settings"):
+            complete(task, chosen)
+
+
+def _check_former(task: Any) -> None:
+    """What a task has in place of `settings`."""
     _check_choices(task.choices)
     _check_defaults(task.defaults)
-    _check_names(task, "packable", "options", task.defaults)
-    _check_names(task, "cheap", "decoders", task.choices["decoder"])
     for dataset in task.choices["dataset"]:
         for decoder in task.choices["decoder"]:
             _check_preset(task, dataset, decoder)
@@ -144,7 +157,7 @@ def _check_names(task: Task, member: str, what: str, known: Collection[str]) -> 
         raise ValueError(f"the task's {member} must name some of its {what}, {', '.join(known) or 'none'}, not {unknown[0]!r}")
 
 
-def _check_preset(task: Task, dataset: str, decoder: str) -> None:
+def _check_preset(task: Any, dataset: str, decoder: str) -> None:
     call = f"preset({dataset!r}, {decoder!r})"
     with _blamed(call):
         preset = task.preset(dataset, decoder)

@@ -10,14 +10,15 @@ not together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from trainables.bumps import bump_images, grid_centres, judge_peaks
 from trainables.lowrank import INITS, LowRank
-from trainables.spec import Counts, RunSpec, Scalar
+from trainables.settings import defaults_of, setting
+from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 REGIONS = ("corner", "center")
@@ -43,35 +44,31 @@ def regions(region: str, N: int) -> dict[str, Tensor]:
     return {name: grid[inside == count] for name, count in (("ood", 2), ("validation", 0), ("rest", 1))}
 
 
-class RegularizationTask:
-    """All bumps, none drawn by chance: the seed decides initial weights and order alone.
+@dataclass(frozen=True, kw_only=True)
+class RegularizationSettings:
+    """The published shape and weights. The two penalties are sums over factors, tokens and modes."""
 
-    Options: `sigma`, bump width in pixels; `tolerance`, pixels by which a correct peak may be off in x and in y; `rank`, the
-    modes of a token's matrix, 0 for N; `init`, what they start from, see `LowRank`; `lambda_entropy` and `lambda_variance`,
-    weights of the two penalties, which are sums over factors, tokens and modes. Depth and width of the spec are the hidden
-    layers and their channels.
-    """
+    dataset: str = setting("bumps", "Training images.", words=("bumps",))
+    decoder: str = setting("low-rank", "Decoder.", words=("low-rank",))
+    depth: int = setting(2, "Hidden layers.", low=0, high=LIMITS["depth"][1])
+    width: int = setting(2, "Channels of a hidden layer.", low=1, high=LIMITS["width"][1])
+    encoding: str = setting("one-hot", "Code of the coordinates.", words=("one-hot",))
+    holdout: str = setting("corner", "The held-out box.", words=(*REGIONS, *(r + VALIDATION for r in REGIONS)))
+    sigma: float = setting(1.5, "Width of a bump in pixels.")
+    tolerance: int = setting(1, "Pixels by which a correct peak may be off in x and in y.")
+    rank: int = setting(0, "Most modes of a token's matrix; 0 for N.")
+    init: str = setting("published", "Initial values, see `LowRank`.")
+    lambda_entropy: float = setting(0.1, "Weight of the entropy penalty.")
+    lambda_variance: float = setting(0.01, "Weight of the variance penalty.")
+
+
+class RegularizationTask:
+    """All bumps, none drawn by chance: the seed decides initial weights and order alone."""
 
     version = "1"
-    choices: Mapping[str, tuple[str, ...]] = {
-        "dataset": ("bumps",),
-        "decoder": ("low-rank",),
-        "encoding": ("one-hot",),
-        "holdout": (*REGIONS, *(r + VALIDATION for r in REGIONS)),
-    }
+    settings = RegularizationSettings
     packable = ("lambda_entropy", "lambda_variance")
-    defaults: Mapping[str, Scalar] = {
-        "sigma": 1.5,
-        "tolerance": 1,
-        "rank": 0,
-        "init": "published",
-        "lambda_entropy": 0.1,
-        "lambda_variance": 0.01,
-    }
-
-    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
-        """The published shape: two hidden layers of two channels."""
-        return {"depth": 2, "width": 2, "holdout": "corner"}
+    defaults: Mapping[str, Scalar] = defaults_of(RegularizationSettings)
 
     def counts(self, spec: RunSpec) -> Counts:
         """All coordinates there are to learn from: one count.

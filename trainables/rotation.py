@@ -10,15 +10,16 @@ import binascii
 import math
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import ndimage
 from torch import Tensor, nn
 
-from trainables.spec import Counts, RunSpec, Scalar
+from trainables.settings import defaults_of, setting
+from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 DIGIT, PIXELS = "digit-", "pixels:"
@@ -122,30 +123,34 @@ class RotationCNN(nn.Module):
         return activations
 
 
+@dataclass(frozen=True, kw_only=True)
+class RotationSettings:
+    """The published shape. Angles from `gap_low` to `gap_high`, both included, are held out."""
+
+    dataset: str = setting("rotation", "Training images.", words=("rotation",))
+    decoder: str = setting("rotation-cnn", "Decoder.", words=("rotation-cnn",))
+    depth: int = setting(2, "Hidden layers.")
+    width: int = setting(128, "Channels of the first two layers.", low=2, high=LIMITS["width"][1])
+    encoding: str = setting("angle", "Code of the angle.", words=("angle",))
+    holdout: str = setting("arc", "Held-out angles.", words=("arc",))
+    image: str = setting("digit-4", "What is rotated, see `image_of`.")
+    angles: int = setting(1000, "Number of angles, equally spaced.")
+    gap_low: float = setting(160.0, "First held-out angle in degrees.")
+    gap_high: float = setting(200.0, "Last held-out angle in degrees.")
+
+
 class RotationTask:
     """One image at many angles; none is drawn by chance: the seed decides initial weights and order alone.
 
     The published training has more than our loop: an L1 term (0.1) in the loss, clipped gradients, a tenth of the angles for
     validation, and a rate that is halved when the validation error stalls. Here the loss is the squared error, and the rate
     is best let fall by the `cosine` schedule.
-
-    Options: `image`, what is rotated, see `image_of`; `angles`, how many, equally spaced; `gap_low` and `gap_high`, degrees:
-    the angles from one to the other, both included, are held out. Width of the spec is the channels of the first two layers.
     """
 
     version = "1"
-    choices: Mapping[str, tuple[str, ...]] = {
-        "dataset": ("rotation",),
-        "decoder": ("rotation-cnn",),
-        "encoding": ("angle",),
-        "holdout": ("arc",),
-    }
+    settings = RotationSettings
     packable = ()
-    defaults: Mapping[str, Scalar] = {"image": "digit-4", "angles": 1000, "gap_low": 160.0, "gap_high": 200.0}
-
-    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
-        """The published shape: two hidden layers, 128 channels."""
-        return {"depth": 2, "width": 128, "holdout": "arc"}
+    defaults: Mapping[str, Scalar] = defaults_of(RotationSettings)
 
     def counts(self, spec: RunSpec) -> Counts:
         """All angles outside the gap: one count.

@@ -110,7 +110,7 @@ class RunSpec(_Keyed):
                 raise ValueError(f"{name} must be a word, not {getattr(self, name)!r}")
         object.__setattr__(self, "options", tuple(sorted((str(k), v) for k, v in dict(self.options).items())))
         for name, value in self.options:
-            if not isinstance(value, Scalar) or not (isinstance(value, str) or _is_usable(value)):
+            if not isinstance(value, Scalar) or not (isinstance(value, str) or is_usable(value)):
                 raise ValueError(f"the option {name} must be a word or a finite number, not {value!r}")
         for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
@@ -118,7 +118,7 @@ class RunSpec(_Keyed):
                 raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
         for name, words, holds in NUMBERS:
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not _is_usable(value) or not holds(value):
+            if not isinstance(value, int | float) or not is_usable(value) or not holds(value):
                 raise ValueError(f"{name} must {words}, not {value!r}")
             object.__setattr__(self, name, float(value))
         if self.precision not in PRECISIONS:
@@ -213,7 +213,7 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _is_usable(value: float) -> bool:
+def is_usable(value: float) -> bool:
     """Whether it is a finite number, and not subnormal: workers take such ones for 0."""
     try:
         return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)

@@ -1,4 +1,4 @@
-"""What a study asks of a subject: data, a model, a measure. Bring your own by writing a class with these eight members.
+"""What a study asks of a subject: settings, data, a model, a measure. Bring your own by writing a class with these six members.
 
 `trainables.check` looks at them before the first training.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
-from trainables.spec import Counts, RunSpec, Scalar
+from trainables.spec import Counts, RunSpec
 
 
 class Split(NamedTuple):
@@ -39,7 +39,8 @@ class Task(Protocol):
     one. So targets are floating-point numbers, of exactly the shape of the outputs; class labels are one-hot vectors, for
     example.
 
-    A task must have the eight members below, and may have more:
+    A task must have the six members below, and may have more. (One that was written before tasks had `settings` has `choices`,
+    `defaults` and `preset` in their place, and works as it did: see `trainables.settings`.)
 
     - `cheap` names the decoders that need no GPU where others use one (see `--cpu-workers`).
     - `packable` names the options that change neither the shape of any tensor nor what `measure` says of an output: runs that
@@ -52,13 +53,8 @@ class Task(Protocol):
 
     version: str
     """Part of every run key. Change it whenever the same spec would give another result: old rows then no longer answer."""
-    choices: Mapping[str, tuple[str, ...]]
-    """Allowed words of `dataset`, `decoder`, `encoding` and `holdout`; the first is the default."""
-    defaults: Mapping[str, Scalar]
-    """The task's further options and their defaults; their types are the allowed types."""
-
-    def preset(self, dataset: str, decoder: str) -> Mapping[str, Any]:
-        """What `depth`, `width` and `holdout` are for this data set and decoder if the user says nothing."""
+    settings: type
+    """What a user may choose: a frozen dataclass, see `trainables.settings`."""
 
     def counts(self, spec: RunSpec) -> Counts:
         """Data counts that make sense for `spec` (its own `data_count` is not looked at). ValueError in a user's words
@@ -96,8 +92,9 @@ def load_task(path: str) -> Task:
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"--task {path!r} cannot be imported ({reason}): write module:Class, importable from here") from error
-    if not isinstance(task, Task):
-        members = ("version", "choices", "defaults", "preset", "counts", "data", "model", "measure")
-        missing = ", ".join(m for m in members if not hasattr(task, m))
+    former = ("choices", "defaults", "preset")
+    written_before = not hasattr(task, "settings") and any(hasattr(task, member) for member in former)
+    members = ("version", *(former if written_before else ("settings",)), "counts", "data", "model", "measure")
+    if missing := ", ".join(member for member in members if not hasattr(task, member)):
         raise ValueError(f"--task {path!r} is not a task: it lacks {missing}")
-    return task
+    return cast(Task, task)

@@ -46,7 +46,8 @@ def draw(answer: Answer) -> Figure:
     axes.set_xlabel("grid size N (pixels)")
     axes.set_ylabel("training images needed, bumps + stripes")
     s = answer.settings
-    title = f"{s['decoder'].upper()}, {s['encoding']} encoding: accuracy {s['target']:g} on held-out coordinates"
+    subject = ", ".join(filter(None, (s["decoder"].upper(), s["encoding"] and f"{s['encoding']} encoding")))
+    title = f"{subject or s['task']}: accuracy {s['target']:g} on held-out coordinates"
     axes.set_title(title, fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"

@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import Exit, check_folder, ends_on_interrupt, main_of, new_app
+from orchestrator.command.cli import App, Exit, check_folder, ends_on_interrupt, main_of
 from orchestrator.errors import UserError
 from orchestrator.store import StoreError
 
-app = new_app()
+app = App()
 
 
 @app.command()

@@ -15,7 +15,7 @@ from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.confirm import TuneAndConfirm
 from orchestrator.searches.threshold import ThresholdSearch
-from trainables.bumps import BumpTask
+from trainables.bumps import BumpSettings, BumpTask
 from trainables.regularization import REGIONS
 from trainables.spec import RunSpec
 
@@ -151,7 +151,7 @@ def _is_probe(run: Run) -> bool:
 
 
 def _is_usual(run: Run) -> bool:
-    return bool(run["holdout"] == BumpTask().preset(run["dataset"], run["decoder"])["holdout"])
+    return bool(run["holdout"] == BumpSettings(dataset=run["dataset"], decoder=run["decoder"]).holdout)
 
 
 def _is_final(run: Run) -> bool:

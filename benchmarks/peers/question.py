@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainables.bumps import BumpTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
 from trainables.training.precision import fastest_precision, quiet_cpu
@@ -114,12 +115,11 @@ class Question:
         task = BumpTask()
         found = []
         for dataset in self.datasets:
-            preset = task.preset(dataset, self.decoder)
+            subject = spec_fields(task, {"dataset": dataset, "decoder": self.decoder})
             for N in self.N:
                 for seed in range(self.seeds):
                     spec = RunSpec(
-                        task="trainables.bumps:BumpTask", dataset=dataset, N=N, data_count=0, seed=seed, **preset,
-                        decoder=self.decoder, options=tuple(task.defaults.items()), target=self.target,
+                        task="trainables.bumps:BumpTask", N=N, data_count=0, seed=seed, **subject, target=self.target,
                         max_steps=self.max_steps, precision=fastest_precision(self.decoder),
                     )  # fmt: skip
                     counts = task.counts(spec)

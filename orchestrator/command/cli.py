@@ -23,6 +23,7 @@ import typer
 
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
+from trainables.settings import alternatives
 
 
 class Exit(IntEnum):
@@ -43,14 +44,22 @@ class Terminated(BaseException):
 INTERRUPTS = (KeyboardInterrupt, Terminated)
 
 
-def new_app(**settings: Any) -> typer.Typer:
-    return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
+class App(typer.Typer):
+    """A command, or several, that behave as all of this project's do; `run` runs it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
+
+    def of(self, words: Sequence[str]) -> App:
+        """The app for a command line: itself, unless its options depend on the words."""
+        return self
 
 
-def grouped(command: Callable[..., int]) -> Callable[..., int]:
+def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int]:
     """A command for typer from one that takes some options as dataclasses: each of their fields becomes an option, with the
-    field's annotation and default, at the place of the parameter. If it is interrupted, it says how to continue."""
-    hints = get_type_hints(command, include_extras=True)
+    field's annotation and default, at the place of the parameter. `groups_of` has the dataclasses of parameters that name none.
+    If it is interrupted, it says how to continue."""
+    hints = get_type_hints(command, include_extras=True) | groups_of
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -126,13 +135,18 @@ def ended_by(error: BaseException) -> Exit:
     return Exit.SIGTERM if isinstance(error, Terminated) else Exit.SIGINT
 
 
-def run(app: typer.Typer, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
+def run(app: App, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
-    for word in sys.argv[1:] if arguments is None else arguments:
+    words = sys.argv[1:] if arguments is None else arguments
+    for word in words:
         if not _is_text(word):
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
     with heeding_sigterm():
-        return _run(typer.main.get_command(app), arguments, name)
+        try:
+            command = typer.main.get_command(app.of(words))
+        except UserError as error:
+            return _refuse(str(error))
+        return _run(command, arguments, name)
 
 
 def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
@@ -169,7 +183,7 @@ def _refuse(message: str) -> int:
     return Exit.USAGE
 
 
-def main_of(app: typer.Typer, name: str) -> Callable[[], None]:
+def main_of(app: App, name: str) -> Callable[[], None]:
     """The `main` of a study module."""
 
     def main() -> None:
@@ -215,8 +229,7 @@ def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
         UserError: naming what is.
     """
     if value not in allowed:
-        choice = " or ".join(filter(None, (", ".join(allowed[:-1]), allowed[-1])))
-        raise UserError(f"{option} {value!r} is unknown: choose {choice}")
+        raise UserError(f"{option} {value!r} is unknown: choose {alternatives(allowed)}")
     return value
 
 

@@ -1,7 +1,6 @@
 """Command-line options that studies share, as annotated types, each with its help text."""
 
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,7 @@ import typer
 
 from orchestrator.command.cli import one_of
 from orchestrator.errors import UserError
-from trainables.spec import LIMITS, PRECISIONS, Scalar
-from trainables.task import Task
+from trainables.spec import LIMITS, PRECISIONS
 
 asked = partial(typer.Option, rich_help_panel="What is asked")
 searched = partial(typer.Option, rich_help_panel="How it is searched")
@@ -38,21 +36,10 @@ TaskPaths = Annotated[
     list[str] | None,
     typer.Option("--task", help="A task of your own, `module:Class`, to load for the runs that use it; repeatable."),
 ]
-Decoder = Annotated[str | None, subject(help="`cnn` or `mlp`.", show_default="cnn")]
-Depth = Annotated[int | None, subject(min=0, max=LIMITS["depth"][1], help="Hidden layers.", show_default="2")]
 Width = Annotated[
     int | None,
     subject(min=1, max=LIMITS["width"][1], help="Channels or units per hidden layer.", show_default="cnn 64, mlp 256"),
 ]
-Encoding = Annotated[str | None, subject(help="`bump`, `one-hot`, `positional` or `ramp`.", show_default="bump")]
-Holdout = Annotated[
-    str | None,
-    subject(
-        help="Held-out coordinates: a `center` or `corner` box without any bump, or `random`: all that are not drawn.",
-        show_default="random for bumps, center for stripes+bumps",
-    ),
-]
-Centres = Annotated[str | None, subject(help="Bump centres: `integer` or `real`.", show_default="integer")]
 Sigma = Annotated[float | None, subject(help="Width of a bump in pixels.", show_default="1")]
 Absent = Annotated[
     str | None, subject(help="Code of the coordinate that a stripe leaves out: `zero` or `minus-one`.", show_default="zero")
@@ -120,33 +107,3 @@ def steps_of(epochs: int, count: int, batch_size: int) -> int:
     if epochs > (most := LIMITS["max_steps"][1] // of_epoch):
         raise UserError(f"--epochs {epochs} is too many, at {of_epoch} steps each: give at most {most}")
     return epochs * of_epoch
-
-
-def task_options(task: Task, given: Mapping[str, Scalar], pairs: Sequence[str]) -> tuple[tuple[str, Scalar], ...]:
-    """All options of the task: its defaults, then those given by name, then `NAME=VALUE` pairs, each of the default's type.
-
-    Raises:
-        UserError: an option the task does not have, or a value of another type.
-    """
-    values = dict(task.defaults)
-    for pair in pairs:
-        if "=" not in pair:
-            names = ", ".join(task.defaults) or "none"
-            raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
-    wanted: dict[str, Scalar] = {**given, **dict(pair.split("=", 1) for pair in pairs)}
-    for name, value in wanted.items():
-        if name not in values:
-            raise UserError(f"this task has no option {name!r}: its options are {', '.join(task.defaults) or 'none'}")
-        kind = type(values[name])
-        try:
-            values[name] = _boolean(value) if kind is bool else kind(value)
-        except ValueError:
-            raise UserError(f"the option {name} takes a {kind.__name__}, not {value!r}") from None
-    return tuple(sorted(values.items()))
-
-
-def _boolean(value: Scalar) -> bool:
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if str(value).lower() not in words:
-        raise ValueError
-    return words[str(value).lower()]

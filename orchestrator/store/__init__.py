@@ -12,6 +12,7 @@ uses it.
 **`ResultStore(path, read_only=False, tell=...)`** has a row for every finished run, each exactly once.
 
 - `rows(columns, where)`, `table(columns, where)`: rows as dicts, or as an Arrow table. `key in store`, `len(store)`.
+- `frame(task)`: the rows of one task as a table of pandas, with a column for each of its settings.
 - `refresh()`: the rows that others have written since.
 - `append(rows)`: adds those whose key is not there yet, and returns them.
 - `claim(key)`, `release(key)`: who trains a run. A claim ends with its launch.

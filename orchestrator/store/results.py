@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -33,6 +33,9 @@ from orchestrator.store.remote import Tell, tell_on_stderr
 from orchestrator.store.rows import SCHEMA, Row, decode, encode
 from orchestrator.store.turns import turns_of
 from orchestrator.store.writer import Writer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS_PER_BULK_PART = 50_000
 
@@ -132,6 +135,18 @@ class ResultStore(Artifacts):
         empty = SCHEMA.empty_table().select(list(columns or SCHEMA.names))
         with self._guard:
             return pa.concat_tables([empty, *(table for _, table in self._tables(columns, where))])
+
+    def frame(self, task: str, where: Mapping[str, Collection[object]] | None = None) -> pd.DataFrame:
+        """The rows of a task, `module:Class`, as a table of pandas, with a column for each option of the task in place of
+        `options`; rows as in `rows`. An option that a row does not have is missing there.
+        """
+        import pandas as pd
+
+        rows = self.rows(where={**(where or {}), "task": {task}})
+        columns = dict.fromkeys(name for row in rows for name in row["options"])
+        table = pd.DataFrame(rows, columns=[name for name in SCHEMA.names if name != "options"])
+        settings = {name: [row["options"].get(name) for row in rows] for name in columns if name not in table}
+        return pd.concat([table, pd.DataFrame(settings, index=table.index)], axis=1)
 
     def refresh(self) -> list[Row]:
         """The rows that this object has neither returned nor found when it was opened; each is reported once.

@@ -19,6 +19,7 @@ from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
 from trainables.bumps import BumpTask
 from trainables.regularization import RegularizationTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 
 BY_ID = {claim.id: claim for claim in CLAIMS}
@@ -301,8 +302,7 @@ def probes(threshold: Callable[[str, int, int], float], seeds: int = 3, resoluti
         for N in (16, 24, 32):
             for seed in range(seeds):
                 spec = RunSpec(
-                    task=BUMP_TASK, dataset=dataset, N=N, data_count=0, seed=seed, options=tuple(task.defaults.items()),
-                    **task.preset(dataset, "cnn"),
+                    task=BUMP_TASK, N=N, data_count=0, seed=seed, **spec_fields(task, {"dataset": dataset, "decoder": "cnn"})
                 )  # fmt: skip
                 brackets.append(Bracket(template=spec, task_version=task.version, counts=task.counts(spec)))
     search, rows, made = ThresholdSearch(brackets, resolution), Rows(), []

@@ -20,7 +20,7 @@ from orchestrator import mechanism
 from orchestrator.command.cli import run
 from orchestrator.store import make_row
 from tests.analysis.test_claims import finals, measured, power, probes, table_of
-from trainables.bumps import BumpTask
+from trainables.bumps import BumpSettings, BumpTask
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 
@@ -54,7 +54,8 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
 def spec(seed: int = 0, dataset: str = "bumps", **changes: Any) -> RunSpec:
     """A run of the studies of decoders, with few steps and on a small grid."""
     words: dict[str, Any] = {"decoder": "cnn", "depth": 4, "encoding": "bump", "holdout": "center", **changes}
-    words = {"width": TASK.preset(dataset, words["decoder"])["width"], "precision": "float32", "data_count": 0, **words}
+    width = BumpSettings(dataset=dataset, decoder=words["decoder"]).width
+    words = {"width": width, "precision": "float32", "data_count": 0, **words}
     made = RunSpec(
         task="trainables.bumps:BumpTask", dataset=dataset, **{"N": 16, **words}, seed=seed, stop="budget",
         max_steps=120, options=tuple({**TASK.defaults, "sigma": 1.25}.items()), lr=0.002,

@@ -6,17 +6,17 @@ import torch
 
 from analysis.trained import TrainedDecoder
 from trainables.bumps import BumpTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 
 
 def untrained(decoder: str = "cnn", N: int = 12, **words: Any) -> TrainedDecoder:
-    """`words`: anything else of the spec; the preset and the centre box otherwise."""
+    """`words`: anything else of the spec; the task's own choice and the centre box otherwise."""
     task = BumpTask()
-    words = {**task.preset("bumps", decoder), "width": 8 if decoder == "cnn" else 24, "holdout": "center", **words}
+    chosen = {"decoder": decoder, "width": 8 if decoder == "cnn" else 24, "holdout": "center"}
     spec = RunSpec(
-        task="trainables.bumps:BumpTask", dataset="bumps", N=N, data_count=10, seed=0, decoder=decoder,
-        options=tuple(task.defaults.items()), **words,
-    )  # fmt: skip
+        **{"task": "trainables.bumps:BumpTask", "N": N, "data_count": 10, "seed": 0, **spec_fields(task, chosen), **words}
+    )
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = task.model(spec)

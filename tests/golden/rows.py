@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import pyarrow.parquet as pq
 import typer
 
-from orchestrator.command.cli import check_folder, main_of, new_app
+from orchestrator.command.cli import App, check_folder, main_of
 from orchestrator.errors import UserError
 from orchestrator.store import PROVENANCE
 
@@ -113,7 +113,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return lines
 
 
-app = new_app()
+app = App()
 
 
 @app.command(help=__doc__)

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.golden import rows
 from tests.golden.plans import COMMANDS, FILE, STUDIES, planned
 from trainables.bumps import BumpTask
+from trainables.settings import WORDS, settings_of
 from trainables.spec import PRECISIONS, SCHEDULES, STOPS, RunSpec, family_key, run_key
 from trainables.task import load_task
 
@@ -64,9 +65,8 @@ def test_the_record_has_every_study_task_and_word() -> None:
     words = {"stop": STOPS, "precision": PRECISIONS, "schedule": SCHEDULES}
     assert {name: {spec[name] for spec in specs} for name in words} == {name: set(allowed) for name, allowed in words.items()}
     of_bumps = [spec for spec in specs if spec["task"] == "trainables.bumps:BumpTask"]
-    assert {name: {spec[name] for spec in of_bumps} for name in BumpTask.choices} == {
-        name: set(allowed) for name, allowed in BumpTask.choices.items()
-    }
+    of_words = {name: set(each.words) for name, each in settings_of(BumpTask.settings).items() if name in WORDS}
+    assert {name: {spec[name] for spec in of_bumps} for name in WORDS} == of_words
 
 
 def found(accuracy: float = 0.1, **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from orchestrator import encodings, geometry, tuning
-from orchestrator.command.cli import grouped, new_app, run
+from orchestrator.command.cli import App, grouped, run
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import DecoderOptions
 from orchestrator.searches import Rows, ending
@@ -144,7 +144,7 @@ def test_options_of_a_dataclass_become_options_of_the_command() -> None:
         store: Annotated[str, typer.Option(help="A folder.")] = "results"
         deep: bool = False
 
-    app, got = new_app(), []
+    app, got = App(), []
 
     @app.command()
     @grouped

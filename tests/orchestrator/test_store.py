@@ -28,7 +28,8 @@ import orchestrator.store.register as register_module
 import orchestrator.store.results as results_module
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.parts import parquet_bytes
-from orchestrator.store.rows import SCHEMAS
+from orchestrator.store.rows import SCHEMAS, Row
+from trainables.spec import RunSpec
 
 
 def counts(rows: list[dict[str, Any]]) -> list[int]:
@@ -573,6 +574,22 @@ def test_duckdb_reads_the_same_values(tmp_path: Path) -> None:
         store.append([row(i) for i in (1, 2, 3)])
     query = f"select sum(steps), max(curve_step[2]), min(options->>'sigma') from read_parquet('{tmp_path}/runs/*.parquet')"
     assert duckdb.connect().execute(query).fetchall() == [(306, 3, "0.5")]
+
+
+def test_settings_of_a_task_are_columns_for_pandas_and_duckdb(tmp_path: Path) -> None:
+    def of(task: str, count: int, **options: Any) -> Row:
+        spec = RunSpec(task=task, dataset="grid", N=16, data_count=count, seed=3, options=tuple(options.items()))
+        return make_row(spec, task_version="1", fixed_count=0, status="passed", reason="target")
+
+    with ResultStore(tmp_path) as store:
+        store.append([of("a:B", 1, sigma=2.0, kind="wide"), of("a:B", 2, sigma=0.5, kind="narrow"), of("a:B", 3, kind="new")])
+        store.append([of("c:D", 4, shape="round")])
+        bumps = store.frame("a:B")
+        assert store.frame("no:Task").empty
+    assert bumps.query("sigma > 1 and kind == 'wide'")["data_count"].tolist() == [1]
+    assert duckdb.sql("select data_count, kind from bumps where sigma < 1").fetchall() == [(2, "narrow")]
+    assert {"options", "shape"}.isdisjoint(bumps.columns)
+    assert bumps["sigma"].isna().tolist() == [False, False, True]
 
 
 def test_weights_and_checkpoints_are_kept_per_run(place: Place) -> None:

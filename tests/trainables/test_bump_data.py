@@ -17,6 +17,7 @@ from trainables import bumps
 from trainables.bumps import BumpTask, bump_images, grid_centres, stripe_centres
 from trainables.encodings import code_length, encode
 from trainables.heldout import box_bounds, in_box
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task, load_task
 
@@ -36,8 +37,10 @@ def pairs(centres: Tensor) -> set[tuple[float, ...]]:
 
 def test_the_bump_task_is_a_task_with_sound_choices() -> None:
     assert isinstance(load_task("trainables.bumps:BumpTask"), Task)
-    assert TASK.choices["dataset"][0] == "bumps"
-    assert TASK.choices["decoder"][0] == "cnn"
+    assert spec_fields(TASK, {})["dataset"] == "bumps"
+    shapes = {(fields["width"], fields["holdout"]) for fields in (spec_fields(TASK, {"decoder": "mlp"}), spec_fields(TASK, {}))}
+    assert shapes == {(256, "random"), (64, "random")}
+    assert spec_fields(TASK, {"dataset": "stripes+bumps"})["holdout"] == "center"
 
 
 def test_bump_code_holds_two_gaussians() -> None:

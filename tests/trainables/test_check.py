@@ -13,6 +13,7 @@ from torch import nn
 from orchestrator import scaling
 from tests.conftest import check_refusal
 from trainables.check import check_task, counts_of
+from trainables.settings import spec_fields
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 
@@ -468,16 +469,9 @@ BROKEN: dict[type, str] = {
 
 def check(task: Task, dataset: str | None = None, decoder: str | None = None, N: int = 8, **options: object) -> None:
     """As the scaling study does, with words that are the task's, or those of Points where it is one of them."""
-    own = not isinstance(task, Points)
-    choices = task.choices if own else Points.choices
-    words = {"dataset": dataset or choices["dataset"][0], "decoder": decoder or choices["decoder"][0]}
-    preset = (task if own else Points()).preset(**words)
-    defaults = {**(task if own else Points).defaults, **options}
-    spec = RunSpec(
-        task="tests:Task", N=N, data_count=0, seed=0, depth=preset["depth"], width=preset["width"], holdout=preset["holdout"],
-        encoding=choices["encoding"][0], options=tuple(defaults.items()), **words,
-    )  # fmt: skip
-    check_task(task, spec)
+    words = {name: word for name, word in (("dataset", dataset), ("decoder", decoder)) if word is not None}
+    fields = spec_fields(Points() if isinstance(task, Points) else task, {**words, **options})
+    check_task(task, RunSpec(task="tests:Task", N=N, data_count=0, seed=0, **fields))
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)

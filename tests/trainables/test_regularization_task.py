@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainables.bumps import grid_centres
 from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, box_range, regions
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training.loop import RunResult, Training
@@ -47,8 +48,9 @@ def pairs(coordinates: Tensor) -> set[tuple[float, ...]]:
 def test_it_is_a_task_with_the_published_defaults() -> None:
     assert isinstance(TASK, Task)
     published = {"lambda_entropy": 0.1, "lambda_variance": 0.01, "init": "published"}
-    assert dict(TASK.defaults) == {"sigma": 1.5, "tolerance": 1, "rank": 0, **published}
-    assert TASK.preset("bumps", "low-rank") == {"depth": 2, "width": 2, "holdout": "corner"}
+    fields = spec_fields(TASK, {})
+    assert dict(fields["options"]) == {"sigma": 1.5, "tolerance": 1, "rank": 0, **published}
+    assert (fields["depth"], fields["width"], fields["holdout"]) == (2, 2, "corner")
     assert sum(p.numel() for p in TASK.model(spec(N=32)).parameters()) == 133_218
     assert TASK.model(spec(N=32, options={"rank": 5})).strengths.shape == (2, 32, 5)
 

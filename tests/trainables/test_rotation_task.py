@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from trainables.rotation import RotationTask, image_of, image_option, rotated
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import packs as packing
@@ -38,7 +39,8 @@ def spec(**changes: Any) -> RunSpec:
 
 def test_it_is_a_task_with_the_published_numbers() -> None:
     assert isinstance(TASK, Task)
-    assert TASK.preset("rotation", "rotation-cnn") == {"depth": 2, "width": 128, "holdout": "arc"}
+    fields = spec_fields(TASK, {})
+    assert (fields["depth"], fields["width"], fields["holdout"]) == (2, 128, "arc")
     published = spec(N=28, width=128, options={"angles": 1000})
     assert published.data_count == 888
     model = TASK.model(published)

@@ -1,0 +1,132 @@
+"""The settings of a task on the command line: an option for each, with the help that the task gives."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from orchestrator.command import options as opt
+from orchestrator.command.cli import App, checked, grouped, one_of
+from orchestrator.errors import UserError
+from trainables.check import check_words
+from trainables.settings import Setting, alternatives, settings_class, settings_of
+from trainables.spec import Scalar
+from trainables.task import Task, load_task
+
+
+class TaskApp(App):
+    """A command whose options depend on its `--task`: `of(words)` is the command for a command line."""
+
+    make: Callable[[Task], TaskApp]
+
+    def of(self, words: Sequence[str]) -> TaskApp:
+        """The command with the options of the task that the words name; this one if they name none.
+
+        Raises:
+            UserError: the task cannot be loaded, or its settings are wrong.
+        """
+        path = _named("--task", words)
+        return self if path is None else self.make(own_task(path))
+
+
+def own_task(path: str) -> Task:
+    """The task that a user names, which may lie in the working directory, with its words checked.
+
+    Raises:
+        UserError: it cannot be loaded, or its words are wrong.
+    """
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    task: Task = checked(load_task, path)
+    checked(check_words, task)
+    return task
+
+
+def task_app(command: Callable[..., int], default: str, *but: str) -> TaskApp:
+    """The app of a command with a parameter `subject`, in whose place stand the settings of its task, all `but` some."""
+
+    def made(task: Task) -> TaskApp:
+        app = TaskApp()
+        app.make = made
+        app.command()(grouped(command, subject=_options_of(task, command, but)))
+        return app
+
+    return made(load_task(default))
+
+
+def given(task: Task, subject: object, pairs: Sequence[str] | None) -> dict[str, Scalar]:
+    """What a user gave of the settings of a task: by the fields of `subject` with their names, then by `--option NAME=VALUE`.
+
+    Raises:
+        UserError: a setting that the task does not have, or a value of another type.
+    """
+    known = settings_of(settings_class(task))
+    values = {f.name: getattr(subject, f.name) for f in fields(subject)}  # type: ignore[arg-type]
+    found = {name: value for name, value in values.items() if name in known and value is not None}
+    for name, value in found.items():
+        if known[name].words:
+            one_of(option_of(name), value, known[name].words)
+    return found | read_pairs(known, pairs or [])
+
+
+def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, Scalar]:
+    """The values of `NAME=VALUE` pairs, each of the type of its setting.
+
+    Raises:
+        UserError: no such setting, or a value of another type.
+    """
+    found = {}
+    names = ", ".join(known) or "none"
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
+        if name not in known:
+            raise UserError(f"this task has no option {name!r}: its options are {names}")
+        found[name] = checked(known[name].read, text)
+    return found
+
+
+def option_of(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _options_of(task: Task, command: Callable[..., int], but: Sequence[str]) -> type:
+    """A group of options, one for every setting with a choice; None where the user says nothing. A setting with the name of
+    another parameter of the command can be given by `--option` alone."""
+    taken = {*but, *_names(command)}
+    made = [
+        (name, _annotation(each), field(default=None))
+        for name, each in settings_of(settings_class(task)).items()
+        if name not in taken and len(each.words) != 1
+    ]
+    return make_dataclass("Subject", made, frozen=True, kw_only=True)
+
+
+def _annotation(each: Setting) -> Any:
+    help = each.help or f"The option {each.name} of the task."
+    if each.words:
+        help = f"{help.rstrip('.')}: {alternatives([f'`{word}`' for word in each.words])}."
+    shown = each.shown or str(each.default)
+    bounds: dict[str, Any] = {"min": each.low, "max": each.high} if each.kind is int else {}
+    flag = [f"{option_of(each.name)}/--no-{each.name.replace('_', '-')}"] if each.kind is bool else [option_of(each.name)]
+    return Annotated[each.kind | None, opt.subject(*flag, help=help, show_default=shown, **bounds)]
+
+
+def _names(command: Callable[..., int]) -> set[str]:
+    """The parameters of a command, those in its groups included."""
+    return set(grouped(command, subject=make_dataclass("Nothing", [])).__annotations__)
+
+
+def _named(option: str, words: Sequence[str]) -> str | None:
+    """The last value of an option in a command line."""
+    found = None
+    for at, word in enumerate(words):
+        if word == option and at + 1 < len(words):
+            found = words[at + 1]
+        elif word.startswith(f"{option}="):
+            found = word.partition("=")[2]
+    return found

@@ -1,0 +1,97 @@
+"""A study takes the options of its task: those it has and no others, with the help that it gives."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator import __main__ as everything
+from orchestrator import scaling
+from orchestrator.command.cli import run
+from orchestrator.launch import LaunchOptions
+from orchestrator.scaling import ScalingStudy
+from tests.toy import Toy
+from trainables import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToySettings:
+    dataset: str = setting("toys", words=("toys",))
+    decoder: str = setting("linear", "The network.", words=("linear", "cubic"))
+    strength: float = setting(0.5, "How hard it pulls.", low=0, high=9)
+    spins: bool = setting(False, "Whether it spins.")
+    seeds: int = setting(3, "Not those of the study.")
+    pause: float = setting(0.0)
+    trouble: str = setting("none")
+    trouble_N: int = setting(0)
+    ledger: str = setting("")
+
+
+class Tuned(Toy):
+    """A toy with settings."""
+
+    settings = ToySettings
+
+
+TASK = ("--task", f"{__name__}:Tuned")
+
+
+def options(*words: str) -> set[str]:
+    result = CliRunner().invoke(scaling.app.of(words), ["--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    return set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[ScalingStudy]:
+    found: list[ScalingStudy] = []
+
+    def keep(study: ScalingStudy, where: LaunchOptions, words: list[str]) -> int:
+        found.append(study)
+        return 0
+
+    monkeypatch.setattr(scaling, "launch", keep)
+    return found
+
+
+def test_help_of_three_tasks_shows_the_options_of_each_and_no_others() -> None:
+    bumps, chords, tuned = options(), options("--task", "examples.own_task:Chords"), options("--task=" + TASK[1])
+    of_bumps = {"--encoding", "--holdout", "--centres", "--sigma", "--absent", "--polarity", "--tolerance"}
+    assert bumps - chords == of_bumps
+    assert chords - bumps == {"--error"}
+    assert tuned - bumps == {"--strength", "--spins", "--no-spins", "--pause", "--trouble", "--trouble-N", "--ledger"}
+    assert bumps - tuned == of_bumps | {"--depth", "--width"}
+
+
+def test_what_is_given_is_in_every_run(launched: list[ScalingStudy]) -> None:
+    words = [*TASK, "--N", "8,16", "--seeds", "2", "--strength", "2", "--spins", "--decoder", "cubic", "--option", "seeds=5"]
+    assert run(scaling.app, words) == 0
+    assert run(everything.app, ["scaling", *words]) == 0
+    for study in launched:
+        specs = [bracket.template for bracket in study.brackets]
+        assert len(specs) == 4
+        for spec in specs:
+            told = {name: spec.option(name) for name in ("strength", "spins", "seeds")}
+            assert told == {"strength": 2.0, "spins": True, "seeds": 5}
+            assert (spec.dataset, spec.decoder, spec.encoding, spec.holdout, spec.depth) == ("toys", "cubic", "", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*TASK, "--sigma", "1"), "No such option: --sigma"),
+        ((*TASK, "--decoder", "rnn"), "--decoder 'rnn' is unknown: choose linear or cubic"),
+        ((*TASK, "--strength", "10"), "strength must be at most 9, not 10.0"),
+        ((*TASK, "--option", "sigma=1"), "this task has no option 'sigma': its options are dataset, decoder, strength"),
+        ((*TASK, "--option", "spins=perhaps"), "the option spins takes a bool, not 'perhaps'"),
+        ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
+        (("--strength", "1"), "No such option: --strength"),
+        (("--task", "nowhere:Task", "--help"), "--task 'nowhere:Task' cannot be imported"),
+    ],
+)
+def test_mistakes_are_one_line(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(scaling.app, list(words)) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")

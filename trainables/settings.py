@@ -1,0 +1,215 @@
+"""What a task lets its users choose: a frozen dataclass, from which options, `--help`, validation and columns derive.
+
+    @dataclass(frozen=True, kw_only=True)
+    class ChordSettings:
+        decoder: str = setting("linear", "What learns the chords.", words=("linear", "mlp"))
+        width: int = setting(128, "Units of a hidden layer.", low=1)
+        error: float = setting(0.1, "A chord is right when its relative error is below this.")
+
+        def __post_init__(self):
+            if not 0 < self.error < 1:
+                raise ValueError(f"error must lie between 0 and 1, not {self.error}")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from trainables.spec import LIMITS, RunSpec, Scalar, is_usable
+
+WORDS = ("dataset", "decoder", "encoding", "holdout")
+IN_SPEC = {"dataset": "", "decoder": "", "depth": 0, "width": 1, "encoding": "", "holdout": ""}
+"""Settings that a `RunSpec` has a field for, with what the field holds where a task has no such setting. All others are its
+`options`."""
+RESERVED = frozenset(f.name for f in dataclasses.fields(RunSpec)) - IN_SPEC.keys()
+"""Names that mean something in every run, and so are no settings."""
+KINDS = (bool, int, float, str)
+
+S = TypeVar("S")
+
+
+def setting(
+    default: Scalar | None, help: str = "", *, words: tuple[str, ...] = (), low: float | None = None, high: float | None = None,
+    shown: str = "",
+) -> Any:  # fmt: skip
+    """A field of a settings class.
+
+    Args:
+        default: its value if the user says nothing. None: `__post_init__` of the class chooses it, given the others.
+        help: one line for `--help`.
+        words: all that are allowed; any word if empty.
+        low, high: least and largest number, both included.
+        shown: the default in words, where it depends on others.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "words": words, "low": low, "high": high, "shown": shown})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a task."""
+
+    name: str
+    kind: type
+    default: Scalar | None
+    help: str = ""
+    words: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    shown: str = ""
+
+    def read(self, text: Scalar) -> Scalar:
+        """The value that a user wrote.
+
+        Raises:
+            ValueError: it is of another type.
+        """
+        try:
+            return _boolean(text) if self.kind is bool else self.kind(text)
+        except ValueError:
+            raise ValueError(f"the option {self.name} takes a {self.kind.__name__}, not {text!r}") from None
+
+    def check(self, value: Any) -> Scalar:
+        """The value, if the setting may have it; a whole number becomes a float where one is due.
+
+        Raises:
+            ValueError: another type, a word that is not allowed, or a number that is out of range.
+        """
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool) and is_usable(value):
+            value = float(value)
+        kind: type = type(value)
+        if kind is not self.kind or not (kind is str or is_usable(value)):
+            what = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a word"}[self.kind]
+            raise ValueError(f"{self.name} must be {what}, not {value!r}")
+        if self.words and value not in self.words:
+            raise ValueError(f"{self.name} {value!r} is unknown: choose {alternatives(self.words)}")
+        for bound, ends, holds in ((self.low, "at least", "__ge__"), (self.high, "at most", "__le__")):
+            if bound is not None and not getattr(float(value), holds)(bound):
+                raise ValueError(f"{self.name} must be {ends} {bound:g}, not {value!r}")
+        return cast(Scalar, value)
+
+
+def alternatives(words: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def settings_class(task: Any) -> type:
+    """The settings of a task: its `settings`, or a class made of its `choices`, `defaults` and `preset`."""
+    return getattr(task, "settings", None) or _made_of(task)
+
+
+def settings_of(kind: type) -> dict[str, Setting]:
+    """Every setting of a settings class, by name, in the order of its fields.
+
+    Raises:
+        ValueError: what is given is no frozen dataclass, or a field has no default, another type than bool, int, float or str,
+            or the name of something that every run has.
+    """
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        raise ValueError(f"the task's settings must be a frozen dataclass, not {kind!r}")
+    try:
+        hints = typing.get_type_hints(kind)
+    except Exception as error:
+        raise ValueError(f"the task's settings have a type that cannot be read ({error})") from error
+    found = {}
+    for field in dataclasses.fields(kind):
+        of_field = [hint for hint in _parts(hints[field.name]) if hint is not types.NoneType]
+        if len(of_field) != 1 or of_field[0] not in KINDS:
+            raise ValueError(f"the task's setting {field.name} must be a bool, int, float or str, not {hints[field.name]!r}")
+        if field.name in RESERVED:
+            raise ValueError(f"the task's setting {field.name} has the name of something that every run has: rename it")
+        if field.default is dataclasses.MISSING:
+            raise ValueError(f"the task's setting {field.name} must have a default")
+        one = Setting(field.name, of_field[0], field.default, **field.metadata)
+        if field.default is not None:
+            try:
+                one.check(field.default)
+            except ValueError as error:
+                raise ValueError(f"the task's default of the setting {error}") from None
+        found[field.name] = one
+    return found
+
+
+def complete(task: Any, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """All settings of a task: those given, and what the task chooses for the others.
+
+    Raises:
+        ValueError: a setting that the task does not have, or a value that it may not have.
+    """
+    kind = settings_class(task)
+    known = settings_of(kind)
+    for name in given:
+        if name not in known:
+            raise ValueError(f"this task has no option {name!r}: its options are {', '.join(known) or 'none'}")
+    chosen = kind(**{name: known[name].check(value) for name, value in given.items()})
+    return {name: each.check(getattr(chosen, name)) for name, each in known.items()}
+
+
+def spec_fields(task: Any, given: Mapping[str, Scalar]) -> dict[str, Any]:
+    """The fields of a `RunSpec` that hold the settings of a task; see `complete`.
+
+    Raises:
+        ValueError: as `complete`.
+    """
+    values = complete(task, given)
+    nothing = IN_SPEC | {"dataset": type(task).__name__.lower()}  # what tables and figures call the data
+    fields: dict[str, Any] = {name: values.pop(name, nothing[name]) for name in IN_SPEC}
+    return {**fields, "options": tuple(values.items())}
+
+
+def read_settings(kind: type[S], spec: RunSpec) -> S:
+    """The settings of a run, as an object of the task's own class: `read_settings(ChordSettings, spec).error`."""
+    options = dict(spec.options)
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(spec, name) if name in IN_SPEC else options[name] for name in names})
+
+
+def choices_of(kind: type) -> dict[str, tuple[str, ...]]:
+    """The words of each of WORDS."""
+    known = settings_of(kind)
+    return {name: known[name].words for name in WORDS if name in known}
+
+
+def defaults_of(kind: type) -> dict[str, Scalar]:
+    """The defaults of the settings that are `options` of a spec."""
+    return {name: each.default for name, each in settings_of(kind).items() if name not in IN_SPEC and each.default is not None}
+
+
+def _made_of(task: Any) -> type:
+    """A settings class for a task that has `choices`, `defaults` and `preset` in its place."""
+
+    def choose(self: Any) -> None:
+        preset = task.preset(self.dataset, self.decoder)
+        for name in ("depth", "width", "holdout"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, preset[name])
+
+    help = {"dataset": "Data set.", "decoder": "Kind of network.", "depth": "Hidden layers.", "width": "Units per layer."}
+    help |= {"encoding": "Code of the inputs.", "holdout": "What is held out."}
+    fields: list[tuple[str, Any, Any]] = []
+    for name, line in help.items():
+        if name in WORDS:
+            words = tuple(task.choices[name])
+            default = None if name == "holdout" else words[0]
+            fields.append((name, str, setting(default, line, words=words, shown=default or "the task's choice")))
+        else:
+            low, high = LIMITS[name]
+            fields.append((name, int, setting(None, line, low=low, high=high, shown="the task's choice")))
+    fields += [(name, type(value), setting(value)) for name, value in task.defaults.items()]
+    return dataclasses.make_dataclass("Settings", fields, frozen=True, kw_only=True, namespace={"__post_init__": choose})
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def _boolean(value: Scalar) -> bool:
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]
