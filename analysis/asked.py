@@ -7,20 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.command.ranges import MOST_PLANNED
-from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS, TRIALS
-from trainables.check import counts_of
+from orchestrator.study import bracket_of
+from trainables.regularization import COMPARED, WEIGHTS
+from trainables.regularization import TASK as PENALTY_TASK
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
-
-PENALTY_TASK = "trainables.regularization:RegularizationTask"
-WEIGHTS = ("lambda_entropy", "lambda_variance")
-COMPARED = ("none", "entropy", "variance", "both")
-"""Settings of the regularization study that are known beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,7 @@ def _threshold_search(question: Question, specs: Sequence[RunSpec], task: Task) 
     Raises:
         ValueError: there is no such search.
     """
-    audits = getattr(task, "audits", lambda spec: 0)
-    brackets = [
-        Bracket(template=spec, task_version=task.version, counts=counts_of(task, spec), audits=audits(spec)) for spec in specs
-    ]
+    brackets = [bracket_of(task, spec) for spec in specs]
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")

@@ -17,14 +17,14 @@ from scipy import stats
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Rows, ending
 from trainables.lowrank import LowRank
-from trainables.regularization import VALIDATION, RegularizationTask, box_range, regions
+from trainables.regularization import COMPARED, VALIDATION, WEIGHTS, RegularizationTask, box_range, regions
 from trainables.spec import RunSpec
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import TuneAndConfirm
     from orchestrator.searches.optuna import Trial
 
-SETTINGS = ("none", "entropy", "variance", "both", "tuned")
+SETTINGS = (*COMPARED, "tuned")
 """The two penalties off, one on, both on at the published weights, and both at the weights that the trials chose."""
 NAMES = {"none": "no penalty", "entropy": "entropy", "variance": "variance", "both": "entropy + variance", "tuned": "tuned"}
 PAPER: Mapping[str, Mapping[str, float]] = {
@@ -33,12 +33,12 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 }
 """The two models that the authors of arXiv 2501.18797 published, evaluated anew: corner box, N = 32, one seed, 1000 epochs."""
 ERRORS = ("id_mse", "ood_mse")
-TRIALS = ("number", "lambda_entropy", "lambda_variance", "status", "id_mse", "validation_mse", "steps", "key")
+TRIALS = ("number", *WEIGHTS, "status", "id_mse", "validation_mse", "steps", "key")
 FINALS = (
-    "setting", "seed", "lambda_entropy", "lambda_variance", "status", "accuracy", "exact", "id_mse", "ood_mse", "steps", "key",
+    "setting", "seed", *WEIGHTS, "status", "accuracy", "exact", "id_mse", "ood_mse", "steps", "key",
 )  # fmt: skip
 SUMMARY = (
-    "setting", "lambda_entropy", "lambda_variance", "seeds", "failed",
+    "setting", *WEIGHTS, "seeds", "failed",
     *(f"{error}_{statistic}" for error in ERRORS for statistic in ("mean", "gmean", "lower", "upper")),
     "accuracy", "exact", "note",
 )  # fmt: skip
@@ -158,8 +158,7 @@ class Answer:
     def _choice(self) -> str:
         if self.best is None:
             return f"no weights are chosen: none of {len(self.trials)} trials is complete"
-        names = ("lambda_entropy", "lambda_variance")
-        weights = [f"{name} {self.best[name]:.3g}" for name in names if not math.isnan(_number(self.best.get(name)))]
+        weights = [f"{name} {self.best[name]:.3g}" for name in WEIGHTS if not math.isnan(_number(self.best.get(name)))]
         errors = f"validation MSE {_number(self.best['validation_mse']):.2e}, ID MSE {_number(self.best['id_mse']):.2e}"
         return (
             f"chosen: {', '.join(weights) or 'the weights given'} (trial {self.best['number']} of {len(self.trials)}; {errors})"
@@ -239,7 +238,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     row = trial.row
     return {
         "number": trial.number,
-        **{name: row["options"][name] for name in ("lambda_entropy", "lambda_variance")},
+        **{name: row["options"][name] for name in WEIGHTS},
         "status": ending(row),
         "id_mse": row["id_mse"],
         "validation_mse": row["ood_mse"],
@@ -249,7 +248,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def _final(setting: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    weights = {name: row["options"].get(name) for name in ("lambda_entropy", "lambda_variance")}
+    weights = {name: row["options"].get(name) for name in WEIGHTS}
     return {**row, **weights, "status": ending(row), "setting": setting, "exact": row["measures"].get("exact")}
 
 

@@ -12,10 +12,11 @@ from collections.abc import Collection, Iterable, Sequence
 from analysis.measures.registry import BUMPS, ROTATION
 from orchestrator.errors import UserError
 from trainables.bumps import BumpTask
+from trainables.regularization import TASK as PENALTIES
 from trainables.rotation import RotationTask
 from trainables.task import Task, load_task
 
-BUILT_IN = (BUMPS, "trainables.regularization:RegularizationTask", ROTATION)
+BUILT_IN = (BUMPS, PENALTIES, ROTATION)
 NAMED = 3
 """Tasks that a notice names."""
 

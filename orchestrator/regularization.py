@@ -33,7 +33,7 @@ from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
-from trainables.regularization import RegularizationSettings
+from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings
 from trainables.settings import settings_of, spec_fields
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
@@ -42,18 +42,8 @@ if TYPE_CHECKING:
     from analysis.regularization import Answer
 
 NAME = "regularization"
-WEIGHTS = ("lambda_entropy", "lambda_variance")
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, some being pruned."""
-TASK = "trainables.regularization:RegularizationTask"
-PUBLISHED = {"lambda_entropy": 0.1, "lambda_variance": 0.01}
-"""The authors' weights (paper section 4.1)."""
-ABLATION = {
-    "none": {"lambda_entropy": 0.0, "lambda_variance": 0.0},
-    "entropy": {**PUBLISHED, "lambda_variance": 0.0},
-    "variance": {**PUBLISHED, "lambda_entropy": 0.0},
-    "both": PUBLISHED,
-}
 
 
 @dataclass(slots=True)
@@ -309,7 +299,7 @@ def regularization(
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
     ranges = {}
-    for name, text in (("lambda_entropy", lambda_entropy), ("lambda_variance", lambda_variance)):
+    for name, text in zip(WEIGHTS, (lambda_entropy, lambda_variance), strict=True):
         try:
             ranges[name] = parse_range(text)
         except ValueError as error:
@@ -355,7 +345,7 @@ def regularization(
         objectives=objectives,
         seed=search_seed,
     )
-    compared = ABLATION if ablation else {}
+    compared = COMPARED if ablation else {}
     known = {setting: [with_options(spec, weights) for spec in finals] for setting, weights in compared.items()}
     settings = {
         **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},

@@ -32,7 +32,8 @@ from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
-from trainables.check import check_task, counts_of
+from orchestrator.study import bracket_of
+from trainables.check import check_task
 from trainables.settings import settings_class, settings_of, spec_fields
 from trainables.spec import LARGEST, RunSpec
 from trainables.task import Task
@@ -317,7 +318,6 @@ def scaling(
     chosen = list(words) if datasets is None else [d.strip() for d in datasets.split(",")]
     if (asked := len(set(chosen)) * len(sizes) * seeds) > MOST_PLANNED:
         raise UserError(f"{asked} thresholds are too many (at most {MOST_PLANNED}): ask for fewer sizes or --seeds")
-    known_audits = getattr(task_, "audits", lambda spec: 0)
     brackets = []
     for dataset in dict.fromkeys(chosen):
         one_of("--datasets", dataset, words)
@@ -342,13 +342,7 @@ def scaling(
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
-                bracket = Bracket(
-                    template=template,
-                    task_version=task_.version,
-                    counts=checked(counts_of, task_, template),
-                    audits=known_audits(template),
-                )
-                brackets.append(bracket)
+                brackets.append(checked(bracket_of, task_, template))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
     settings = {

@@ -16,9 +16,11 @@ from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
+from trainables.check import counts_of
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -27,6 +29,16 @@ ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count"
 MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
 
 Setting = tuple[Any, ...]
+
+
+def bracket_of(task: Task, spec: RunSpec) -> Bracket:
+    """What a threshold search needs to know of the runs that are like `spec`.
+
+    Raises:
+        ValueError: the task cannot do it.
+    """
+    audits = getattr(task, "audits", lambda spec: 0)
+    return Bracket(template=spec, task_version=task.version, counts=counts_of(task, spec), audits=audits(spec))
 
 
 class Study(Protocol):

@@ -21,6 +21,18 @@ from trainables.settings import defaults_of, setting
 from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
+TASK = "trainables.regularization:RegularizationTask"
+WEIGHTS = ("lambda_entropy", "lambda_variance")
+PUBLISHED = dict(zip(WEIGHTS, (0.1, 0.01), strict=True))
+"""The authors' weights (paper section 4.1)."""
+COMPARED: Mapping[str, Mapping[str, float]] = {
+    "none": dict.fromkeys(WEIGHTS, 0.0),
+    "entropy": {**PUBLISHED, "lambda_variance": 0.0},
+    "variance": {**PUBLISHED, "lambda_entropy": 0.0},
+    "both": PUBLISHED,
+}
+"""The four settings of the paper's comparison."""
+
 REGIONS = ("corner", "center")
 VALIDATION = "-validation"
 SMALLEST_N = 8
@@ -67,7 +79,7 @@ class RegularizationTask:
 
     version = "1"
     settings = RegularizationSettings
-    packable = ("lambda_entropy", "lambda_variance")
+    packable = WEIGHTS
     defaults: Mapping[str, Scalar] = defaults_of(RegularizationSettings)
 
     def counts(self, spec: RunSpec) -> Counts:
@@ -135,6 +147,6 @@ def _validate(spec: RunSpec) -> None:
         raise ValueError(f"rank must lie in 1..{spec.N}, or be 0 for N, not {rank}")
     if spec.option("init") not in INITS:
         raise ValueError(f"init must be one of {', '.join(INITS)}, not {spec.option('init')!r}")
-    for name in ("lambda_entropy", "lambda_variance"):
+    for name in WEIGHTS:
         if not 0 <= float(spec.option(name)) < float("inf"):
             raise ValueError(f"{name} must be a finite number of at least 0, not {spec.option(name)}")

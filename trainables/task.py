@@ -53,8 +53,10 @@ class Task(Protocol):
 
     version: str
     """Part of every run key. Change it whenever the same spec would give another result: old rows then no longer answer."""
-    settings: type
-    """What a user may choose: a frozen dataclass, see `trainables.settings`."""
+
+    @property
+    def settings(self) -> type:
+        """What a user may choose: a frozen dataclass, see `trainables.settings`."""
 
     def counts(self, spec: RunSpec) -> Counts:
         """Data counts that make sense for `spec` (its own `data_count` is not looked at). ValueError in a user's words

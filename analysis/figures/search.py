@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from analysis.figures.style import COLOURS, image
+from trainables.regularization import WEIGHTS
 
-WEIGHTS = ("lambda_entropy", "lambda_variance")
 LABELS = {"lambda_entropy": r"entropy weight $\lambda_S$", "lambda_variance": r"variance weight $\lambda_V$"}
 LEAST_FOR_CONTOUR = 4
 LEAST_FOR_IMPORTANCES = 10

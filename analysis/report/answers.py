@@ -8,21 +8,23 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
-from analysis.asked import COMPARED, PENALTY_TASK, WEIGHTS, Asked
+from analysis.asked import Asked
 from analysis.measures.registry import BUMPS
 from analysis.results import Results
 from orchestrator.searches import Rows
-from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import TuneAndConfirm
 from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.study import bracket_of
 from trainables.bumps import BumpSettings, BumpTask
-from trainables.regularization import REGIONS
+from trainables.regularization import COMPARED, REGIONS, WEIGHTS
+from trainables.regularization import TASK as PENALTY_TASK
 from trainables.spec import RunSpec
 
 RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)
 """Precisions a study may have asked for, the default first: the rows do not tell."""
 SPEC = tuple(RunSpec.__dataclass_fields__)
-ABLATION = dict(zip(((0.0, 0.0), (0.1, 0.0), (0.0, 0.01), (0.1, 0.01)), COMPARED, strict=True))
+SETTINGS = {tuple(weights[name] for name in WEIGHTS): setting for setting, weights in COMPARED.items()}
 """The four settings of the paper's comparison, by the two weights."""
 
 Run = Mapping[str, Any]
@@ -110,7 +112,7 @@ def _is_comparison(asked: Asked) -> bool:
     """Whether all runs that are known beforehand are those of the paper's comparison."""
     specs = asked.question.specs
     return asked.question.study == "regularization" and all(
-        spec.holdout in REGIONS and ABLATION.get(_weights(dict(spec.options))) == setting
+        spec.holdout in REGIONS and SETTINGS.get(_weights(dict(spec.options))) == setting
         for setting in COMPARED
         for spec in specs.get(setting, ())
     )
@@ -139,7 +141,7 @@ def _guessed_comparisons(results: Results) -> Iterator[Found[regularization.Answ
     finals = [run for run in results.runs if _is_final(run)]
     for group in _beyond(filter(_is_comparison, results.asked), _grouped(finals, but=("seed", *WEIGHTS))):
         settings = _penalty_settings(group[0])
-        rows = [{"setting": ABLATION[_weights(run["options"])], "row": run} for run in group]
+        rows = [{"setting": SETTINGS[_weights(run["options"])], "row": run} for run in group]
         yield Found(regularization.Answer.of([], rows, None, [], settings), settings, guessed=True)
 
 
@@ -155,7 +157,7 @@ def _is_usual(run: Run) -> bool:
 
 
 def _is_final(run: Run) -> bool:
-    return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run["options"]) in ABLATION
+    return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run["options"]) in SETTINGS
 
 
 def _weights(options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -184,8 +186,7 @@ def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float
     task, brackets = BumpTask(), []
     for at in sorted(first):
         spec = RunSpec.from_dict({**first[at], "stop": "early", "data_count": 0})
-        version, counts = first[at]["task_version"], task.counts(spec)
-        brackets.append(Bracket(template=spec, task_version=version, counts=counts, audits=task.audits(spec)))
+        brackets.append(bracket_of(task, spec))
     rows = Rows(group)
     ways = [(stop, resolution) for stop in ("auto", "early") for resolution in RESOLUTIONS]
     answers = [(ThresholdSearch(brackets, resolution, stop=stop).answer(rows), stop, resolution) for stop, resolution in ways]

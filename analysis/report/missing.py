@@ -9,6 +9,7 @@ from typing import Any
 
 from analysis.fits import LEAST_SIZES
 from trainables.bumps import BumpTask
+from trainables.regularization import PUBLISHED
 from trainables.rotation import DIGIT
 
 LEAST_SEEDS = 3
@@ -60,7 +61,7 @@ def of_penalties(run: Setting) -> Lacks | None:
     epochs, options = _epochs(run), run["options"]
     if epochs is None:
         return None
-    asked = {"N": run["N"], "region": run["holdout"], "seeds": LEAST_SEEDS, "lambda_entropy": 0.1, "lambda_variance": 0.01}
+    asked = {"N": run["N"], "region": run["holdout"], "seeds": LEAST_SEEDS, **PUBLISHED}
     asked |= {name: options[name] for name in ("sigma", "init", "tolerance")}
     asked |= {"rank": options["rank"] or None, "channels": run["width"], "epochs": epochs}
     asked |= {name: run[name] for name in ("depth", "schedule", "batch_size", "lr", "weight_decay")}

@@ -14,12 +14,12 @@ from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, fit_power_law
 from analysis.measures.registry import BUMPS
-from analysis.report.answers import ABLATION, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
+from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
 from analysis.report.missing import LEAST_SEEDS, Lacks, of_penalties, of_scaling
 from analysis.results import Results
 
-FOUR = tuple(ABLATION.values())
+FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
 LEAST_N = 16
 """From this grid size on, bumps alone must need more images than stripes and bumps."""
