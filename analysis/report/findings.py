@@ -8,7 +8,7 @@ import operator
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -190,11 +190,18 @@ class Choice:
     def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
         """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
         rows = self.groups[group]
-        rows = rows[(rows["measure"] == measure) & (rows["quantity"] == quantity)]
-        if layer is not None:
-            rows = rows[rows["layer"] == layer]
-        found = zip(rows["seed"].astype(int), rows["value"].astype(float), strict=True)
+        chosen = _where(rows, {"measure": measure, "quantity": quantity} | ({} if layer is None else {"layer": layer}))
+        found = zip(rows["seed"][chosen].astype(int), rows["value"][chosen].astype(float), strict=True)
         return {seed: value for seed, value in sorted(found) if math.isfinite(value)}
+
+
+class _Run(NamedTuple):
+    key: str
+    seed: int
+    shared: tuple[Any, ...]
+    """Its values of SHARED."""
+    own: tuple[Any, ...]
+    """Its values of OWN."""
 
 
 def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
@@ -204,34 +211,39 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
     nor `groups` says, each group takes what most of its seeds have.
     """
     table = _mechanism_runs(table)
-    runs = table.drop_duplicates("key")
-    members = {name: runs[_where(runs, where)] for name, where in groups.items()}
-    shared = sorted({values for part in members.values() for values in _values(part, SHARED)})
+    first = table.drop_duplicates("key")
+    runs = [_Run(*values) for values in zip(first["key"], first["seed"], _values(first, SHARED), _values(first, OWN), strict=True)]
+    columns = {name: first[name].tolist() for name in {name for where in groups.values() for name in where}}
+    members = {
+        group: [run for i, run in enumerate(runs) if all(columns[name][i] == wanted for name, wanted in where.items())]
+        for group, where in groups.items()
+    }
     picked: dict[tuple[Any, ...], dict[str, tuple[Any, ...]]] = {}
     ranks = []
-    for setting in shared:
+    for setting in sorted({run.shared for part in members.values() for run in part}):
         picked[setting], seeds = {}, []
         for name, part in members.items():
-            of_setting = part[_where(part, dict(zip(SHARED, setting, strict=True)))]
-            sizes = of_setting.groupby(list(OWN))["seed"].nunique()
-            count, own = max(((int(n), own) for own, n in sizes.items()), default=(0, ()))
+            by_own: dict[tuple[Any, ...], set[int]] = {}
+            for run in part:
+                if run.shared == setting:
+                    by_own.setdefault(run.own, set()).add(run.seed)
+            count, own = max(((len(found), own) for own, found in by_own.items()), default=(0, ()))
             picked[setting][name] = own
             seeds.append(count)
         ranks.append((min(seeds), sum(seeds), setting))
     if not ranks:
         tasks = {where.get("task") for where in groups.values()}
-        usual = runs.loc[runs["task"].isin(tasks), list(SHARED)].value_counts()
+        usual = first.loc[first["task"].isin(tasks), list(SHARED)].value_counts()
         elsewhere = dict(zip(SHARED, usual.index[0], strict=True)) if len(usual) else {}
         return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0, groups, elsewhere)
     best = max(ranks)[-1]
-    keys = dict(zip(SHARED, best, strict=True))
-    chosen = {
-        name: table[_where(table, {**keys, **dict(zip(OWN, own, strict=True))})] if own else table.iloc[:0]
-        for name, own in picked[best].items()
-    }
-    used = pd.concat([group for group in chosen.values() if len(group)])
-    every = {values for part in members.values() for values in _values(part, (*SHARED, *OWN))}
-    return Choice(chosen, keys, len(every - set(_values(used, (*SHARED, *OWN)))), groups)
+    used = {(best, own) for own in picked[best].values()}
+    chosen = {name: [run.key for run in runs if (run.shared, run.own) == (best, own)] for name, own in picked[best].items()}
+    others = {(run.shared, run.own) for part in members.values() for run in part} - used
+    return Choice(
+        {name: table[table["key"].isin(keys)] for name, keys in chosen.items()},
+        dict(zip(SHARED, best, strict=True)), len(others), groups,
+    )  # fmt: skip
 
 
 def choose_depth(table: pd.DataFrame, groups: Mapping[str, Where]) -> tuple[int, Choice]:
@@ -282,4 +294,5 @@ def _where(table: pd.DataFrame, where: Where) -> pd.Series:
 
 
 def _values(table: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(table[list(columns)].drop_duplicates().itertuples(index=False, name=None))
+    """Of each row those of these columns."""
+    return list(table[list(columns)].itertuples(index=False, name=None))

@@ -6,10 +6,11 @@ import base64
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.figures.style import image
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
@@ -70,12 +71,7 @@ class Report:
 
     def html(self) -> str:
         """The page. The same results give the same page: it has no date in it."""
-        loader = FileSystemLoader(Path(__file__).parent)
-        environment = Environment(
-            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug}
-        return environment.get_template("page.html.j2").render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS)
+        return _template().render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS)
 
     def counts(self) -> dict[str, int]:
         """How many claims there are of each verdict."""
@@ -113,6 +109,14 @@ class Report:
             }
             for claim, finding, _ in self.sections
         ]
+
+
+@cache
+def _template() -> Template:
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug}
+    return environment.get_template("page.html.j2")
 
 
 def draw(picture: Picture) -> Drawn:

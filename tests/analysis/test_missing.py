@@ -30,6 +30,12 @@ TASK = BumpTask()
 Plan = Callable[[str], Any]
 
 
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their pictures."""
+    monkeypatch.setattr(pages, "draw", lambda picture: pages.Drawn(picture.name, picture.alt, b"", b""))
+
+
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
     """The study that a command would launch, and where."""

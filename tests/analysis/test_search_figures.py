@@ -13,6 +13,7 @@ from matplotlib.image import imread
 from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 
+from analysis.figures import search
 from analysis.figures.search import draw_study
 from tests.conftest import colours
 
@@ -22,6 +23,12 @@ RANGES = {"lambda_entropy": FloatDistribution(1e-3, 1, log=True), "lambda_varian
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@pytest.fixture
+def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but not rendered."""
+    monkeypatch.setattr(search, "image", lambda figure: b"")
 
 
 def study_of(
@@ -69,6 +76,7 @@ def test_a_study_has_the_figures_it_is_good_for(study: Callable[[], optuna.Study
         assert colours(pixels) > 50
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_a_figure_that_is_not_drawn_is_named_with_the_reason() -> None:
     def why(study: optuna.Study) -> dict[str, str]:
         not_drawn: dict[str, str] = {}
@@ -85,6 +93,7 @@ def test_a_figure_that_is_not_drawn_is_named_with_the_reason() -> None:
     assert why(study_of(12, searched=("lambda_entropy",))) == {"importances": one, "contour": one}
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_a_figure_that_optuna_cannot_compute_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("zero variance\nand more")

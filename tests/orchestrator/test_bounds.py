@@ -9,6 +9,7 @@ import typer
 
 from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
+from orchestrator.engine import estimate
 
 SMALL = {
     "scaling": "--N 8 --decoder mlp --seeds 1",
@@ -18,7 +19,8 @@ SMALL = {
     "tuning": "--N 8 --max-steps 2 --decoder mlp --bumps 5 --seeds 1",
     "rotation": "--N 8 --epochs 1 --width 4 --angles 100 --seeds 1",
 }
-STUDIES = {name: typer.main.get_command(everything.app).commands[name] for name in SMALL}  # type: ignore[attr-defined]
+COMMAND = typer.main.get_command(everything.app)
+STUDIES = {name: COMMAND.commands[name] for name in SMALL}  # type: ignore[attr-defined]
 
 
 class Bound(NamedTuple):
@@ -94,6 +96,8 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     study: str, option: str, bound: Bound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(typer.main, "get_command", lambda _: COMMAND)
+    monkeypatch.setattr(estimate, "SAMPLED_STEPS", 1)
     words = [study, *SMALL[study].split(), "--dry-run", option]
     assert run(everything.app, [*words, bound.outside]) == 2
     printed = capsys.readouterr()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,28 @@ PARTS = b"orchestrator.parts"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store of 45 rows in parts of 10, four of them in the index."""
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
     monkeypatch.setattr(register_module, "ROWS_BEYOND_INDEX", 20)
-    with ResultStore(tmp_path / "s") as opened:
+
+
+@cache
+def filled(folder: Path) -> Path:
+    """A store that every test begins with, made by the first of them."""
+    with ResultStore(folder / "filled") as opened:
         for start in range(0, 45, 10):
             opened.append([row(i) for i in range(start, min(start + 10, 45))])
+    return folder / "filled"
+
+
+@pytest.fixture
+def store(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, small_parts: None) -> Path:
+    """A store of 45 rows in parts of 10, four of them in the index, which knows them by their inodes."""
+    made = filled(tmp_path_factory.getbasetemp())
+    (tmp_path / "s" / "runs").mkdir(parents=True)
+    for part in (made / "runs").iterdir():
+        (tmp_path / "s" / "runs" / part.name).hardlink_to(part)
+    shutil.copyfile(made / ".index", tmp_path / "s" / ".index")
     assert len(Index.open(tmp_path / "s" / ".index").parts) == 4
     return tmp_path / "s"
 

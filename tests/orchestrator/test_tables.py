@@ -11,6 +11,7 @@ from orchestrator import __main__ as everything
 from orchestrator import mechanism
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
+from orchestrator.engine import estimate
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
 from orchestrator.study import Study
@@ -59,6 +60,7 @@ def headers(printed: str) -> list[str]:
     [*everything.STUDIES, "scaling --N 64,128,1024 --seeds 5 --decoder mlp"],
 )
 def test_nothing_is_cut_off_at_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.0123)
     study: Any = study_of(command, monkeypatch)
     rows, running = in_the_middle(study)
     shown = [*tables(study.table(rows, running)), *tables(study.plan(rows)[0])]

@@ -103,7 +103,7 @@ def double(run: Training) -> Training:
 def test_a_fitted_cnn_differs_by_rounding_alone() -> None:
     """Once a training set is fitted, AdamW divides tiny gradients by their size, and rounding grows a thousandfold within a
     hundred steps, in the plain network too if its memory is laid out otherwise. In float64 nothing of it is seen."""
-    specs = [bumps("cnn", seed=s, data_count=30, max_steps=200, stop="budget") for s in (0, 1)]
+    specs = [bumps("cnn", N=8, width=8, seed=s, data_count=10, lr=3e-3, max_steps=150, stop="budget") for s in (0, 1)]
     together, alone = ([double(run) for run in runs] for runs in both(specs, BumpTask()))
     Pack(together).advance()
     for run, twin in zip(together, alone, strict=True):
@@ -120,10 +120,10 @@ def test_a_run_does_not_feel_the_others() -> None:
     assert distance(first, second) < 1e-6
 
 
-@pytest.mark.parametrize("decoder", ["mlp", "cnn"])
-def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str) -> None:
-    runs = ((0, 25, 0.95, 1e-2), (0, 40, 0.5, 1e-3), (1, 120, 0.5, 1e-3), (2, 129, 0.5, 1e-3), (2, 5, 0.5, 1e-3))
-    specs = [bumps(decoder, seed=s, data_count=d, target=t, lr=lr) for s, d, t, lr in runs]
+@pytest.mark.parametrize(("decoder", "width"), [("mlp", 48), ("cnn", 6)])
+def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str, width: int) -> None:
+    runs = ((0, 25, 0.95, 1e-2), (0, 40, 0.5, 3e-3), (1, 120, 0.5, 3e-3), (2, 129, 0.5, 1e-3), (2, 5, 0.5, 1e-3))
+    specs = [bumps(decoder, width=width, seed=s, data_count=d, target=t, lr=lr, max_steps=160) for s, d, t, lr in runs]
     together, alone = both(specs, BumpTask())
     pack = Pack(together)
     sizes = set()
@@ -168,9 +168,10 @@ def test_a_run_that_diverges_leaves_the_others_alone() -> None:
 
 def test_a_saved_run_of_a_pack_goes_on_anywhere() -> None:
     specs, task = PACKS["low-rank"]
+    specs = [dataclasses.replace(spec, max_steps=100) for spec in specs]
     together, uninterrupted = both(specs, task)
     pack = Pack(together)
-    while together[0].step < 90:
+    while together[0].step < 30:
         pack.advance(seconds=0)
     saved = [run.state_dict() for run in together]
     assert all(p.untyped_storage().nbytes() == p.nbytes for state in saved for p in state["model"].values())
@@ -235,7 +236,7 @@ def rotation(**changes: Any) -> RunSpec:
 
 
 def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run() -> None:
-    specs = [rotation(seed=s, max_steps=40 + 20 * s) for s in (0, 1, 2)]
+    specs = [rotation(seed=s, max_steps=12 + 6 * s) for s in (0, 1, 2)]
     together, alone = both(specs, RotationTask())
     Pack(together).advance()
     for run, twin in zip(together, alone, strict=True):
