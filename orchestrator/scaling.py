@@ -9,6 +9,7 @@ the target accuracy on coordinates it never saw; a power law is fitted through t
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.text import Text
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, main_of, one_of
+from orchestrator.command.programs import Described
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.command.subject import given, own_task, task_app
@@ -34,6 +36,8 @@ from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
 from orchestrator.study import bracket_of
 from trainables.check import check_task
+from trainables.program import COMMAND, COUNTS, FILES, ProgramTask
+from trainables.program import PATH as PROGRAM_TASK
 from trainables.settings import settings_class, settings_of, spec_fields
 from trainables.spec import LARGEST, RunSpec
 from trainables.task import Task
@@ -47,6 +51,8 @@ GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
 GUESSED_STEPS = 400
 """Steps of such a run."""
+TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
+"""Columns from which the time of further runs is guessed."""
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
 
@@ -79,6 +85,11 @@ class ScalingStudy:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def of_program(self) -> bool:
+        """Whether the runs are those of a program, whose steps say nothing of the time that it takes."""
+        return isinstance(self.task, ProgramTask)
 
     @property
     def question(self) -> Question:
@@ -142,7 +153,7 @@ class ScalingStudy:
     def _cut_short(self, rows: Rows) -> list[str]:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
         sizes: dict[str, set[int]] = {}
-        for result in self.results(rows):
+        for result in () if self.of_program else self.results(rows):
             if result.lower_ended == BUDGET and result.lower is not None:
                 row = rows.family(result.family).get(result.lower)
                 if row is None or row["reason"] == BUDGET:
@@ -179,13 +190,17 @@ class ScalingStudy:
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
         families = {f for b in self.brackets for f in ((b.full_family, b.family) if self.stop == "budget" else (b.family,))}
-        return [row for family in families for row in rows.family(family).values() if row["steps"]]
+        found = [row for family in families for row in rows.family(family).values()]
+        if self.of_program:  # a run is one step
+            return [{**{name: row[name] for name in TIMED}, "steps": 1} for row in found if row["status"] != "failed"]
+        return [row for row in found if row["steps"]]
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here. How long a
+        program takes is not known before it has run."""
         results = self.results(rows)
         pace = Pace.of(self._timed_runs(rows))
-        if not pace.times:
+        if not pace.times and not self.of_program:
             self._measure(pace)
         table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
         for name in ("data set", "N", "open", "runs done", "runs to do", "audits", "time"):
@@ -198,15 +213,21 @@ class ScalingStudy:
             seconds = sum(self._seconds_left(r, pace) for r in still)
             total += seconds
             counted = (len(still), sum(r.runs for r in row), probes, audits)
-            table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds))
-        spec = self.brackets[0].template
-        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
-        shape = (spec.decoder, depth, f"width {spec.width}", encoding)
+            table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds) if pace.times else "unknown")
         where = (
-            f"{', '.join([*filter(None, shape), spec.precision])}\n"
+            f"{self._what_is_trained()}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
-        return Group(table, Text(where)), total
+        return Group(table, Text(where)), total if pace.times else None
+
+    def _what_is_trained(self) -> str:
+        spec = self.brackets[0].template
+        if self.of_program:
+            files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
+            return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
+        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
+        shape = (spec.decoder, depth, f"width {spec.width}", encoding)
+        return ", ".join([*filter(None, shape), spec.precision])
 
     def _measure(self, pace: Pace) -> None:
         """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
@@ -280,6 +301,10 @@ def scaling(
     task: opt.TaskPath = TASK,
     subject: Any = None,
     option: opt.TaskOption = None,
+    program: opt.Program = None,
+    program_settings: opt.ProgramSettings = None,
+    vary: opt.Vary = None,
+    counts: opt.DataCounts = None,
     max_steps: opt.MaxSteps = 2000,
     batch_size: opt.BatchSize = 32,
     lr: opt.LearningRate = 1e-3,
@@ -306,12 +331,27 @@ def scaling(
 
     `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
 
+    `python -m orchestrator.scaling --program "python train.py --images {data_count} --size {N} --seed {seed}" --counts 10..1200
+    --N 8,16`   a script of your own, which prints its accuracy
+
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     one_of("--stop", stop, STOPS)
     sizes = checked(parse_grid, N, 1, LARGEST)
-    task_ = own_task(task)
+    task_: Task
+    if program is not None:
+        described = Described(program, program_settings, vary or (), counts)
+        task, task_ = PROGRAM_TASK, described.task()
+        described.check_varied(task_, len(sizes), seeds)
+        if precision not in ("auto", "float32"):
+            raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
+        precision, stop = "float32", "budget"  # none is ever given up
+    else:
+        for name, value in {"--program-settings": program_settings, "--vary": vary, "--counts": counts}.items():
+            if value is not None:
+                raise UserError(f"{name} is about a program: add --program")
+        task_ = own_task(task)
     settings_given = given(task_, subject, option)
     known = settings_of(settings_class(task_))
     words = (known["dataset"].words if "dataset" in known else ()) or (spec_fields(task_, {})["dataset"],)
@@ -338,10 +378,13 @@ def scaling(
             max_steps=max_steps,
             precision=opt.resolve_precision(precision, decoder, where.on_gpu(task_, decoder)),
         )
-        checked(check_task, task_, spec)
+        if program is None:
+            checked(check_task, task_, spec)
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
+                if isinstance(task_, ProgramTask):
+                    template = checked(task_.describe, template)
                 brackets.append(checked(bracket_of, task_, template))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
@@ -357,6 +400,9 @@ def scaling(
         "out": where.folder(NAME),
         "versions": versions(),
     }
+    if program is not None:
+        ranges = dict.fromkeys(str(bracket.template.option(COUNTS)) for bracket in brackets)
+        settings["options"] |= {COUNTS: ", ".join(ranges)}
     study = ScalingStudy(task_, brackets, resolution, settings, speculate, stop)
     return launch(study, where, invocation())
 

@@ -51,18 +51,19 @@ class RunResult:
     not finite."""
     reason: str
     """Why it ended: `target` reached; `converged` below it, so that the stopping rule gave it up; `budget`, all steps done;
-    `diverged`."""
+    `diverged`; `ended`, a program by itself."""
     steps: int
     """Optimizer steps done."""
     passage_step: int | None
     """Step at which the target was first confirmed; None if never."""
-    accuracy: float
-    """Share of correct samples of the whole held-out set at the end."""
-    id_mse: float
+    accuracy: float | None
+    """Share of correct samples of the whole held-out set at the end. This and the next three are None where a program did not
+    tell them."""
+    id_mse: float | None
     """Mean squared error on the training set at the end."""
-    ood_mse: float
+    ood_mse: float | None
     """Mean squared error on the held-out set at the end."""
-    loss: float
+    loss: float | None
     """Mean training loss, without the penalty, between the last two looks."""
     measures: dict[str, float]
     """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
@@ -316,6 +317,9 @@ class Training:
         state = {"spec": self.spec.to_dict(), "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
         copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
         return copied
+
+    def close(self) -> None:
+        """Nothing of it goes on by itself."""
 
     def state_to_the_end(self) -> dict[str, Any]:
         """Of a run that was given up: the state from which `spec.to_the_end()` goes on, to the bits that it has if trained
