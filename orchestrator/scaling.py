@@ -119,7 +119,7 @@ class ScalingStudy:
 
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{row['dataset']} N={row['N']} seed {row['seed']}: {row['data_count']} images {row['status']}"
-        if row["stop"] == "target":
+        if row["stop"] == "target" and not self.of_program:
             run += ", trained to the end"
         if row["accuracy"] is None:
             return run
@@ -134,6 +134,8 @@ class ScalingStudy:
         seeds = sorted({seed for _, _, seed in results})
         fixed = any(r.fixed for r in results.values())
         title = f"least images for accuracy {self.settings['target']:g} on held-out coordinates"
+        if self.of_program:
+            title = f"least data count for accuracy {self.settings['target']:g}"
         table = FittingTable(title)
         table.add_column("data set")
         table.add_column("N", justify="right")
@@ -284,7 +286,8 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         text += " *"
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
-        text += f" [{run.spec.data_count}{' to the end' * (run.spec.stop == 'target')}:{accuracy or ' ...'}]"
+        audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
+        text += f" [{run.spec.data_count}{' to the end' * audited}:{accuracy or ' ...'}]"
     return Text(text, style=style)
 
 
