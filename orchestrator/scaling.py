@@ -9,6 +9,7 @@ the target accuracy on coordinates it never saw; a power law is fitted through t
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -334,8 +335,8 @@ def scaling(
 
     `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
 
-    `python -m orchestrator.scaling --program "python train.py --images {data_count} --size {N} --seed {seed}" --counts 10..1200
-    --N 8,16`   a script of your own, which prints its accuracy
+    `python -m orchestrator.scaling --program "python train.py {data_count} {N} {seed}" --counts 10..1200 --N 8,16`   a script
+    of your own, which prints its accuracy
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.
@@ -346,7 +347,9 @@ def scaling(
     if program is not None:
         described = Described(program, program_settings, vary or (), counts)
         task, task_ = PROGRAM_TASK, described.task()
-        described.check_varied(task_, len(sizes), seeds)
+        values = {"max_steps": max_steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
+        usual = inspect.signature(scaling).parameters
+        described.check_named(task_, len(sizes), seeds, [n for n, value in values.items() if value != usual[n].default])
         if precision not in ("auto", "float32"):
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
         precision, stop = "float32", "budget"  # none is ever given up

@@ -61,16 +61,23 @@ class Described:
         _check_found(words[0])
         return ProgramTask(Program(words=words, counts=self._counts(given), settings=settings, files=_files(given, words)))
 
-    def check_varied(self, task: ProgramTask, sizes: int, seeds: int) -> None:
+    def check_named(self, task: ProgramTask, sizes: int, seeds: int, given: Collection[str]) -> None:
         """
+        Args:
+            given: values of a run that the user has chosen.
+
         Raises:
-            UserError: runs of several grid sizes or seeds would be the same.
+            UserError: runs of several grid sizes or seeds would be the same, or one of these values changes nothing.
         """
         assert task.program is not None
         named = names_in(task.program.words, (*VALUES, *settings_of(task.settings)))
         for name, asked, one in (("N", sizes, "--N with one number"), ("seed", seeds, "--seeds 1")):
             if asked > 1 and name not in named:
                 raise UserError(f"--program has no {{{name}}}, so {asked} runs each would be the same: add it, or give {one}")
+
+        if unused := [name for name in given if name not in named]:
+            option = f"--{unused[0].replace('_', '-')}"
+            raise UserError(f"{option} would change nothing: write {{{unused[0]}}} in --program, or omit the option")
 
     def _counts(self, given: _File) -> Counts | dict[int, Counts]:
         if "counts" in given.tables:
