@@ -179,7 +179,7 @@ class ScalingStudy:
 
     def seconds_left(self, rows: Rows) -> float | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
-        pace = Pace.of(self._timed_runs(rows))
+        pace = self._pace(rows)
         if not pace.times:
             return None
         return sum(self._seconds_left(r, pace) for r in self.results(rows) if r.verdict == "open")
@@ -189,6 +189,10 @@ class ScalingStudy:
         spec = self._templates[result.dataset, result.N]
         probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
         return (probes * pace.steps(spec) + result.audits_left * spec.max_steps) * pace.times(spec)
+
+    def _pace(self, rows: Rows) -> Pace:
+        """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
+        return Pace.of(self._timed_runs(rows), power=0.0 if self.of_program else 2.0)
 
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
@@ -202,7 +206,7 @@ class ScalingStudy:
         """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here. How long a
         program takes is not known before it has run."""
         results = self.results(rows)
-        pace = Pace.of(self._timed_runs(rows))
+        pace = self._pace(rows)
         if not pace.times and not self.of_program:
             self._measure(pace)
         table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")

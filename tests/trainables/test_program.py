@@ -19,6 +19,7 @@ import pytest
 
 from trainables import guard
 from trainables.check import counts_of
+from trainables.process import LONGEST_LINE, _Lines
 from trainables.program import ProgramTask, digest, fill, names_in, words_of
 from trainables.program_run import MOST_POINTS, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
@@ -297,6 +298,31 @@ def test_the_task_needs_nothing_but_the_spec() -> None:
             task.counts(spec_of("x", options={"counts": text}))
     with pytest.raises(ValueError, match="keeps its data"):
         task.data(spec)
+
+
+def test_of_a_line_without_end_no_more_is_kept_than_is_read() -> None:
+    heard: list[bytes] = []
+    lines = _Lines(heard.append)
+    for chunk in (b'{"a": 1', *[b" " * 1000] * 500, b"}\n", b"x" * 300_000, b"\n\n{}\n  {1\n0.5"):
+        lines.take(chunk)
+        assert len(lines._part) <= LONGEST_LINE
+    lines.finish()
+    assert [line[:9] for line in heard] == [b'{"a": 1  ', b"{}", b"  {1"]
+    assert len(heard[0]) == LONGEST_LINE
+    assert lines.last[-3:] == ["{}", "  {1", "0.5"]
+    lines.take(b"".join(b"%d\n" % i for i in range(10_000)) + b"\n" * 50)
+    assert lines.last == [str(i) for i in range(9980, 10_000)]
+    lines.take(b"10 %\r20 %\r30 %\r\n")
+    assert lines.last[-1] == "30 %"
+
+
+@pytest.mark.parametrize("draws", [0, 1, 40])
+def test_an_example_in_awk_tells_the_share_that_it_found(draws: int) -> None:
+    file = ROOT / "examples" / "coupons.awk"
+    spec = spec_of(f"awk -v kinds={{N}} -v draws={{data_count}} -v seed={{seed}} -f {file}", data_count=draws)
+    result = ended(ProgramRun(spec))
+    assert (result["status"], result["steps"], result["curve_step"]) == ("passed" if draws == 40 else "missed", draws, [draws])
+    assert result["accuracy"] == (draws / 4 if draws < 40 else 1.0)
 
 
 class Flag:
