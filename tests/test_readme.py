@@ -1,5 +1,6 @@
 """The README and the pages in docs/ tell the truth: their links lead somewhere and their commands are understood."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -59,6 +60,8 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
 @pytest.mark.parametrize(("study", "command"), commands(r"python -m orchestrator\.([a-z]+)( .*|$)"))
 def test_every_command_is_understood(study: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sums.py").write_text(TASK)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.syspath_prepend(str(tmp_path))
