@@ -1,6 +1,7 @@
 """Subjects, their networks, and the training of a run. Knows torch, and neither Ray nor the orchestrator.
 
-An author of a task imports all from here: `from trainables import Counts, Data, RunSpec, Split, Task, stream`.
+An author of a task imports all from here: `from trainables import Counts, Data, Objective, RunSpec, Split, Task,
+stream`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainables.objectives import Objective as Objective
     from trainables.spec import Counts as Counts
     from trainables.spec import RunSpec as RunSpec
     from trainables.task import Data as Data
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
     from trainables.task import Task as Task
     from trainables.training.seeds import stream as stream
 
-_FOUND_IN = {"Counts": "spec", "RunSpec": "spec", "Data": "task", "Split": "task", "Task": "task", "stream": "training.seeds"}
+_FOUND_IN = {
+    "Counts": "spec", "RunSpec": "spec", "Data": "task", "Split": "task", "Task": "task", "Objective": "objectives",
+    "stream": "training.seeds",
+}  # fmt: skip
 """Imported when asked for: what only reads specs, as a search does, need not wait for torch."""
 
-__all__ = ["Counts", "Data", "RunSpec", "Split", "Task", "stream"]
+__all__ = ["Counts", "Data", "Objective", "RunSpec", "Split", "Task", "stream"]
 
 
 def __getattr__(name: str) -> Any:
