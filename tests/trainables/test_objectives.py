@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.store.rows import decode, encode, make_row
+from tests.conftest import ROOT
 from trainables.check import check_task
 from trainables.spec import Counts, RunSpec
-from trainables.task import Data, Split
+from trainables.task import Data, Split, load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import RunResult, Training, batch_indices
 from trainables.training.packs import Pack, best_pack_size
@@ -58,7 +59,7 @@ class Denoiser(nn.Module):
     def forward(self, inputs: Tensor, noisy: Tensor, times: Tensor) -> Tensor:
         if self.training:
             self.steps += 1
-        outputs: Tensor = self.net(torch.cat([inputs, noisy, times], 1))
+        outputs: Tensor = self.net(torch.cat([inputs, noisy, times], 1)) + 0.001 * self.steps
         return outputs
 
     def draws(self, batch: Split, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -136,18 +137,22 @@ class Largest(Points):
         return {"correct": outputs.argmax(1) == split.targets}
 
 
-class Looked(Noisy):
-    """Judged on other points, seldom, and in two groups."""
+class Grouped(Points):
+    """Summarised in two groups."""
+
+    def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:
+        left = split.inputs[:, 0] < 0
+        return {name: measures["mse"][group].mean().item() for name, group in (("left", left), ("right", ~left))}
+
+
+class Looked(Grouped, Noisy):
+    """Judged on other points, and seldom."""
 
     def judged(self, spec: RunSpec) -> Data:
         return Data(*(Split(split.inputs[:7] + 0.1, split.targets[:7], split.truth[:7]) for split in super().data(spec)))
 
     def looks(self, spec: RunSpec) -> int:
         return 40
-
-    def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:
-        left = split.inputs[:, 0] < 0
-        return {name: measures["mse"][group].mean().item() for name, group in (("left", left), ("right", ~left))}
 
 
 def spec(**changes: Any) -> RunSpec:
@@ -191,13 +196,14 @@ RUNS = [spec(seed=s, data_count=d, lr=r) for s, d, r in ((0, 60, 0.01), (1, 60, 
 
 @pytest.mark.parametrize(
     ("task", "on_gpu"),
-    [(Noisy(), False), (Noisy(), True), (Largest(), False), (Points(), False)],
+    [(Noisy(), False), (Noisy(), True), (Largest(), False), (Grouped(), False)],
     ids=lambda value: type(value).__name__ if isinstance(value, Points) else str(value),
 )
 def test_a_pack_of_four_trains_as_each_does_alone(task: Points, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU all but the recording of steps, which needs one."""
     monkeypatch.setattr(Pack, "_step", Pack._compute)
-    together, alone = ([double(Training(run, task)) for run in RUNS] for _ in range(2))
+    specs = [dataclasses.replace(run, max_steps=20 if on_gpu else 50) for run in RUNS]
+    together, alone = ([double(Training(run, task)) for run in specs] for _ in range(2))
     pack = Pack(together)
     pack.on_gpu = on_gpu
     assert pack.advance()
@@ -209,7 +215,10 @@ def test_a_pack_of_four_trains_as_each_does_alone(task: Points, on_gpu: bool, mo
         assert ours.curve_loss == pytest.approx(theirs.curve_loss, rel=1e-6)
         assert ours.curve_error == pytest.approx(theirs.curve_error, rel=1e-6)
         assert ours.measures == pytest.approx(theirs.measures, rel=1e-6)
-    assert together[0].curve_loss[-1] < together[0].curve_loss[0]
+        assert ours.curve_summary is None or ours.curve_summary.keys() == {"left", "right"}
+        for name, curve in (ours.curve_summary or {}).items():
+            assert theirs.curve_summary is not None
+            assert curve == pytest.approx(theirs.curve_summary[name], rel=1e-6)
 
 
 def test_the_average_follows_every_step_from_the_initial_weights() -> None:
@@ -237,10 +246,11 @@ def test_the_average_follows_every_step_from_the_initial_weights() -> None:
 
 @pytest.mark.parametrize("task", [Noisy(), Dropped(), Looked()], ids=lambda task: type(task).__name__)
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(task: Points) -> None:
-    run = spec(max_steps=70)
+    run = spec(max_steps=50)
+    torch.manual_seed(1)
     whole, result = finished(run, task)
     training, cuts = Training(run, task), 0
-    torch.manual_seed(0)  # the global generator is in some state, and stays in it
+    torch.manual_seed(2)  # the global generator is in another state, and stays in it
     before = torch.get_rng_state()
     while not training.advance(seconds=0):
         cuts += 1
@@ -250,7 +260,7 @@ def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(task: Points) -> 
             training = Training(run, task)
             check_saved(saved, training)
             training.load_state_dict(saved["training"])
-    assert cuts == 69
+    assert cuts == 49
     assert torch.equal(torch.get_rng_state(), before)
     for own, other in ((whole.model, training.model), (whole.network, training.network)):
         for p, q in zip(own.state_dict().values(), other.state_dict().values(), strict=True):
@@ -284,11 +294,11 @@ def test_runs_that_draw_inside_train_one_by_one() -> None:
 
 
 def test_a_pack_whose_runs_leave_keeps_their_averages() -> None:
-    specs = [dataclasses.replace(run, max_steps=steps) for run, steps in zip(RUNS, (20, 45, 45, 60), strict=True)]
+    specs = [dataclasses.replace(run, max_steps=steps) for run, steps in zip(RUNS, (20, 25, 25, 40), strict=True)]
     together, alone = ([double(Training(run, Noisy())) for run in specs] for _ in range(2))
     pack, saved = Pack(together), None
     while not pack.advance(seconds=0):
-        if together[3].step == 30:
+        if together[3].step == 22:
             saved = together[3].state_dict()
     assert saved is not None
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in saved["average"].values())
@@ -330,7 +340,11 @@ def test_what_is_sampled_from_the_average_is_what_is_judged(packed: bool) -> Non
         assert torch.equal(own, unseen), "the loss is that of samples like those that are trained on"
     assert result.accuracy == seen["correct"].double().mean().item()
     assert result.ood_mse == pytest.approx(seen["mse"].mean().item(), rel=1e-6)
-    assert result.id_mse == result.measures["id_mse"] != result.ood_mse
+    with torch.no_grad():
+        outputs = training.average.sample(judged.train.inputs, stream(run.seed, "sample", 0))
+        assert result.id_mse == pytest.approx(task.measure(run, outputs, judged.train)["mse"].mean().item(), rel=1e-6)
+    assert result.id_mse == result.measures["id_mse"]
+    assert len(training.unseen_subset.inputs) == POINTS - 60
     assert [result.measures["loss"], result.curve_error[-1]] == pytest.approx(losses, rel=1e-5)
     assert result.curve_summary is not None
     order = torch.randperm(7, generator=stream(run.seed, "subset"))
@@ -486,3 +500,21 @@ def test_a_mistake_is_told_in_one_sentence(base: type, members: dict[str, Any], 
 @pytest.mark.parametrize("task", [Points(), Noisy(), Dropped(), Largest(), Looked()], ids=lambda task: type(task).__name__)
 def test_a_sound_objective_is_accepted(task: Points) -> None:
     check_task(task, spec())
+
+
+@pytest.mark.slow(4)
+def test_the_example_is_short_and_sound() -> None:
+    text = (ROOT / "examples" / "classifier.py").read_text()
+    assert len(text.splitlines()) <= 60
+    task = load_task("examples.classifier:Digits")
+    check_task(task, spec(N=10))
+    training = Training(spec(N=3, data_count=40, max_steps=100), task)
+    training.advance()
+    result = training.result()
+    assert result.accuracy > 0.8
+    assert result.measures["id_loss"] < result.measures["loss"] < 0.9 * math.log(3)
+    assert result.curve_summary is not None
+    assert list(result.curve_summary) == ["accuracy of 0", "accuracy of 1", "accuracy of 2"]
+    shares = [(training.subset.truth == digit).double().mean().item() for digit in range(3)]
+    mean = sum(curve[-1] * share for curve, share in zip(result.curve_summary.values(), shares, strict=True))
+    assert mean == pytest.approx(result.curve_accuracy[-1], rel=1e-6)
