@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import faulthandler
 import functools
@@ -158,18 +159,21 @@ class PackTrainable(tune.Trainable):
         return RunReport(
             step=training.progress.step,
             accuracy=training.progress.accuracy,
-            curves={name: list(getattr(training, name)) for name in CURVES},
+            curves={name: list(getattr(training, name)) for name in CURVES}
+            | {"curve_summary": copy.deepcopy(training.curve_summary)},
+            error_is_mse=training.error_is_mse,
             checkpoint=self._saved(key, training.state_dict()) if save else None,
         )
 
     def _ending(self, training: Training, order: RunOrder) -> RunReport:
         weights = end = None
         if order.save_weights:
-            state = training.model.state_dict()
+            state = training.network.state_dict()
             weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
         if training.reason == GIVEN_UP and order.keep_end:
             end = self._saved(order.key, training.state_to_the_end())
-        return RunReport(result=dataclasses.asdict(training.result()), weights=weights, end=end)
+        result = dataclasses.asdict(training.result())
+        return RunReport(result=result, error_is_mse=training.error_is_mse, weights=weights, end=end)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
         """A checkpoint."""
