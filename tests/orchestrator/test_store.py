@@ -368,7 +368,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
     with ResultStore(place.location) as store:
         place.put("runs/new.parquet", newer)
         for _ in range(2):
-            with pytest.raises(StoreError, match="schema 3"):
+            with pytest.raises(StoreError, match="schema 4"):
                 store.append([row(2)])
         place.remove("runs/new.parquet")
         assert counts(store.append([row(2)])) == [2]
