@@ -1,7 +1,8 @@
 """Which tasks may be loaded: those of this project, and those that the user names. Never one that only a row names.
 
 To load a task is to run its module, and a folder below the working directory is importable: whoever writes a row and a file
-would run code here.
+would run code here. The task of programs is among those of this project: to load it starts no program, nor does anything that
+is asked of it here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Collection, Iterable, Sequence
 from analysis.measures.registry import BUMPS, ROTATION
 from orchestrator.errors import UserError
 from trainables.bumps import BumpTask
+from trainables.program import PATH as PROGRAMS
 from trainables.regularization import TASK as PENALTIES
 from trainables.rotation import RotationTask
 from trainables.task import Task, load_task
 
-BUILT_IN = (BUMPS, PENALTIES, ROTATION)
+BUILT_IN = (BUMPS, PENALTIES, ROTATION, PROGRAMS)
 NAMED = 3
 """Tasks that a notice names."""
 

@@ -32,6 +32,7 @@ BENCHMARKS = {
     "hard_curves": "curves that are not those of bumps, for that rule",
     "audits": "threshold searches on such curves, with and without audits",
     "precision": "bfloat16 against float32",
+    "programs": "a program as a run, beside the bare command",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",
     "analysis": "every measure of one trained decoder",

@@ -29,6 +29,7 @@ from orchestrator.errors import LostRayError, UserError
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError, save_question
 from orchestrator.study import Study
+from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task
 
@@ -156,6 +157,7 @@ def _train_and_answer(
     rows: Rows,
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
+    pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
 
     def refresh_files() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
@@ -179,7 +181,7 @@ def _train_and_answer(
         limits=options.limits(study.keeps_weights, study.keeps_end),
         versions=versions(),
         launch=secrets.token_hex(6),
-        packs=PackSizes(study.task, store, options.pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
+        packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=study.wanted,
     )
     resume = shlex.join(command)
@@ -262,8 +264,12 @@ def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resu
         say(console, f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
-        say(console, "not fully answered: some runs failed; the column `error` of the store has their tracebacks")
-        say(console, "fix the task, change its version, and run the same command again")
+        if isinstance(study.task, ProgramTask):
+            say(console, "not fully answered: some runs failed; the column `error` of the store says why")
+            say(console, "fix the program, so that its files change, and run the same command again")
+        else:
+            say(console, "not fully answered: some runs failed; the column `error` of the store has their tracebacks")
+            say(console, "fix the task, change its version, and run the same command again")
         return Exit.NOT_ANSWERED
     if (doubt := study.doubt(rows)) is not None:
         say(console, f"not answered: {doubt}")

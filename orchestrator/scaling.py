@@ -9,6 +9,8 @@ the target accuracy on coordinates it never saw; a power law is fitted through t
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from rich.text import Text
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, main_of, one_of
+from orchestrator.command.programs import Described
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.command.subject import given, own_task, task_app
@@ -34,6 +37,8 @@ from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
 from orchestrator.study import bracket_of
 from trainables.check import check_task
+from trainables.program import COMMAND, COUNTS, FILES, ProgramTask
+from trainables.program import PATH as PROGRAM_TASK
 from trainables.settings import settings_class, settings_of, spec_fields
 from trainables.spec import LARGEST, RunSpec
 from trainables.task import Task
@@ -47,6 +52,8 @@ GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
 GUESSED_STEPS = 400
 """Steps of such a run."""
+TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
+"""Columns from which the time of further runs is guessed."""
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
 
@@ -81,6 +88,11 @@ class ScalingStudy:
         return NAME
 
     @property
+    def of_program(self) -> bool:
+        """Whether the runs are those of a program, whose steps say nothing of the time that it takes."""
+        return isinstance(self.task, ProgramTask)
+
+    @property
     def question(self) -> Question:
         return Question(
             study=NAME,
@@ -108,7 +120,7 @@ class ScalingStudy:
 
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{row['dataset']} N={row['N']} seed {row['seed']}: {row['data_count']} images {row['status']}"
-        if row["stop"] == "target":
+        if row["stop"] == "target" and not self.of_program:
             run += ", trained to the end"
         if row["accuracy"] is None:
             return run
@@ -123,6 +135,8 @@ class ScalingStudy:
         seeds = sorted({seed for _, _, seed in results})
         fixed = any(r.fixed for r in results.values())
         title = f"least images for accuracy {self.settings['target']:g} on held-out coordinates"
+        if self.of_program:
+            title = f"least data count for accuracy {self.settings['target']:g}"
         table = FittingTable(title)
         table.add_column("data set")
         table.add_column("N", justify="right")
@@ -142,7 +156,7 @@ class ScalingStudy:
     def _cut_short(self, rows: Rows) -> list[str]:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
         sizes: dict[str, set[int]] = {}
-        for result in self.results(rows):
+        for result in () if self.of_program else self.results(rows):
             if result.lower_ended == BUDGET and result.lower is not None:
                 row = rows.family(result.family).get(result.lower)
                 if row is None or row["reason"] == BUDGET:
@@ -165,7 +179,7 @@ class ScalingStudy:
 
     def seconds_left(self, rows: Rows) -> float | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
-        pace = Pace.of(self._timed_runs(rows))
+        pace = self._pace(rows)
         if not pace.times:
             return None
         return sum(self._seconds_left(r, pace) for r in self.results(rows) if r.verdict == "open")
@@ -176,16 +190,24 @@ class ScalingStudy:
         probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
         return (probes * pace.steps(spec) + result.audits_left * spec.max_steps) * pace.times(spec)
 
+    def _pace(self, rows: Rows) -> Pace:
+        """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
+        return Pace.of(self._timed_runs(rows), power=0.0 if self.of_program else 2.0)
+
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
         families = {f for b in self.brackets for f in ((b.full_family, b.family) if self.stop == "budget" else (b.family,))}
-        return [row for family in families for row in rows.family(family).values() if row["steps"]]
+        found = [row for family in families for row in rows.family(family).values()]
+        if self.of_program:  # a run is one step
+            return [{**{name: row[name] for name in TIMED}, "steps": 1} for row in found if row["status"] != "failed"]
+        return [row for row in found if row["steps"]]
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here. How long a
+        program takes is not known before it has run."""
         results = self.results(rows)
-        pace = Pace.of(self._timed_runs(rows))
-        if not pace.times:
+        pace = self._pace(rows)
+        if not pace.times and not self.of_program:
             self._measure(pace)
         table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
         for name in ("data set", "N", "open", "runs done", "runs to do", "audits", "time"):
@@ -198,15 +220,21 @@ class ScalingStudy:
             seconds = sum(self._seconds_left(r, pace) for r in still)
             total += seconds
             counted = (len(still), sum(r.runs for r in row), probes, audits)
-            table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds))
-        spec = self.brackets[0].template
-        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
-        shape = (spec.decoder, depth, f"width {spec.width}", encoding)
+            table.add_row(dataset, str(N), *map(str, counted), format_seconds(seconds) if pace.times else "unknown")
         where = (
-            f"{', '.join([*filter(None, shape), spec.precision])}\n"
+            f"{self._what_is_trained()}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
-        return Group(table, Text(where)), total
+        return Group(table, Text(where)), total if pace.times else None
+
+    def _what_is_trained(self) -> str:
+        spec = self.brackets[0].template
+        if self.of_program:
+            files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
+            return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
+        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
+        shape = (spec.decoder, depth, f"width {spec.width}", encoding)
+        return ", ".join([*filter(None, shape), spec.precision])
 
     def _measure(self, pace: Pace) -> None:
         """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
@@ -263,7 +291,8 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         text += " *"
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
-        text += f" [{run.spec.data_count}{' to the end' * (run.spec.stop == 'target')}:{accuracy or ' ...'}]"
+        audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
+        text += f" [{run.spec.data_count}{' to the end' * audited}:{accuracy or ' ...'}]"
     return Text(text, style=style)
 
 
@@ -280,6 +309,10 @@ def scaling(
     task: opt.TaskPath = TASK,
     subject: Any = None,
     option: opt.TaskOption = None,
+    program: opt.Program = None,
+    program_settings: opt.ProgramSettings = None,
+    vary: opt.Vary = None,
+    counts: opt.DataCounts = None,
     max_steps: opt.MaxSteps = 2000,
     batch_size: opt.BatchSize = 32,
     lr: opt.LearningRate = 1e-3,
@@ -306,12 +339,29 @@ def scaling(
 
     `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
 
+    `python -m orchestrator.scaling --program "python train.py {data_count} {N} {seed}" --counts 10..1200 --N 8,16`   a script
+    of your own, which prints its accuracy
+
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     one_of("--stop", stop, STOPS)
     sizes = checked(parse_grid, N, 1, LARGEST)
-    task_ = own_task(task)
+    task_: Task
+    if program is not None:
+        described = Described(program, program_settings, vary or (), counts)
+        task, task_ = PROGRAM_TASK, described.task()
+        values = {"max_steps": max_steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
+        usual = inspect.signature(scaling).parameters
+        described.check_named(task_, len(sizes), seeds, [n for n, value in values.items() if value != usual[n].default])
+        if precision not in ("auto", "float32"):
+            raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
+        precision, stop = "float32", "budget"  # none is ever given up
+    else:
+        for name, value in {"--program-settings": program_settings, "--vary": vary, "--counts": counts}.items():
+            if value is not None:
+                raise UserError(f"{name} is about a program: add --program")
+        task_ = own_task(task)
     settings_given = given(task_, subject, option)
     known = settings_of(settings_class(task_))
     words = (known["dataset"].words if "dataset" in known else ()) or (spec_fields(task_, {})["dataset"],)
@@ -338,10 +388,13 @@ def scaling(
             max_steps=max_steps,
             precision=opt.resolve_precision(precision, decoder, where.on_gpu(task_, decoder)),
         )
-        checked(check_task, task_, spec)
+        if program is None:
+            checked(check_task, task_, spec)
         for size in sizes:
             for seed in range(seeds):
                 template = dataclasses.replace(spec, N=size, seed=seed)
+                if isinstance(task_, ProgramTask):
+                    template = checked(task_.describe, template)
                 brackets.append(checked(bracket_of, task_, template))
     if not 0 < resolution < 1:
         raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
@@ -357,6 +410,9 @@ def scaling(
         "out": where.folder(NAME),
         "versions": versions(),
     }
+    if program is not None:
+        ranges = dict.fromkeys(str(bracket.template.option(COUNTS)) for bracket in brackets)
+        settings["options"] |= {COUNTS: ", ".join(ranges)}
     study = ScalingStudy(task_, brackets, resolution, settings, speculate, stop)
     return launch(study, where, invocation())
 

@@ -37,8 +37,9 @@ def bracket_of(task: Task, spec: RunSpec) -> Bracket:
     Raises:
         ValueError: the task cannot do it.
     """
-    audits = getattr(task, "audits", lambda spec: 0)
-    return Bracket(template=spec, task_version=task.version, counts=counts_of(task, spec), audits=audits(spec))
+    audits, curve = getattr(task, "audits", lambda spec: 0), getattr(task, "curve", lambda spec: "")
+    counts = counts_of(task, spec)
+    return Bracket(template=spec, task_version=task.version, counts=counts, curve=curve(spec), audits=audits(spec))
 
 
 class Study(Protocol):
@@ -60,8 +61,9 @@ class Study(Protocol):
     def wanted(self) -> Mapping[str, Collection[object]]:
         """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take, if they
+        can be guessed."""
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """The state of the question, for the live display and the end."""

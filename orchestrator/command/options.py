@@ -32,6 +32,27 @@ Stop = Annotated[
 ]
 
 TaskPath = Annotated[str, subject("--task", help="The task, `module:Class`; this can be your own.")]
+Program = Annotated[
+    str | None,
+    subject(
+        "--program",
+        help="In place of a task: the command of a program, in any language. `{data_count}`, `{N}`, `{seed}` or the name of "
+        "a setting in braces stand for the values of the run. It prints its accuracy, a number from 0 to 1. It is not given to "
+        "a shell.",
+        show_default="none",
+    ),
+]
+ProgramSettings = Annotated[
+    Path | None,
+    subject("--program-settings", help="A TOML file: settings, data counts and files of the program.", show_default="none"),
+]
+Vary = Annotated[
+    list[str] | None,
+    subject("--vary", help="A setting of the program and its value, NAME=VALUE; repeatable.", show_default="none"),
+]
+DataCounts = Annotated[
+    str | None, subject("--counts", help="The data counts that the program may be asked for, LOW..HIGH.", show_default="none")
+]
 TaskPaths = Annotated[
     list[str] | None,
     typer.Option("--task", help="A task of your own, `module:Class`, to load for the runs that use it; repeatable."),

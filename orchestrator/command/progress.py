@@ -187,8 +187,10 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def estimate_text(seconds: float, workers: int, price: float | None) -> str:
-    """Time and cost of so many seconds of one worker's work."""
+def estimate_text(seconds: float | None, workers: int, price: float | None) -> str:
+    """Time and cost of so many seconds of one worker's work; None: nobody knows of how many."""
+    if seconds is None:
+        return f"with {workers} in parallel; how long it takes is known when some runs have ended"
     text = f"about {format_seconds(seconds / workers)} with {workers} in parallel"
     return text if price is None else f"{text}, cost {cost_text(seconds, price)}"
 

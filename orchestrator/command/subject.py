@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, one_of
+from orchestrator.command.programs import Described
 from orchestrator.errors import UserError
 from trainables.check import check_words
 from trainables.settings import Setting, alternatives, settings_class, settings_of
@@ -18,7 +19,7 @@ from trainables.task import Task, load_task
 
 
 class TaskApp(App):
-    """A command whose options depend on its `--task`: `of(words)` is the command for a command line."""
+    """A command whose options depend on its `--task` or its `--program`: `of(words)` is the command for a command line."""
 
     make: Callable[[Task], TaskApp]
 
@@ -26,10 +27,16 @@ class TaskApp(App):
         """The command with the options of the task that the words name; this one if they name none.
 
         Raises:
-            UserError: the task cannot be loaded, or its settings are wrong.
+            UserError: the task cannot be loaded, its settings are wrong, or there is a program besides.
         """
-        path = _named("--task", words)
-        return self if path is None else self.make(own_task(path))
+        path, program = _last("--task", words), _last("--program", words)
+        if program is None:
+            return self if path is None else self.make(own_task(path))
+        if path is not None:
+            raise UserError("--task and --program are both given, and a study has one subject: keep one")
+        file = _last("--program-settings", words)
+        described = Described(program, None if file is None else Path(file), _all("--vary", words), _last("--counts", words))
+        return self.make(described.task())
 
 
 def own_task(path: str) -> Task:
@@ -121,12 +128,17 @@ def _names(command: Callable[..., int]) -> set[str]:
     return set(grouped(command, subject=make_dataclass("Nothing", [])).__annotations__)
 
 
-def _named(option: str, words: Sequence[str]) -> str | None:
+def _last(option: str, words: Sequence[str]) -> str | None:
     """The last value of an option in a command line."""
-    found = None
-    for at, word in enumerate(words):
-        if word == option and at + 1 < len(words):
-            found = words[at + 1]
+    return next(reversed(_all(option, words)), None)
+
+
+def _all(option: str, words: Sequence[str]) -> list[str]:
+    """All values of an option in a command line."""
+    found, rest = [], iter(words)
+    for word in rest:
+        if word == option:
+            found += [value for value in (next(rest, None),) if value is not None]
         elif word.startswith(f"{option}="):
-            found = word.partition("=")[2]
+            found.append(word.partition("=")[2])
     return found

@@ -39,16 +39,17 @@ class StepTimes:
     """Seconds of an optimizer step of any run.
 
     It is the mean over the finished runs of the same network and size. Where there are none, it is that of the nearest size,
-    in proportion to the pixels; of another network if there is none of the same.
+    in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none of the same.
     """
 
+    power: float = 2.0
     _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Self:
+    def of(cls, rows: Iterable[Row], power: float = 2.0) -> Self:
         """From finished runs; those without a step tell nothing."""
-        times = cls()
+        times = cls(power)
         for row in rows:
             if row["steps"]:
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
@@ -70,7 +71,7 @@ class StepTimes:
         if not sizes:
             return 0.0
         nearest = min(sizes, key=lambda N: abs(N - spec.N))
-        return sizes[nearest].value * (spec.N / nearest) ** 2
+        return sizes[nearest].value * (spec.N / nearest) ** self.power
 
     def _of_any_network(self) -> dict[int, Mean]:
         sizes: dict[int, Mean] = {}
@@ -92,12 +93,12 @@ class Pace:
     """By data set and N."""
 
     @classmethod
-    def of(cls, runs: Sequence[Row]) -> Pace:
+    def of(cls, runs: Sequence[Row], power: float = 2.0) -> Pace:
         steps: dict[str, dict[int, list[int]]] = {}
         for row in runs:
             steps.setdefault(row["dataset"], {}).setdefault(row["N"], []).append(row["steps"])
         means = {dataset: {N: statistics.fmean(found) for N, found in sizes.items()} for dataset, sizes in steps.items()}
-        return cls(StepTimes.of(runs), means)
+        return cls(StepTimes.of(runs, power), means)
 
     def steps(self, spec: RunSpec) -> float:
         """Those of the nearest N of the same data set, or of any."""

@@ -18,12 +18,15 @@ from ray import tune
 
 from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.errors import printable
+from trainables.program import ProgramTask
+from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec
-from trainables.task import load_task
+from trainables.task import Task, load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import CURVES, Training
 from trainables.training.packs import Pack, best_pack_size
 from trainables.training.precision import quiet_cpu
+from trainables.training.run import Run, RunError
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -35,7 +38,8 @@ def _needs(cpus: float, gpus: float) -> tune.PlacementGroupFactory:
 
 
 class PackTrainable(tune.Trainable):
-    """Trains the runs of `config["order"]` together, one time slice a step, and reports how far they are (`PackReport`).
+    """Trains the runs of `config["order"]` together, one time slice a step, and reports how far they are (`PackReport`). A run
+    of a program is alone in its order.
 
     Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that
     ended itself as a step took more than the order's `stall_seconds`.
@@ -55,11 +59,17 @@ class PackTrainable(tune.Trainable):
         self._begin(new_config)
         return True
 
+    def cleanup(self) -> None:
+        for run in self._runs.values():
+            run.close()
+
     def _begin(self, config: dict[str, Any]) -> None:
+        for run in getattr(self, "_runs", {}).values():
+            run.close()
         self._order: Order = config["order"]
         self._gpus: float = config["gpus"]
-        self._pack: Pack | None = None
-        self._trainings: dict[str, Training] = {}
+        self._pack: Pack | Run | None = None
+        self._runs: dict[str, Run] = {}
         self._errors: dict[str, str] = {}
         self._notices: dict[str, str] = {}
         """Of runs, to be told with their next report."""
@@ -78,10 +88,10 @@ class PackTrainable(tune.Trainable):
 
     def _advance(self) -> PackReport:
         try:
-            if self._pack is None and not self._trainings:
+            if self._pack is None and not self._runs:
                 self._make()
             began = time.perf_counter()
-            busy = [key for key, training in self._trainings.items() if not training.reason]
+            busy = [key for key, run in self._runs.items() if not run.reason]
             if self._pack is not None:
                 self._pack.advance(self._order.slice_seconds)
             spent = time.perf_counter() - began
@@ -89,32 +99,40 @@ class PackTrainable(tune.Trainable):
             for key in busy:
                 self._seconds[key] += spent / len(busy)
             return self._report()
+        except RunError as error:
+            self._pack = None
+            return PackReport(error=str(error))
         except Exception as error:
             self._pack = None
             return PackReport(error=traceback.format_exc(), out_of_memory=_is_out_of_memory(error))
 
     def _make(self) -> None:
-        """Make the trainings; a run that cannot be made does not keep the others from being trained."""
+        """Make the runs; one that cannot be made does not keep the others from being trained."""
         device = "cuda" if torch.cuda.is_available() and self._gpus else "cpu"
-        for run in self._order.runs:
-            key, spec = run.key, RunSpec.from_dict(run.spec)
+        for order in self._order.runs:
+            key, spec = order.key, RunSpec.from_dict(order.spec)
             self._seconds[key] = 0.0
             began = time.perf_counter()
             try:
-                self._trainings[key] = self._load(key, spec, run.checkpoint, device)
+                task = load_task(spec.task)
+                if isinstance(task, ProgramTask):
+                    self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
+                else:
+                    self._runs[key] = self._load(key, spec, task, order.checkpoint, device)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
                 self._errors[key] = traceback.format_exc()
             self._seconds[key] += time.perf_counter() - began
-        if not self._trainings:
-            return
-        self._pack = Pack(list(self._trainings.values()))
-        if self._order.measure_pack_size:
-            self._best_pack_size = best_pack_size(self._pack.runs[0])
+        trainings = [run for run in self._runs.values() if isinstance(run, Training)]
+        if trainings:
+            self._pack = pack = Pack(trainings)
+            if self._order.measure_pack_size:
+                self._best_pack_size = best_pack_size(pack.runs[0])
+        elif self._runs:
+            (self._pack,) = self._runs.values()
 
-    def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
-        task = load_task(spec.task)
+    def _load(self, key: str, spec: RunSpec, task: Task, checkpoint: bytes | None, device: str) -> Training:
         if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
@@ -132,18 +150,18 @@ class PackTrainable(tune.Trainable):
         runs = {key: RunReport(error=error) for key, error in self._errors.items()}
         self._errors = {}
         save = self._since_saved >= self._order.checkpoint_seconds
-        orders = {run.key: run for run in self._order.runs}
-        for key, training in list(self._trainings.items()):
-            if training.reason:
-                told = self._ending(training, orders[key])
-                del self._trainings[key]
+        orders = {order.key: order for order in self._order.runs}
+        for key, run in list(self._runs.items()):
+            if run.reason:
+                told = self._ending(run, orders[key])
+                del self._runs[key]
             else:
-                told = self._progress(training, key, save)
+                told = self._progress(run, key, save)
             runs[key] = dataclasses.replace(
                 told,
                 seconds=self._seconds[key],
                 host=socket.gethostname(),
-                device=str(training.device),
+                device=str(run.device),
                 pack_size=len(self._order.runs),
             )
         for key, notice in self._notices.items():
@@ -155,25 +173,25 @@ class PackTrainable(tune.Trainable):
         self._best_pack_size = None
         return report
 
-    def _progress(self, training: Training, key: str, save: bool) -> RunReport:
+    def _progress(self, run: Run, key: str, save: bool) -> RunReport:
+        state = run.state_dict() if save else None
         return RunReport(
-            step=training.progress.step,
-            accuracy=training.progress.accuracy,
-            curves={name: list(getattr(training, name)) for name in CURVES}
-            | {"curve_summary": copy.deepcopy(training.curve_summary)},
-            error_is_mse=training.error_is_mse,
-            checkpoint=self._saved(key, training.state_dict()) if save else None,
+            step=run.progress.step,
+            accuracy=run.progress.accuracy,
+            curves={name: list(getattr(run, name)) for name in CURVES} | {"curve_summary": copy.deepcopy(run.curve_summary)},
+            error_is_mse=run.error_is_mse,
+            checkpoint=None if state is None else self._saved(key, state),
         )
 
-    def _ending(self, training: Training, order: RunOrder) -> RunReport:
+    def _ending(self, run: Run, order: RunOrder) -> RunReport:
         weights = end = None
-        if order.save_weights:
-            state = training.network.state_dict()
-            weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
-        if training.reason == GIVEN_UP and order.keep_end:
-            end = self._saved(order.key, training.state_to_the_end())
-        result = dataclasses.asdict(training.result())
-        return RunReport(result=result, error_is_mse=training.error_is_mse, weights=weights, end=end)
+        if isinstance(run, Training):
+            if order.save_weights:
+                tensors = run.network.state_dict()
+                weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+            if run.reason == GIVEN_UP and order.keep_end:
+                end = self._saved(order.key, run.state_to_the_end())
+        return RunReport(result=dataclasses.asdict(run.result()), error_is_mse=run.error_is_mse, weights=weights, end=end)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
         """A checkpoint."""

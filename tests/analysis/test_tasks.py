@@ -1,19 +1,26 @@
 """Reading a store runs no code that only its rows name."""
 
+import io
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
+from rich.console import Console
 from safetensors import torch as safetensors
 
 from analysis import measure
 from analysis.report import __main__ as report
 from analysis.results import Results
 from analysis.tasks import BUILT_IN, load_all
+from orchestrator import scaling
 from orchestrator.command.cli import run
-from orchestrator.store import ResultStore, make_row
+from orchestrator.scaling import ScalingStudy
+from orchestrator.searches import Rows
+from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
@@ -67,6 +74,43 @@ def test_a_report_loads_no_task_that_only_the_store_names(
         "add --task results.evil:X if you trust its code"
     ]
     assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_a_report_starts_no_program_that_a_row_or_a_question_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.sh").write_text(f"touch '{tmp_path}/it ran'")
+    studies: list[ScalingStudy] = []
+    monkeypatch.setattr(scaling, "launch", lambda study, *_: studies.append(study) or 0)
+    command = "sh train.sh {data_count} {N} {seed}"
+    assert run(scaling.app, ["--program", command, "--counts", "1..40", "--N", "8,16,24", "--seeds", "3"]) == 0
+    (study,) = studies
+    with ResultStore("results") as store:
+        save_question(store, study.question)
+        rows = Rows([])
+        while specs := study.search.propose(rows, 9):
+            for spec in specs:
+                passes = spec.data_count >= spec.N
+                accuracy, nasty = 0.5 + 0.45 * passes, "[/red]\x1b[31m\n</td>"
+                row = make_row(
+                    spec, task_version="1", fixed_count=0, status="passed" if passes else "missed", reason="ended",
+                    accuracy=accuracy, measures={nasty: 1.0}, error=nasty, seconds=1.0,
+                )  # fmt: skip
+                rows.add(row)
+        store.append(list(rows))
+        store.save_weights(row["key"], safetensors.save({nasty: torch.zeros(1)}))
+    assert study.answered(rows)
+    Console(file=io.StringIO()).print(study.table(rows, {}), study.plan(rows)[0])
+    assert json.dumps(study.answer(rows))
+    assert run(report.app, ["--store", "results"]) == 0
+    assert run(measure.app, ["--store", "results"]) == 0
+    assert not (tmp_path / "it ran").exists()
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert f"{len(rows)} finished runs" in page
+    assert "train: images ~ N^1" in page
+    assert "\x1b" not in page
+    assert "\x1b" not in capsys.readouterr().out
 
 
 def test_measuring_loads_no_task_that_only_the_store_names(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,6 +146,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
         "--stop",
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
+        *("--program", "--program-settings", "--vary", "--counts"),
         *("--polarity", "--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
         *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
         *("--cpu-workers", "--price", "--max-cost", "--stall-minutes"),

@@ -34,6 +34,12 @@ def test_another_size_takes_time_in_proportion_to_its_pixels() -> None:
     assert times(spec(64)) == pytest.approx(0.016 * 4)
 
 
+def test_a_size_of_which_nothing_is_assumed_takes_as_long_as_the_nearest() -> None:
+    times = StepTimes.of([row(1.0, 100), row(1.6, 100, N=32)], power=0.0)
+    assert times(spec(8)) == pytest.approx(0.01)
+    assert times(spec(64)) == pytest.approx(0.016)
+
+
 def test_another_network_is_better_than_nothing() -> None:
     assert not StepTimes.of([])
     assert StepTimes.of([])(spec()) == 0.0

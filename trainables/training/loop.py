@@ -74,19 +74,20 @@ class RunResult:
     not finite."""
     reason: str
     """Why it ended: `target` reached; `converged` below it, so that the stopping rule gave it up; `budget`, all steps done;
-    `diverged`."""
+    `diverged`; `ended`, a program by itself."""
     steps: int
     """Optimizer steps done."""
     passage_step: int | None
     """Step at which the target was first confirmed; None if never."""
-    accuracy: float
-    """Share of correct samples of the whole held-out set at the end."""
+    accuracy: float | None
+    """Share of correct samples of the whole held-out set at the end. This and the next three are None where a program did not
+    tell them."""
     id_mse: float | None
     """Mean squared error on the training set at the end. Where the loss is another: the mean of the task's measure `mse`, and
     None if it has none."""
     ood_mse: float | None
     """The same on the held-out set."""
-    loss: float
+    loss: float | None
     """Mean training loss, without the penalty, between the last two looks."""
     measures: dict[str, float]
     """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`. Where the loss is
@@ -419,6 +420,9 @@ class Training:
             state["curve_summary"] = self.curve_summary
         copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
         return copied
+
+    def close(self) -> None:
+        """Nothing of it goes on by itself."""
 
     def state_to_the_end(self) -> dict[str, Any]:
         """Of a run that was given up: the state from which `spec.to_the_end()` goes on, to the bits that it has if trained

@@ -1,0 +1,256 @@
+"""A program as a user describes it: on the command line, or in a file of settings."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, make_dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.command.cli import checked
+from orchestrator.errors import UserError
+from trainables.program import OWN, VALUES, Program, ProgramTask, digest, names_in
+from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of
+from trainables.spec import LARGEST, Counts, Scalar
+
+HINT = "in --program"
+COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example --counts 10..1200"
+TABLES = {"settings": (), "counts": ("low", "high"), "program": ("files",)}
+OF_SETTING = ("default", "help", "words", "low", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a command says of its program."""
+
+    command: str
+    file: Path | None = None
+    """Of settings."""
+    vary: Sequence[str] = ()
+    """Settings with their values, NAME=VALUE."""
+    counts: str | None = None
+
+    def task(self) -> ProgramTask:
+        """The task of the program, of which nothing has run.
+
+        Raises:
+            UserError: something in it is wrong; the message names it.
+        """
+        try:
+            words = tuple(shlex.split(self.command))
+        except ValueError as error:
+            raise UserError(f"--program {self.command!r} cannot be split into words ({error}): quote as in a shell") from None
+        if not words or not words[0]:
+            raise UserError(f"--program {self.command!r} names no program: write its command, such as 'python train.py'")
+        given = _File.of(self.file)
+        settings = _settings(given, self.vary)
+        known = (*VALUES, *settings_of(settings))
+        try:
+            named = names_in(words, known)
+        except ValueError as error:
+            raise UserError(f"--program: {error}") from None
+        if unused := [name for name in ("data_count", *settings_of(settings)) if name not in named]:
+            name = unused[0]
+            raise UserError(f"--program does not say where {name} goes, so it would change nothing: write {{{name}}} there")
+        _check_found(words[0])
+        return ProgramTask(Program(words=words, counts=self._counts(given), settings=settings, files=_files(given, words)))
+
+    def check_named(self, task: ProgramTask, sizes: int, seeds: int, given: Collection[str]) -> None:
+        """
+        Args:
+            given: values of a run that the user has chosen.
+
+        Raises:
+            UserError: runs of several grid sizes or seeds would be the same, or one of these values changes nothing.
+        """
+        assert task.program is not None
+        named = names_in(task.program.words, (*VALUES, *settings_of(task.settings)))
+        for name, asked, one in (("N", sizes, "--N with one number"), ("seed", seeds, "--seeds 1")):
+            if asked > 1 and name not in named:
+                raise UserError(f"--program has no {{{name}}}, so {asked} runs each would be the same: add it, or give {one}")
+
+        if unused := [name for name in given if name not in named]:
+            option = f"--{unused[0].replace('_', '-')}"
+            raise UserError(f"{option} would change nothing: write {{{unused[0]}}} in --program, or omit the option")
+
+    def _counts(self, given: _File) -> Counts | dict[int, Counts]:
+        if "counts" in given.tables:
+            if self.counts is not None:
+                raise UserError(f"--counts and [counts] in {given.path} are both given: keep one")
+            return _counts_of(given)
+        if self.counts is None:
+            raise UserError(f"a program needs the data counts that it may be asked for: {COUNTS_HINT}")
+        if not (found := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", self.counts)):
+            raise UserError(f"--counts {self.counts!r} is no range: {COUNTS_HINT}")
+        return _range(int(found[1]), int(found[2]), f"--counts {self.counts!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of settings, its tables known to be tables."""
+
+    path: Path | None
+    tables: Mapping[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, path: Path | None) -> _File:
+        if path is None:
+            return cls(None, {})
+        try:
+            tables = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise UserError(f"--program-settings {str(path)!r} cannot be read ({error.strerror}): give a TOML file") from None
+        except (ValueError, RecursionError) as error:  # bad TOML, or no UTF-8
+            raise UserError(f"--program-settings {str(path)!r} is no TOML ({error})") from None
+        found = cls(path, tables)
+        found.check_names("", tables, TABLES)
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                found.refuse(name, f"must be a table, [{name}]")
+            if allowed := TABLES[name]:
+                found.check_names(name, table, allowed)
+        return found
+
+    def check_names(self, where: str, names: Collection[str], allowed: Collection[str]) -> None:
+        for name in names:
+            if name not in allowed:
+                self.refuse(f"{where}.{name}".lstrip("."), f"is unknown: there are {', '.join(allowed)}")
+
+    def refuse(self, key: str, why: str) -> NoReturn:
+        raise UserError(f"{self.path}: {key} {why}")
+
+
+def _settings(given: _File, vary: Sequence[str]) -> type:
+    """The class of the settings that a file and `--vary` declare."""
+    fields: list[tuple[str, Any, Any]] = []
+    for name, about in given.tables.get("settings", {}).items():
+        at = f"settings.{name}"
+        if not isinstance(about, dict):
+            given.refuse(at, f"must be a table with a default: [{at}]")
+        given.check_names(at, about, OF_SETTING)
+        default = about.get("default")
+        if type(default) not in KINDS:
+            given.refuse(f"{at}.default", f"must be a number, a word, true or false, not {default!r}")
+        help, words = about.get("help", ""), about.get("words", [])
+        if not isinstance(help, str):
+            given.refuse(f"{at}.help", f"must be a line of text, not {help!r}")
+        if not (isinstance(words, list) and all(isinstance(word, str) for word in words)):
+            given.refuse(f"{at}.words", f"must be a list of words, not {words!r}")
+        for bound in ("low", "high"):
+            if bound in about and (type(about[bound]) not in (int, float) or type(default) not in (int, float)):
+                given.refuse(f"{at}.{bound}", "must be a number, of a setting that is one")
+        if why := _misnamed(name, type(default)):
+            given.refuse(at, why)
+        one = (name, type(default), setting(default, help, words=tuple(words), low=about.get("low"), high=about.get("high")))
+        try:
+            settings_of(make_dataclass("Settings", [one], frozen=True, kw_only=True))
+        except ValueError as error:
+            given.refuse(at, f"will not do: {error}")
+        fields.append(one)
+    for pair in vary:
+        name, equals, text = pair.partition("=")
+        value = _value(text)
+        if not equals:
+            raise UserError(f"--vary {pair!r} has no value: write NAME=VALUE, for example noise=0.1")
+        if name in [field[0] for field in fields]:
+            raise UserError(f"--vary {pair!r} declares {name} once more: keep one of the two")
+        if why := _misnamed(name, type(value)):
+            raise UserError(f"--vary {pair!r}: {name} {why}")
+        fields.append((name, type(value), setting(value, f"The setting {name} of the program.")))
+    made = make_dataclass("Settings", fields, frozen=True, kw_only=True)
+    checked(settings_of, made)
+    return made
+
+
+def _misnamed(name: str, kind: type) -> str:
+    """Why a setting cannot have this name; empty if it can."""
+    if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name) or name == "help":
+        return "cannot be the name of a setting: take letters, digits and underscores"
+    if name in RESERVED or name in OWN:
+        return "is the name of something that every run has: rename the setting"
+    if name in IN_SPEC and kind is not (wanted := type(IN_SPEC[name])):
+        return f"must be {'a word' if wanted is str else 'a whole number'}, as in every run: rename it"
+    return ""
+
+
+def _value(text: str) -> Scalar:
+    """What is written, as the number, the truth or the word that it looks like."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _counts_of(given: _File) -> Counts | dict[int, Counts]:
+    """What `[counts]` says; `low` and `high` are numbers, or tables with one for each N."""
+    table = given.tables["counts"]
+    ends: dict[str, int | dict[int, int]] = {}
+    for name in ("low", "high"):
+        value = table.get(name)
+        if isinstance(value, dict):
+            for size, count in value.items():
+                if not size.isascii() or not size.isdigit() or len(size) > 10 or type(count) is not int:
+                    given.refuse(f"counts.{name}.{size}", "must give a whole number for an N, as in {16 = 200, 24 = 500}")
+            ends[name] = {int(size): count for size, count in value.items()}
+        elif type(value) is int:
+            ends[name] = value
+        else:
+            given.refuse(f"counts.{name}", f"must be a whole number, or a table with one for each N, not {value!r}")
+    low, high = ends["low"], ends["high"]
+    if isinstance(low, int) and isinstance(high, int):
+        return _range(low, high, f"{given.path}: counts")
+    sizes = [set(end) for end in (low, high) if isinstance(end, dict)]
+
+    def at(end: int | dict[int, int], N: int) -> int:
+        return end[N] if isinstance(end, dict) else end
+
+    common = sorted(set.intersection(*sizes))
+    return {N: _range(at(low, N), at(high, N), f"{given.path}: counts at N = {N}") for N in common}
+
+
+def _range(low: int, high: int, where: str) -> Counts:
+    if not 0 <= low <= high <= LARGEST or not high:
+        raise UserError(f"{where} must have 0 <= low <= high and a high from 1 to {LARGEST}, not {low} and {high}")
+    return Counts(low, high)
+
+
+def _files(given: _File, words: Sequence[str]) -> dict[str, str]:
+    """The files that are the program's version, with their digests."""
+    named = given.tables.get("program", {}).get("files")
+    if named is None:
+        paths = [word for word in words if os.path.isfile(word)]  # noqa: PTH113 -- Path refuses words that are no paths
+    elif isinstance(named, list) and all(isinstance(path, str) for path in named):
+        paths = named
+    else:
+        given.refuse("program.files", f"must be a list of paths, not {named!r}")
+    found = {}
+    for path in paths:
+        try:
+            found[path] = digest(path)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            place = "--program" if named is None else f"{given.path}: program.files"
+            raise UserError(f"{place} names {path!r}, which cannot be read ({why}): give paths from this folder") from None
+    return found
+
+
+def _check_found(word: str) -> None:
+    """
+    Raises:
+        UserError: there is no such program, or it cannot be executed.
+    """
+    if "{" in word or shutil.which(word) is not None:
+        return
+    if os.path.isfile(word) and "/" in word:  # noqa: PTH113
+        raise UserError(f"--program {word!r} is not executable: run chmod +x, or write before it what reads it, such as python")
+    raise UserError(f"--program {word!r} is not found: give a command of this machine, or the path of a file, as ./train.sh")

@@ -1,0 +1,218 @@
+"""A program on the command line: what the study then asks for, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from orchestrator import scaling
+from orchestrator.command.cli import run
+from orchestrator.launch import LaunchOptions
+from orchestrator.scaling import ScalingStudy
+from tests.conftest import check_refusal
+from trainables.program import digest, words_of
+from trainables.spec import Counts, run_key
+
+SCRIPT = "sh train.sh {data_count} {N} {seed}"
+COUNTS = ("--counts", "5..90")
+GIVEN = ("--program", SCRIPT, *COUNTS, "--N", "8,16", "--seeds", "2")
+SETTINGS = """
+[settings.noise]
+default = 0.1
+help = "Noise of the pixels."
+low = 0
+
+[settings.kernel]
+default = "rbf"
+words = ["rbf", "linear"]
+
+[settings.depth]
+default = 3
+
+[counts]
+low = 10
+high = {16 = 200, 8 = 50}
+
+[program]
+files = ["data.txt", "train.sh"]
+"""
+WITH_FILE = "sh train.sh {data_count} {N} {seed} {noise} --kernel={kernel} {depth}"
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ScalingStudy]:
+    """The studies that commands launch, in a folder with a script."""
+    found: list[ScalingStudy] = []
+
+    def keep(study: ScalingStudy, where: LaunchOptions, words: list[str]) -> int:
+        found.append(study)
+        return 0
+
+    monkeypatch.setattr(scaling, "launch", keep)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.sh").write_text("echo 0.5")
+    (tmp_path / "data.txt").write_text("1 2 3")
+    (tmp_path / "settings.toml").write_text(SETTINGS)
+    return found
+
+
+def study_of(launched: list[ScalingStudy], *words: str) -> ScalingStudy:
+    assert run(scaling.app, list(words)) == 0
+    return launched.pop()
+
+
+def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings(launched: list[ScalingStudy]) -> None:
+    study = study_of(launched, *GIVEN[:1], SCRIPT + " '{noise} and more'", *GIVEN[2:], "--vary", "noise=0.1", "--noise", "2")
+    specs = [bracket.template for bracket in study.brackets]
+    assert [(spec.N, spec.seed) for spec in specs] == [(8, 0), (8, 1), (16, 0), (16, 1)]
+    first = specs[0]
+    assert (first.task, first.dataset, first.precision) == ("trainables.program:ProgramTask", "train", "float32")
+    assert dict(first.options) == {
+        "program": "sh train.sh '{data_count}' '{N}' '{seed}' '{noise} and more'",
+        "files": json.dumps({"train.sh": digest("train.sh")}),
+        "counts": "5..90",
+        "noise": 2.0,
+    }
+    assert words_of(first.with_count(7)) == ["sh", "train.sh", "7", "8", "0", "2.0 and more"]
+    assert study.brackets[0].counts == Counts(5, 90)
+    assert len({bracket.curve for bracket in study.brackets}) == 1
+    assert (study.search.stop, study.settings["stop"], study.settings["options"]["counts"]) == ("budget", "budget", "5..90")
+    assert {spec.stop for spec in study.search.propose(scaling.Rows([]), 4)} == {"target"}
+
+
+def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list[ScalingStudy], tmp_path: Path) -> None:
+    def key(*words: str) -> str:
+        return run_key(study_of(launched, *words).brackets[0].template, "1")
+
+    before = key(*GIVEN)
+    assert key("--program", "sh 'train.sh'  {data_count} {N} '{seed}'", *GIVEN[2:]) == before
+    (tmp_path / "data.txt").write_text("4 5 6")
+    assert key(*GIVEN) == before
+    (tmp_path / "train.sh").write_text("echo 0.6")
+    assert key(*GIVEN) != before
+
+
+def test_a_file_of_settings_declares_options_counts_and_files(launched: list[ScalingStudy]) -> None:
+    words = ("--program", WITH_FILE, "--program-settings", "settings.toml", "--N", "8,16", "--seeds", "2")
+    study = study_of(launched, *words, "--kernel", "linear", "--option", "noise=0.3")
+    assert [bracket.counts for bracket in study.brackets] == [Counts(10, 50)] * 2 + [Counts(10, 200)] * 2
+    assert len({bracket.curve for bracket in study.brackets}) == 1
+    spec = study.brackets[2].template
+    assert words_of(spec) == ["sh", "train.sh", "0", "16", "0", "0.3", "--kernel=linear", "3"]
+    assert (spec.depth, spec.option("counts"), list(json.loads(str(spec.option("files"))))) == (
+        3, "10..200", ["data.txt", "train.sh"],
+    )  # fmt: skip
+    assert study.settings["options"]["counts"] == "10..50, 10..200"
+    help = CliRunner().invoke(scaling.app.of(words), ["--help"], env={"COLUMNS": "200"}).output
+    shown = " ".join(re.sub(r"\x1b\[[\d;]*m|│", "", help).split())
+    assert re.search(r"--noise <float> Noise of the pixels. \[default: \(0.1\)\]", shown)
+    assert "--sigma" not in shown
+
+
+def test_a_dry_run_shows_the_command_and_says_that_the_time_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.sh").write_text(f"touch {tmp_path}/ran")
+    assert run(scaling.app, [*GIVEN, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "unknown" in printed
+    assert "sh train.sh '{data_count}' '{N}' '{seed}'\nfiles that are its version: train.sh" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["train.sh"]
+
+
+def changed(*words: str) -> list[str]:
+    return ["--N", "8", "--seeds", "1", *words]
+
+
+MISTAKES = [
+    (changed("--program", "no-such-program {data_count}", *COUNTS), "'no-such-program' is not found: give a command"),
+    (changed("--program", "./train.sh {data_count}", *COUNTS), "'./train.sh' is not executable: run chmod +x"),
+    (changed("--program", "./no.sh {data_count}", *COUNTS), "'./no.sh' is not found"),
+    (changed("--program", "sh {data_count} {noise}", *COUNTS), "{noise} is no value of a run: choose of data_count, N, seed,"),
+    (changed("--program", "sh {data_count} {x", *COUNTS, "--vary", "y=1"), "lr, weight_decay, y, and write {{ for a brace"),
+    (changed("--program", "sh 'train.sh", *COUNTS), "cannot be split into words (No closing quotation)"),
+    (changed("--program", " ", *COUNTS), "names no program"),
+    (changed("--program", "sh", *COUNTS), "does not say where data_count goes"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "noise=1"), "does not say where noise goes"),
+    (["--N", "8,16", "--seeds", "1", "--program", "sh {data_count}", *COUNTS], "has no {N}, so 2 runs each would be the same"),
+    (["--N", "8", "--program", "sh {data_count}", *COUNTS], "has no {seed}, so 3 runs each would be the same"),
+    (changed("--program", SCRIPT, *COUNTS, "--task", "tests.toy:Toy"), "--task and --program are both given"),
+    (changed("--program", SCRIPT), "needs the data counts that it may be asked for: write LOW..HIGH"),
+    (changed("--program", SCRIPT, "--counts", "few"), "--counts 'few' is no range: write LOW..HIGH"),
+    (changed("--program", SCRIPT, "--counts", "9..3"), "must have 0 <= low <= high"),
+    (changed("--program", SCRIPT, *COUNTS, "--precision", "bfloat16"), "a program chooses its own, so omit the option"),
+    (changed("--program", SCRIPT, *COUNTS, "--lr", "0.1"), "--lr would change nothing: write {lr} in --program"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "noise"), "--vary 'noise' has no value"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "seed=1"), "seed is the name of something that every run has"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "files=1"), "files is the name of something that every run has"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "a-b=1"), "a-b cannot be the name of a setting"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "width=wide"), "width must be a whole number, as in every run"),
+    (changed("--program", SCRIPT, *COUNTS, "--option", "program=x"), "this task has no option 'program': its options are none"),
+    (changed("--program", SCRIPT, *COUNTS, "--sigma", "1"), "No such option: --sigma"),
+    (changed("--counts", "1..2"), "--counts is about a program: add --program"),
+    (changed("--task", "trainables.program:ProgramTask"), "give the program with --program"),
+    (changed("--program", SCRIPT, "--program-settings", "no.toml"), "'no.toml' cannot be read (No such file or directory)"),
+]
+
+
+@pytest.mark.parametrize(("words", "hint"), MISTAKES, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_mistake_is_one_line_and_writes_nothing(
+    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    if "./train.sh {data_count}" in words:
+        (tmp_path / "here" / "train.sh").write_text("echo 0.5")
+        monkeypatch.chdir(tmp_path / "here")
+        assert run(scaling.app, words) == 2
+        assert hint in capsys.readouterr().err
+        return
+    monkeypatch.chdir(tmp_path / "here")
+    check_refusal(scaling.app, words, hint, tmp_path / "here", capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[settings.noise\n", "is no TOML (Expected"),
+        ("speed = 1", "speed is unknown: there are settings, counts, program"),
+        ("counts = 1", "counts must be a table, [counts]"),
+        ("[counts]\nlow = 1", "counts.high must be a whole number, or a table with one for each N, not None"),
+        ("[counts]\nlow = 1\nhigh = {x = 2}", "counts.high.x must give a whole number for an N"),
+        ("[counts]\nlow = 1\nhigh = {16 = 2}", "N = 8 has no data counts: those of N = 16 are given"),
+        ("[counts]\nlow = 1\nhigh = 2.5", "counts.high must be a whole number"),
+        ("[counts]\nlow = 7\nhigh = 2", "counts must have 0 <= low <= high"),
+        ("[counts]\nlow = 1\nhigh = 2\nmiddle = 1", "counts.middle is unknown: there are low, high"),
+        ("[settings]\nnoise = 1", "settings.noise must be a table with a default: [settings.noise]"),
+        ("[settings.noise]\nhelp = 'x'", "settings.noise.default must be a number, a word, true or false, not None"),
+        ("[settings.noise]\ndefault = 1\nhelp = 3", "settings.noise.help must be a line of text"),
+        ("[settings.noise]\ndefault = 'a'\nwords = 'a'", "settings.noise.words must be a list of words"),
+        ("[settings.noise]\ndefault = 'a'\nwords = ['b']", "settings.noise will not do: the task's default of"),
+        ("[settings.noise]\ndefault = 'a'\nlow = 1", "settings.noise.low must be a number, of a setting that is one"),
+        ("[settings.noise]\ndefault = nan", "noise must be a finite number"),
+        ("[settings.N]\ndefault = 1", "settings.N is the name of something that every run has"),
+        ("[program]\nfiles = 'a'", "program.files must be a list of paths, not 'a'"),
+        ("[program]\nfiles = ['no']", "program.files names 'no', which cannot be read (No such file or directory)"),
+    ],
+)
+def test_a_mistake_in_the_file_of_settings_names_the_file_and_the_key(
+    text: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "its settings.toml"
+    file.write_text(text)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    words = changed("--program", "sh {data_count}", "--program-settings", str(file))
+    if "counts" not in text:
+        words += COUNTS
+    assert run(scaling.app, words) == 2
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert hint in line
+    assert line.startswith("error: ")
+    assert "its settings.toml" in line or "N = 8" in line
+    assert not list((tmp_path / "here").iterdir())

@@ -1,0 +1,356 @@
+"""Programs as runs: what they tell, how they end, how they are ended, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainables import guard
+from trainables.check import counts_of
+from trainables.process import LONGEST_LINE, _Lines
+from trainables.program import ProgramTask, digest, fill, names_in, words_of
+from trainables.program_run import MOST_POINTS, ProgramRun, Told
+from trainables.spec import Counts, RunSpec, run_key
+from trainables.task import Task
+from trainables.training.run import RunError
+
+PATIENCE = 60.0
+ROOT = Path(__file__).parents[2]
+
+
+def spec_of(command: str, files: dict[str, str] | None = None, **fields: Any) -> RunSpec:
+    options = {"program": command, "files": json.dumps(files or {}), "counts": "1..90", **fields.pop("options", {})}
+    usual: dict[str, Any] = {"N": 4, "data_count": 7, "seed": 3, "decoder": "", "depth": 0, "width": 1, "encoding": ""}
+    usual |= {"holdout": "", "stop": "target", "options": tuple(options.items())}
+    return RunSpec(task="trainables.program:ProgramTask", dataset="toy", **{**usual, **fields})
+
+
+def shell(script: str) -> str:
+    """The command of a script for sh, whose braces are braces."""
+    return shlex.join(["sh", "-c", script.replace("{", "{{").replace("}", "}}")])
+
+
+@pytest.fixture
+def begin() -> Iterator[Callable[..., ProgramRun]]:
+    """Makes a run of a script, which is closed in the end."""
+    made: list[ProgramRun] = []
+
+    def make(script: str, stall_seconds: float = math.inf, **fields: Any) -> ProgramRun:
+        made.append(ProgramRun(spec_of(shell(script), **fields), stall_seconds=stall_seconds))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+Begin = Callable[..., ProgramRun]
+
+
+def ended(run: ProgramRun) -> dict[str, Any]:
+    """Its result, as a dict."""
+    assert run.advance(PATIENCE), "the program is still running"
+    result = run.result()
+    return {name: getattr(result, name) for name in result.__dataclass_fields__}
+
+
+def error_of(run: ProgramRun) -> str:
+    with pytest.raises(RunError) as caught:
+        run.advance(PATIENCE)
+    return str(caught.value)
+
+
+def wait_for(holds: Callable[[], Any]) -> Any:
+    """What it gives, as soon as that is true."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_program_that_reaches_the_target_passes_and_is_ended(begin: Begin, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    run = begin(
+        f"echo $$ > {pid}; echo reading; "
+        """echo '{"step": 10, "accuracy": 0.5, "loss": 0.7, "mse": 0.2, "margin": 2}'; """
+        """echo '{"step": 20, "accuracy": 0.95, "loss": 0.1, "margin": 3, "name": "x", "flag": true}'; """
+        """echo '{"step": 30, "accuracy": 0.99}'; sleep 1000"""
+    )
+    result = ended(run)
+    assert (result["status"], result["reason"], result["steps"], result["passage_step"]) == ("passed", "target", 20, 20)
+    assert (result["accuracy"], result["loss"], result["ood_mse"], result["id_mse"]) == (0.95, 0.1, 0.2, None)
+    assert result["measures"] == {"margin": 3.0}
+    assert (result["curve_step"], result["curve_accuracy"], result["curve_loss"]) == ([10, 20], [0.5, 0.95], [0.7, 0.1])
+    assert result["curve_error"][0] == 0.2
+    assert math.isnan(result["curve_error"][1])
+    assert not is_alive(int(pid.read_text()))
+    assert run.state_dict() is None
+
+
+def test_under_a_budget_it_is_not_ended(begin: Begin) -> None:
+    result = ended(begin("""echo '{"step": 1, "accuracy": 1}'; echo '{"step": 2, "accuracy": 0.25}'""", stop="budget"))
+    assert (result["status"], result["reason"], result["passage_step"], result["accuracy"]) == ("passed", "ended", 1, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("printed", "accuracy"),
+    [
+        ("""loading; echo '{"step": 5, "accuracy": 0.5}'; echo done; echo 1.0""", 0.5),
+        ("""one; echo; echo '{"accuracy": 0.75}'""", 0.75),
+        ("""0.1; echo 0.25; echo; echo""", 0.25),
+        ("""'[1]'; echo '{"accuracy": tru'; echo '{"a": {"b": 1}}'; printf 0.5""", 0.5),
+    ],
+)
+def test_a_program_that_ends_below_the_target_misses(begin: Begin, printed: str, accuracy: float) -> None:
+    result = ended(begin(f"echo {printed}"))
+    assert (result["status"], result["reason"], result["accuracy"]) == ("missed", "ended", accuracy)
+
+
+@pytest.mark.parametrize("printed", ["nan", """'{"accuracy": NaN}'""", """'{"accuracy": 0.5, "loss": Infinity}'; sleep 1000"""])
+def test_what_is_not_finite_diverges(begin: Begin, printed: str) -> None:
+    result = ended(begin(f"echo {printed}"))
+    assert (result["status"], result["reason"], result["passage_step"]) == ("diverged", "diverged", None)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo here >&2; echo 0.9; exit 3", "the program ended with exit code 3\nstderr:\nhere\nstdout:\n0.9"),
+        ("echo here >&2; kill -SEGV $$", "the program ended by SIGSEGV\nstderr:\nhere"),
+        ("echo '{}'; echo none", "the program told no accuracy: let it print a line such as {\"accuracy\": 0.93}\nstdout:"),
+        ("""echo '{"accuracy": 93}'""", "the program told an accuracy of 93: it must be a share, from 0 to 1"),
+        ("echo 93.5", "the program told an accuracy of 93.5"),
+        ("printf '\\033[31m[/red]\\377\\n' >&2; exit 1", "exit code 1\nstderr:\n\\x1b[31m[/red]\ufffd"),
+    ],
+)
+def test_a_program_that_fails_tells_how(begin: Begin, script: str, told: str) -> None:
+    assert told in error_of(begin(script))
+
+
+def test_a_program_that_is_not_there_fails(tmp_path: Path) -> None:
+    assert "the program 'no-such-program' did not run: No such file" in error_of(ProgramRun(spec_of("no-such-program")))
+    (tmp_path / "text").write_text("neither a script nor a program")
+    (tmp_path / "text").chmod(0o755)
+    assert "did not run: Exec format error" in error_of(ProgramRun(spec_of(str(tmp_path / "text"))))
+
+
+def test_megabytes_of_output_are_read_and_not_kept(begin: Begin) -> None:
+    noise = "yes 'a line of some forty characters or so' | head -c 20000000"
+    long = "head -c 1000000 /dev/zero | tr '\\0' x; echo"
+    run = begin(f"""{noise}; {noise} >&2; {long}; printf '\\377\\376\\n'; echo '{{"accuracy": 0.5}}'; ({long}) >&2; exit 4""")
+    lines = error_of(run).splitlines()
+    assert lines[0] == "the program ended with exit code 4"
+    assert len(lines) <= 1 + 2 * 21
+    assert max(map(len, lines)) == 500
+    assert lines[-2:] == ["\ufffd\ufffd", '{"accuracy": 0.5}']
+
+
+def test_a_silent_program_is_killed_and_has_failed(begin: Begin, tmp_path: Path) -> None:
+    run = begin(f"echo $$ > {tmp_path}/pid; sleep 1000", stall_seconds=0.5)
+    assert "printed nothing for" in (told := error_of(run))
+    assert "(--stall-minutes), so it was killed" in told
+    pid = int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0
+    assert not pid or not is_alive(pid)
+
+
+def test_a_program_that_prints_is_not_silent_and_a_slice_ends_meanwhile(begin: Begin, tmp_path: Path) -> None:
+    run = begin(f"while ! test -e {tmp_path}/go; do echo . >&2; sleep 0.05; done; echo 0.5", stall_seconds=20)
+    assert not run.advance(0.1)
+    assert (run.reason, run.progress.step) == ("", 0)
+    assert math.isnan(run.progress.accuracy)
+    (tmp_path / "go").touch()
+    assert ended(run)["accuracy"] == 0.5
+
+
+def test_a_program_that_ignores_sigterm_is_killed(begin: Begin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    impatient = tmp_path / "guard.py"
+    impatient.write_text(Path(guard.__file__).read_text().replace("GRACE_SECONDS = 5.0", "GRACE_SECONDS = 0.1"))
+    monkeypatch.setattr("trainables.process.GUARD", str(impatient))
+    run = begin(f"""trap '' TERM; echo $$ > {tmp_path}/pid; echo '{{"accuracy": 1}}'; while :; do sleep 0.05; done""")
+    assert ended(run)["status"] == "passed"
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("how", ["sleep 1000 &", "setsid sleep 1000 &", "setsid sh -c 'sleep 1000 & sleep 1000' &"])
+def test_what_a_program_leaves_behind_is_killed(begin: Begin, how: str, tmp_path: Path) -> None:
+    mark = f"HERE={tmp_path}"
+    run = begin(f"export {mark}; {how} sleep 0.1; echo 0.5")
+    assert ended(run)["accuracy"] == 0.5
+    assert not [p.pid for p in psutil.process_iter() if tmp_path.name in environment(p)]
+
+
+def environment(process: psutil.Process) -> str:
+    try:
+        return process.environ().get("HERE", "")
+    except psutil.Error:
+        return ""
+
+
+WORKER = """
+import os, sys, threading, time
+sys.path.insert(0, {root!r})
+from trainables.process import Process
+process = Process(["sh", "-c", {script!r}], os.environ, print, threading.Event())
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("also", [False, True], ids=["the worker", "the worker and its children"])
+def test_a_killed_worker_takes_its_program_along(also: bool, tmp_path: Path) -> None:
+    script = f"setsid sleep 1000 & echo $$ $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids; wait"
+    worker = subprocess.Popen([sys.executable, "-c", WORKER.format(root=str(ROOT), script=script)])
+    try:
+        wait_for((tmp_path / "pids").exists)
+        pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+        assert all(map(is_alive, pids))
+        children = psutil.Process(worker.pid).children()
+    finally:
+        worker.kill()
+        worker.wait()
+    for child in children if also else ():  # as Ray does when a worker ends
+        child.kill()
+    wait_for(lambda: not any(map(is_alive, pids)))
+
+
+def test_a_program_without_its_guard_is_killed(begin: Begin, tmp_path: Path) -> None:
+    run = begin(f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 1000")
+    assert not run.advance(0)
+    wait_for((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
+    assert "did not run: its guard was killed" in error_of(run)
+    wait_for(lambda: not is_alive(pid))
+
+
+def test_it_is_started_where_the_run_is_with_one_thread_and_without_what_is_rays(
+    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    monkeypatch.setenv("MINE", "yes")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    script = "pwd > where; env > env; cat > input; echo 0.5"
+    ended(begin(script))
+    variables = (tmp_path / "env").read_text().splitlines()
+    assert (tmp_path / "where").read_text().strip() == str(tmp_path)
+    assert (tmp_path / "input").read_text() == ""
+    assert {"MINE=yes", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1"} <= set(variables)
+    assert not [line for line in variables if line.startswith("RAY_")]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    ended(begin(script))
+    assert "OMP_NUM_THREADS=2" in (tmp_path / "env").read_text().splitlines()
+
+
+def test_changed_files_are_another_program(begin: Begin, tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text("echo 0.5")
+    files = {str(file): digest(str(file))}
+    assert ended(begin(f"sh {file}", files=files))["accuracy"] == 0.5
+    file.write_text("echo 0.6")
+    assert f"{file} cannot be read here, or is not the file that the study began with" in error_of(begin("x", files=files))
+    assert digest(str(file)) != files[str(file)]
+
+
+# What needs no process
+
+
+def test_values_take_the_places_of_their_names_and_stay_within_their_words() -> None:
+    command = "run '{data_count} of {N}' --seed={seed} {max_steps} {target} {word} {flag} {small} '{{N}}' {{ }}"
+    spec = spec_of(command, options={"word": "two words; $(x) {N}", "flag": True, "small": 1e-05})
+    assert words_of(spec) == [
+        "run", "7 of 4", "--seed=3", "2000", "0.9", "two words; $(x) {N}", "true", "1e-05", "{N}", "{", "}",
+    ]  # fmt: skip
+    assert names_in(["{a}{{b}}", "c"], ["a"]) == {"a"}
+    for word, place in (("{noise}", "{noise}"), ("x{", "{"), ("{N", "{N"), ("{ N }", "{ N }"), ("{}", "{}")):
+        with pytest.raises(ValueError, match="is no value of a run") as caught:
+            fill(word, {"N": 4, "seed": 3})
+        assert str(caught.value).startswith(f"{place} is no value of a run: choose of N, seed, and write {{{{ for a brace")
+
+
+def test_the_task_needs_nothing_but_the_spec() -> None:
+    task, spec = ProgramTask(), spec_of("x", options={"noise": 0.1})
+    assert isinstance(task, Task)
+    assert counts_of(task, spec) == Counts(1, 90)
+    for change in ({"program": "y"}, {"files": '{"x": "1"}'}, {"counts": "1..91"}, {"noise": 0.2}):
+        other = spec_of("x", options={"noise": 0.1, **change})
+        assert run_key(other, task.version) != run_key(spec, task.version)
+    assert task.curve(spec) == task.curve(spec_of("x", N=9, seed=5, options={"noise": 0.1, "counts": "1..400"}))
+    assert task.curve(spec) != task.curve(spec_of("x", options={"noise": 0.2}))
+    for text in ("", "1..x", "-1..3", "1..99999999999"):
+        with pytest.raises(ValueError, match="give the program with --program"):
+            task.counts(spec_of("x", options={"counts": text}))
+    with pytest.raises(ValueError, match="keeps its data"):
+        task.data(spec)
+
+
+def test_of_a_line_without_end_no_more_is_kept_than_is_read() -> None:
+    heard: list[bytes] = []
+    lines = _Lines(heard.append)
+    for chunk in (b'{"a": 1', *[b" " * 1000] * 500, b"}\n", b"x" * 300_000, b"\n\n{}\n  {1\n0.5"):
+        lines.take(chunk)
+        assert len(lines._part) <= LONGEST_LINE
+    lines.finish()
+    assert [line[:9] for line in heard] == [b'{"a": 1  ', b"{}", b"  {1"]
+    assert len(heard[0]) == LONGEST_LINE
+    assert lines.last[-3:] == ["{}", "  {1", "0.5"]
+    lines.take(b"".join(b"%d\n" % i for i in range(10_000)) + b"\n" * 50)
+    assert lines.last == [str(i) for i in range(9980, 10_000)]
+    lines.take(b"10 %\r20 %\r30 %\r\n")
+    assert lines.last[-1] == "30 %"
+
+
+@pytest.mark.parametrize("draws", [0, 1, 40])
+def test_an_example_in_awk_tells_the_share_that_it_found(draws: int) -> None:
+    file = ROOT / "examples" / "coupons.awk"
+    spec = spec_of(f"awk -v kinds={{N}} -v draws={{data_count}} -v seed={{seed}} -f {file}", data_count=draws)
+    result = ended(ProgramRun(spec))
+    assert (result["status"], result["steps"], result["curve_step"]) == ("passed" if draws == 40 else "missed", draws, [draws])
+    assert result["accuracy"] == (draws / 4 if draws < 40 else 1.0)
+
+
+class Flag:
+    def set(self) -> None: ...
+
+
+def told(*lines: Any, **fields: Any) -> Told:
+    found = Told(spec_of("x", **fields), Flag())  # type: ignore[arg-type]
+    for line in lines:
+        found.hear(line if isinstance(line, bytes) else json.dumps(line).encode())
+    return found
+
+
+def test_a_long_curve_keeps_its_shape_and_its_end() -> None:
+    found = told(*({"step": i, "accuracy": i / 10**4} for i in range(1, 5001)))
+    steps, _, accuracies, _ = found.curves
+    assert MOST_POINTS / 2 <= len(steps) <= MOST_POINTS
+    assert steps == sorted(steps)
+    assert steps[-1] == 5000
+    assert accuracies == [step / 10**4 for step in steps]
+
+
+def test_what_is_no_number_is_passed_over() -> None:
+    deep = b'{"a":' * 100_000
+    huge = b'{"step": ' + b"9" * 5000 + b"}"
+    found = told(deep, huge, b"{\xff}", {"step": -1, "accuracy": "1"}, {"step": 2**40, "loss": 1}, {"step": 1.5}, {"x": None})
+    assert (found.step, found.accuracy, found.loss, found.measures, found.verdict) == (0, None, 1.0, {}, "")
+    many = told({f"m{i}": i for i in range(500)}, {"m3": -1, "\x1b[31m": 1, "n" * 101: 1, "big": 10**400})
+    assert len(many.measures) == 100
+    assert many.measures["m3"] == -1
+    assert not {"\x1b[31m", "n" * 101, "big"} & set(many.measures)

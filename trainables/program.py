@@ -1,0 +1,187 @@
+"""A program in any language as a task: its command with places for the values of a run, its files, settings and data counts.
+
+Nothing here starts a program. `trainables.program_run` does, and only where a worker was told to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from torch import Tensor, nn
+
+from trainables.spec import Counts, RunSpec, Scalar, family_key
+from trainables.task import Data, Split
+
+PATH = "trainables.program:ProgramTask"
+"""What `RunSpec.task` is of such runs."""
+VALUES = ("data_count", "N", "seed", "max_steps", "target", "batch_size", "lr", "weight_decay")
+"""What a command may name of every run."""
+COMMAND, FILES, COUNTS = OWN = "program", "files", "counts"
+"""Options of a spec that describe the program, and so are no settings."""
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """Of a program that declares none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What the user said of a program."""
+
+    words: tuple[str, ...]
+    """Its command; `{name}` stands for a value of the run."""
+    counts: Counts | Mapping[int, Counts]
+    """The data counts of every N, or of each."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The files that are its version, by path, with their digests (see `digest`)."""
+    settings: type = NoSettings
+    """What a user may choose, a frozen dataclass as `trainables.settings` has it."""
+
+    @property
+    def name(self) -> str:
+        """What tables and figures call its data: its first file, or else its first word, in letters that fit everywhere."""
+        stem = Path(next(iter(self.files), self.words[0])).stem
+        return re.sub(r"[^\w.-]+", "-", stem)[:40] or COMMAND
+
+    def counts_at(self, N: int) -> Counts:
+        """
+        Raises:
+            ValueError: there are none for this N.
+        """
+        if isinstance(self.counts, Counts):
+            return self.counts
+        if N not in self.counts:
+            raise ValueError(f"N = {N} has no data counts: those of N = {', '.join(map(str, self.counts))} are given")
+        return self.counts[N]
+
+
+class ProgramTask:
+    """A task that a program carries out. All that describes it is in the options of a spec, so that a worker needs no more.
+
+    Args:
+        program: what the user said; None: the task that reads specs.
+    """
+
+    version = "1"
+
+    def __init__(self, program: Program | None = None) -> None:
+        self.program = program
+
+    @property
+    def settings(self) -> type:
+        return NoSettings if self.program is None else self.program.settings
+
+    def describe(self, spec: RunSpec) -> RunSpec:
+        """The spec with all that its program is.
+
+        Raises:
+            ValueError: the program has no data counts for its N.
+        """
+        assert self.program is not None
+        counts = self.program.counts_at(spec.N)
+        told = {
+            COMMAND: shlex.join(self.program.words),
+            FILES: json.dumps(dict(self.program.files), sort_keys=True),
+            COUNTS: f"{counts.low}..{counts.high}",
+        }
+        chosen = {f.name for f in dataclasses.fields(self.program.settings)}
+        dataset = spec.dataset if "dataset" in chosen else self.program.name
+        return dataclasses.replace(spec, dataset=dataset, options=(*spec.options, *told.items()))
+
+    def counts(self, spec: RunSpec) -> Counts:
+        text = str(dict(spec.options).get(COUNTS, ""))
+        if not (found := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", text)):
+            raise ValueError("its spec does not say which data counts the program takes: give the program with --program")
+        return Counts(int(found[1]), int(found[2]))
+
+    def curve(self, spec: RunSpec) -> str:
+        """What brackets have in common that lie on one curve: all but N, the seed, and the data counts that belong to N."""
+        options = tuple((name, value) for name, value in spec.options if name != COUNTS)
+        return family_key(dataclasses.replace(spec, N=1, seed=0, options=options), self.version)
+
+    def data(self, spec: RunSpec) -> Data:
+        _refuse()
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        _refuse()
+
+    def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise ValueError("a program keeps its data and its model to itself: it is started, not trained here")
+
+
+def words_of(spec: RunSpec) -> list[str]:
+    """The command of a run, its values in their places. What a value holds is never split.
+
+    Raises:
+        ValueError: the command names a value that there is none of.
+    """
+    values: dict[str, Scalar] = {name: getattr(spec, name) for name in (*VALUES, *_FIELDS)}
+    values |= {name: value for name, value in spec.options if name not in OWN}
+    return [fill(word, values) for word in shlex.split(str(spec.option(COMMAND)))]
+
+
+_FIELDS = ("dataset", "decoder", "depth", "width", "encoding", "holdout")
+"""Settings that a spec has a field for."""
+
+
+def fill(word: str, values: Mapping[str, Scalar]) -> str:
+    """A word of a command with values for each `{name}`, and a brace for each `{{` and `}}`.
+
+    Raises:
+        ValueError: as `names_in`.
+    """
+    names_in([word], values)
+    return _PLACE.sub(lambda found: found[0][0] if found[1] is None else _text(values[found[1]]), word)
+
+
+def names_in(words: Sequence[str], known: Collection[str]) -> set[str]:
+    """The names that a command has places for.
+
+    Raises:
+        ValueError: one is not known.
+    """
+    places = [found for word in words for found in _PLACE.finditer(word) if found[1] is not None]
+    for place in places:
+        if not place[0].endswith("}") or place[1] not in known:
+            raise ValueError(f"{place[0]} is no value of a run: choose of {', '.join(known)}, and write {{{{ for a brace")
+    return {place[1] for place in places}
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def digest(path: str) -> str:
+    """
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:24]
+
+
+def changed_files(spec: RunSpec) -> list[str]:
+    """The files of a run's program that are not what they were when the study began."""
+    files = json.loads(str(spec.option(FILES)))
+    return [path for path, known in files.items() if _digest_if_any(path) != known]
+
+
+def _digest_if_any(path: str) -> str | None:
+    try:
+        return digest(path)
+    except OSError:
+        return None
