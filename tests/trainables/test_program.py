@@ -193,7 +193,7 @@ def test_what_a_program_leaves_behind_is_killed(begin: Begin, how: str, tmp_path
     mark = f"HERE={tmp_path}"
     run = begin(f"export {mark}; {how} sleep 0.1; echo 0.5")
     assert ended(run)["accuracy"] == 0.5
-    assert not [p.pid for p in psutil.process_iter() if tmp_path.name in environment(p)]
+    assert not [p.pid for p in psutil.process_iter() if str(tmp_path) == environment(p)]
 
 
 def environment(process: psutil.Process) -> str:
