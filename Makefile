@@ -65,8 +65,8 @@ down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machi
 check: $(VENV)/.installed-test ## lint, types, imports and the quick tests; side by side
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit
 
-test: lint ## lint, types, imports and the tests; one more at a time than there are cores, as some tests wait; JOBS=4 for another number
-	$(BIN)/python -m pytest -m "not deep" -n $$(($(JOBS) + 1)) $(ARGS)
+test: lint ## lint, types, imports and the tests, as many at a time as there are cores, or JOBS=4
+	$(BIN)/python -m pytest -m "not deep" -n $(JOBS) $(ARGS)
 
 deep: $(VENV)/.installed-bench $(VENV)/.installed-test ## all but the quick tests, with all their cases, over an hour; a tier: make deep ARGS="-m cluster"
 	THOROUGH=1 $(BIN)/python -m pytest -m "not unit" $(ARGS)
