@@ -88,10 +88,10 @@ def is_alive(pid: int) -> bool:
 def test_a_program_that_reaches_the_target_passes_and_is_ended(begin: Begin, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     run = begin(
-        f"echo $$ > {pid}; echo reading; "
-        """echo '{"step": 10, "accuracy": 0.5, "loss": 0.7, "mse": 0.2, "margin": 2}'; """
-        """echo '{"step": 20, "accuracy": 0.95, "loss": 0.1, "margin": 3, "name": "x", "flag": true}'; """
-        """echo '{"step": 30, "accuracy": 0.99}'; sleep 1000"""
+        f"echo $$ > {pid}; echo reading; printf '%s\\n' "
+        """'{"step": 10, "accuracy": 0.5, "loss": 0.7, "mse": 0.2, "margin": 2}' """
+        """'{"step": 20, "accuracy": 0.95, "loss": 0.1, "margin": 3, "name": "x", "flag": true}' """
+        """'{"step": 30, "accuracy": 0.99}'; sleep 1000"""
     )
     result = ended(run)
     assert (result["status"], result["reason"], result["steps"], result["passage_step"]) == ("passed", "target", 20, 20)
@@ -175,6 +175,9 @@ def test_a_program_that_prints_is_not_silent_and_a_slice_ends_meanwhile(begin: B
     assert not run.advance(0.1)
     assert (run.reason, run.progress.step) == ("", 0)
     assert math.isnan(run.progress.accuracy)
+    assert run._process is not None
+    process, before = run._process, run._process.last_sign
+    wait_for(lambda: process.last_sign > before)
     (tmp_path / "go").touch()
     assert ended(run)["accuracy"] == 0.5
 
@@ -193,7 +196,7 @@ def test_what_a_program_leaves_behind_is_killed(begin: Begin, how: str, tmp_path
     mark = f"HERE={tmp_path}"
     run = begin(f"export {mark}; {how} sleep 0.1; echo 0.5")
     assert ended(run)["accuracy"] == 0.5
-    assert not [p.pid for p in psutil.process_iter() if str(tmp_path) == environment(p)]
+    assert not [p.pid for p in psutil.process_iter() if environment(p) == str(tmp_path)]
 
 
 def environment(process: psutil.Process) -> str:
