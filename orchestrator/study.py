@@ -141,8 +141,10 @@ class GridStudy:
 
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {ending(row)}"
-        if row["ood_mse"] is None:
+        if row["ood_mse"] is None and row["accuracy"] is None:
             return run
+        if row["ood_mse"] is None:  # the loss is another
+            return f"{run} (accuracy {row['accuracy']:.2f}, {row['steps']} steps, {row['seconds']:.1f} s)"
         return f"{run} (MSE {row['id_mse']:.1e} ID, {row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:

@@ -1,6 +1,7 @@
 """Subjects, their networks, and the training of a run. Knows torch, and neither Ray nor the orchestrator.
 
-An author of a task imports all from here: `from trainables import Counts, Data, RunSpec, Split, Task, setting, stream`.
+An author of a task imports all from here:
+`from trainables import Counts, Data, Objective, RunSpec, Split, Task, setting, stream`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainables.objectives import Objective as Objective
     from trainables.settings import read_settings as read_settings
     from trainables.settings import setting as setting
     from trainables.spec import Counts as Counts
@@ -19,12 +21,12 @@ if TYPE_CHECKING:
     from trainables.training.seeds import stream as stream
 
 _FOUND_IN = {
-    **{"Counts": "spec", "RunSpec": "spec", "read_settings": "settings", "setting": "settings"},
+    **{"Counts": "spec", "RunSpec": "spec", "read_settings": "settings", "setting": "settings", "Objective": "objectives"},
     **{"Data": "task", "Split": "task", "Task": "task", "stream": "training.seeds"},
 }
 """Imported when asked for: what only reads specs, as a search does, need not wait for torch."""
 
-__all__ = ["Counts", "Data", "RunSpec", "Split", "Task", "read_settings", "setting", "stream"]
+__all__ = ["Counts", "Data", "Objective", "RunSpec", "Split", "Task", "read_settings", "setting", "stream"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,12 +14,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from trainables.objectives import (
+    CROSS_ENTROPY,
+    LOSSES,
+    SQUARED_ERROR,
+    average_of,
+    batch_loss,
+    brings,
+    draws_inside,
+    loss_of,
+    widened,
+)
 from trainables.settings import IN_SPEC, WORDS, complete, settings_class, settings_of
 from trainables.spec import LARGEST, Counts, RunSpec, Scalar
 from trainables.task import Data, Split, Task
 from trainables.training.seeds import stream, stream_seed
+from trainables.training.stopping import EVAL_EVERY
 
 SHAPE = ("depth", "width", "holdout")
 SAMPLES = 4
@@ -43,9 +54,13 @@ def check_task(task: Task, spec: RunSpec) -> None:
     """
     check_words(task)
     with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
-        data = _check_data(task, spec, counts_of(task, spec))
-        model = _check_model(task, spec, data.train)
-        for split in data:
+        counts = counts_of(task, spec)
+        model = _model(task, spec)
+        data = _check_data(task, spec, counts, _loss(task, model))
+        _check_training(task, spec, model, data.train)
+        _check_looks(task, spec)
+        judged = _check_judged(task, spec.with_count(max(counts.low, 1 - counts.fixed)), model) or data
+        for split in judged:
             for size in (SAMPLES, 1):  # the last part of a set may be one sample
                 _check_measure(task, spec, model.eval(), Split(*(t[:size] for t in split)))
 
@@ -58,6 +73,8 @@ def check_words(task: Task) -> None:
     """
     if not isinstance(task.version, str):
         raise ValueError(f"the task's version must be a word, such as '1', not {task.version!r}")
+    if loss_of(task) not in LOSSES:
+        raise ValueError(f"the task's loss must be {' or '.join(LOSSES)}, not {loss_of(task)!r}")
     if not hasattr(task, "settings"):
         _check_former(task)
     known = settings_of(settings_class(task))
@@ -173,22 +190,22 @@ def _check_preset(task: Any, dataset: str, decoder: str) -> None:
         raise ValueError(f"the task's {call} must give a holdout of its choices, {', '.join(allowed)}, not {holdout!r}")
 
 
-def _check_data(task: Task, spec: RunSpec, counts: Counts) -> Data:
+def _check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
     """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too."""
     low = max(counts.low, 1 - counts.fixed)
-    whole = _data(task, spec, counts, low)
+    whole = _data(task, spec, counts, low, loss)
     room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
     most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
     smallest = _part(whole)
     del whole
     half = (low + max(low, most)) // 2
     few = min(low + DRAWN - 1, (low + half) // 2)
-    some = smallest if few == low else _part(_data(task, spec, counts, few))
-    _check_repeats(some, _part(_data(task, spec, counts, few)), f"N = {spec.N}, data_count = {few}")
+    some = smallest if few == low else _part(_data(task, spec, counts, few, loss))
+    _check_repeats(some, _part(_data(task, spec, counts, few, loss)), f"N = {spec.N}, data_count = {few}")
     if half > few:
-        _check_nested(some.train, _data(task, spec, counts, half).train, f"{few} and {half}")
+        _check_nested(some.train, _data(task, spec, counts, half, loss).train, f"{few} and {half}")
     if most > half:
-        _data(task, spec, counts, most)
+        _data(task, spec, counts, most, loss)
     return some
 
 
@@ -197,15 +214,12 @@ def _part(data: Data) -> Data:
     return Data(data.train, Split(*(t[:COMPARED].clone() for t in data.held_out)))
 
 
-def _data(task: Task, spec: RunSpec, counts: Counts, count: int) -> Data:
+def _data(task: Task, spec: RunSpec, counts: Counts, count: int, loss: str) -> Data:
     """Data of one data count, each part of it looked at."""
     at = f"at N = {spec.N}, data_count = {count}"
     with _blamed(f"data() {at}"):
         data = task.data(spec.with_count(count))
-    if not isinstance(data, Data):
-        raise ValueError(f"the task's data() must give a Data, not a {_kind(data)}")
-    for name, split in zip(Data._fields, data, strict=True):
-        _check_split(name, split, at)
+    _check_splits("data()", data, at, loss)
     size, drawn = len(data.train.inputs), counts.fixed + count
     if size != drawn:
         promised = f"{drawn} = {counts.fixed} fixed + {count} drawn" if counts.fixed else drawn
@@ -215,29 +229,44 @@ def _data(task: Task, spec: RunSpec, counts: Counts, count: int) -> Data:
     return Data(*(Split(*(t.cpu() for t in split)) for split in data))
 
 
-def _check_split(name: str, split: Split, at: str) -> None:
+def _check_splits(member: str, data: Data, at: str, loss: str) -> None:
+    if not isinstance(data, Data):
+        raise ValueError(f"the task's {member} must give a Data, not a {_kind(data)}")
+    for name, split in zip(Data._fields, data, strict=True):
+        _check_split(member, name, split, at)
+        _check_targets(member, name, split.targets, at, loss)
+
+
+def _check_split(member: str, name: str, split: Split, at: str) -> None:
     if not isinstance(split, Split):
-        raise ValueError(f"the task's data() must give a Split as {name}, not a {_kind(split)}")
+        raise ValueError(f"the task's {member} must give a Split as {name}, not a {_kind(split)}")
     for field, tensor in zip(Split._fields, split, strict=True):
         if not isinstance(tensor, Tensor) or not tensor.dim():
-            raise ValueError(f"the task's data() must give a tensor (n, ...) as {name}.{field}, not {tensor!r:.40}")
+            raise ValueError(f"the task's {member} must give a tensor (n, ...) as {name}.{field}, not {tensor!r:.40}")
     sizes = [len(tensor) for tensor in split]
     if len(set(sizes)) > 1:
         given = f"{sizes[0]}, {sizes[1]} and {sizes[2]} in {name} {at}"
-        raise ValueError(f"the task's data() must give as many inputs as targets and truth, not {given}")
-    inputs, targets = split.inputs, split.targets
-    if not _is_finite(inputs):
-        raise ValueError(f"the task's data() must give finite inputs, and {name}.inputs has NaN or infinity {at}")
-    if not targets.is_floating_point():
+        raise ValueError(f"the task's {member} must give as many inputs as targets and truth, not {given}")
+    if not _is_finite(split.inputs):
+        raise ValueError(f"the task's {member} must give finite inputs, and {name}.inputs has NaN or infinity {at}")
+
+
+def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) -> None:
+    if loss == SQUARED_ERROR and not targets.is_floating_point():
         raise ValueError(
-            f"the task's data() must give floating-point targets, as the loss is the squared error, not {targets.dtype} "
-            f"in {name}: make class labels one-hot vectors, for example"
+            f"the task's {member} must give floating-point targets, as the loss is the squared error, not {targets.dtype} "
+            f"in {name}: make class labels one-hot vectors, or give the task loss = {CROSS_ENTROPY!r}"
         )
-    if targets.dim() < 2:
-        shape = tuple(targets.shape)
-        raise ValueError(f"the task's data() must give targets (n, ...) such as (n, 1), not {shape} in {name}: unsqueeze them")
+    if loss == SQUARED_ERROR and targets.dim() < 2:
+        given = f"{tuple(targets.shape)} in {name}"
+        raise ValueError(f"the task's {member} must give targets (n, ...) such as (n, 1), not {given}: unsqueeze them")
+    if loss == CROSS_ENTROPY and targets.dtype != torch.int64:
+        given = f"as the loss is {loss}, not {targets.dtype} in {name}"
+        raise ValueError(f"the task's {member} must give class indices of torch.int64 as targets, {given}")
+    if loss == CROSS_ENTROPY and targets.numel() and (least := int(targets.min())) < 0:
+        raise ValueError(f"the task's {member} must give class indices from 0 on as targets, not {least} in {name} {at}")
     if not _is_finite(targets):
-        raise ValueError(f"the task's data() must give finite targets, and {name}.targets has NaN or infinity {at}")
+        raise ValueError(f"the task's {member} must give finite targets, and {name}.targets has NaN or infinity {at}")
 
 
 def _is_finite(values: Tensor) -> bool:
@@ -290,8 +319,7 @@ def _marks(*splits: Split) -> tuple[Tensor, ...]:
     return tuple(torch.cat(mark, dim=1) for mark in marks)
 
 
-def _check_model(task: Task, spec: RunSpec, train: Split) -> nn.Module:
-    """The model, after one batch went forth and back."""
+def _model(task: Task, spec: RunSpec) -> nn.Module:
     with _blamed("model()"):
         torch.manual_seed(stream_seed(spec.seed, "weights"))
         model = task.model(spec)
@@ -299,31 +327,124 @@ def _check_model(task: Task, spec: RunSpec, train: Split) -> nn.Module:
         raise ValueError(f"the task's model() must give a torch.nn.Module, not a {_kind(model)}")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("the task's model() must give a network with something to train, but no parameter requires a gradient")
+    for name in ("draws", "losses", "sample"):
+        found: Any = getattr(model, name, None)
+        if found is not None and not callable(found):
+            raise ValueError(f"the task's model().{name} must be a method, not a {_kind(found)}")
+    if brings(model, "draws") and not brings(model, "losses"):
+        raise ValueError("the task's model() must have losses() if it has draws(): nothing else is given what it draws")
+    ema: Any = getattr(model, "ema", 0.0)
+    if type(ema) not in (int, float) or not 0 <= ema < 1:
+        raise ValueError(f"the task's model().ema must be a number from 0 up to but not 1, not {ema!r:.40}")
+    if type(inside := getattr(model, "draws_inside", False)) is not bool:
+        raise ValueError(f"the task's model().draws_inside must be True or False, not {inside!r:.40}")
+    return model
+
+
+def _loss(task: Task, model: nn.Module) -> str:
+    """The word of the loss; `own` if the model brings it."""
+    return "own" if brings(model, "losses") else loss_of(task)
+
+
+def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -> None:
+    """One batch goes forth and back."""
     index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
     batch = Split(*(t[index] for t in train))
-    loss = functional.mse_loss(_outputs(model, batch).float(), batch.targets)
+    before = torch.get_rng_state()
+    if brings(model, "losses"):
+        loss = _own_losses(model, batch).mean()
+    else:
+        loss = batch_loss(loss_of(task), _outputs(model, batch, loss_of(task)).float(), batch.targets)
+    if not draws_inside(model) and not torch.equal(before, torch.get_rng_state()):
+        raise ValueError(
+            "the task's model() must not draw from torch's global generator in a step, unless it says draws_inside = True: "
+            "a run could not be continued to the same end"
+        )
     if not loss.requires_grad:
         raise ValueError("the task's model() must give outputs that depend on its parameters: the loss has no gradient")
     loss = loss + _penalty(model)
     with _blamed("model() in the backward pass"):
         loss.backward()
-    return model
 
 
-def _outputs(model: nn.Module, batch: Split) -> Tensor:
-    inputs, wanted = batch.inputs, batch.targets.shape
-    with _blamed(f"model() on inputs {tuple(inputs.shape)} of {inputs.dtype}"):
-        outputs = model(inputs)
+def _outputs(model: nn.Module, batch: Split, loss: str, sampled: bool = False) -> Tensor:
+    """What the model computes, or samples."""
+    inputs, targets = batch.inputs, batch.targets
+    call = "model().sample()" if sampled else "model()"
+    with _blamed(f"{call} on inputs {tuple(inputs.shape)} of {inputs.dtype}"):
+        outputs: Any = model.sample(inputs, stream(0, "check")) if sampled else model(inputs)  # type: ignore[operator]
     if not isinstance(outputs, Tensor):
-        raise ValueError(f"the task's model() must give a tensor as outputs, not a {_kind(outputs)}")
-    if outputs.shape != wanted:
-        given = f"{tuple(wanted)}, not {tuple(outputs.shape)}"
-        raise ValueError(f"the task's model() must give outputs of the shape of the targets, {given}")
-    if not outputs.is_floating_point():
-        raise ValueError(f"the task's model() must give floating-point outputs, not {outputs.dtype}")
+        raise ValueError(f"the task's {call} must give a tensor as outputs, not a {_kind(outputs)}")
+    if loss == SQUARED_ERROR and outputs.shape != targets.shape:
+        given = f"{tuple(targets.shape)}, not {tuple(outputs.shape)}"
+        raise ValueError(f"the task's {call} must give outputs of the shape of the targets, {given}")
+    if loss == CROSS_ENTROPY:
+        _check_logits(call, outputs, targets)
+    if not outputs.dim() or len(outputs) != len(inputs):
+        raise ValueError(f"the task's {call} must give outputs (n, ...) for inputs (n, ...), not {tuple(outputs.shape)}")
+    if loss in LOSSES and not outputs.is_floating_point():
+        raise ValueError(f"the task's {call} must give floating-point outputs, not {outputs.dtype}")
     if not _is_finite(outputs):
-        raise ValueError("the task's model() must give finite outputs, and those of the untrained network have NaN or infinity")
+        raise ValueError(f"the task's {call} must give finite outputs, and those of the untrained network have NaN or infinity")
     return outputs
+
+
+def _check_logits(call: str, outputs: Tensor, targets: Tensor) -> None:
+    n, *places = targets.shape
+    if outputs.dim() != targets.dim() + 1 or [outputs.shape[0], *outputs.shape[2:]] != [n, *places]:
+        wanted = ", ".join(map(str, (n, "classes", *places)))
+        given = f"{tuple(targets.shape)}, not {tuple(outputs.shape)}"
+        raise ValueError(f"the task's {call} must give logits ({wanted}) for targets {given}")
+    if (classes := outputs.shape[1]) <= (most := int(targets.max())):
+        raise ValueError(f"the task's {call} must give logits of all classes, and gives {classes} where a target is {most}")
+
+
+def _own_losses(model: nn.Module, batch: Split) -> Tensor:
+    """The losses of a batch, with what the model draws for it."""
+    size = len(batch.inputs)
+    draws: Any = ()
+    if brings(model, "draws"):
+        with _blamed("model().draws()"):
+            draws, again = (model.draws(batch, stream(0, "check")) for _ in range(2))  # type: ignore[operator]
+        rows = f"a tuple of tensors ({size}, ...)"
+        if not isinstance(draws, tuple):
+            raise ValueError(f"the task's model().draws() must give {rows}, not a {_kind(draws)}")
+        for t in draws:
+            if not isinstance(t, Tensor) or not t.dim() or len(t) != size:
+                given = f"a tensor {tuple(t.shape)}" if isinstance(t, Tensor) else f"a {_kind(t)}"
+                raise ValueError(f"the task's model().draws() must give {rows}, not one with {given}")
+        if not all(torch.equal(one, other) for one, other in zip(draws, again, strict=True)):
+            raise ValueError("the task's model().draws() must draw from its generator alone: it drew others from the same")
+    with _blamed("model().losses()"):
+        losses: Any = model.losses(batch, draws, average_of(model))  # type: ignore[operator]
+    if not isinstance(losses, Tensor) or losses.shape != (size,) or not losses.is_floating_point():
+        given = f"{losses.dtype} of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {_kind(losses)}"
+        raise ValueError(f"the task's model().losses() must give a floating-point tensor of shape ({size},), not {given}")
+    if not _is_finite(losses):
+        raise ValueError("the task's model().losses() must give finite losses, and those of the untrained network are not")
+    return losses
+
+
+def _check_looks(task: Task, spec: RunSpec) -> None:
+    if not hasattr(task, "looks"):
+        return
+    with _blamed("looks()"):
+        every = task.looks(spec)
+    if type(every) is not int or every < 1 or every % EVAL_EVERY:
+        raise ValueError(f"the task's looks() must give a number of steps that is a multiple of {EVAL_EVERY}, not {every!r}")
+
+
+def _check_judged(task: Task, spec: RunSpec, model: nn.Module) -> Data | None:
+    """What is looked at in place of the data; None if the data are."""
+    if not hasattr(task, "judged"):
+        return None
+    at = f"at N = {spec.N}, data_count = {spec.data_count}"
+    with _blamed(f"judged() {at}"):
+        judged: Data = task.judged(spec)
+    _check_splits("judged()", judged, at, _loss(task, model))
+    if not all(len(split.inputs) for split in judged):
+        raise ValueError(f"the task's judged() must give samples of both kinds, train and held_out, and gives none of one {at}")
+    return Data(*(Split(*(t.cpu() for t in split)) for split in judged))
 
 
 def _penalty(model: nn.Module) -> Tensor | float:
@@ -340,7 +461,10 @@ def _penalty(model: nn.Module) -> Tensor | float:
 
 @torch.no_grad()
 def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> None:
-    outputs = _outputs(model, part).float()
+    sampled = brings(model, "sample")
+    outputs = widened(_outputs(model, part, _loss(task, model), sampled))
+    if sampled and not torch.equal(outputs, widened(_outputs(model, part, _loss(task, model), sampled))):
+        raise ValueError("the task's model().sample() must draw from its generator alone: it drew others from the same")
     with _blamed("measure()"):
         measures = task.measure(spec, outputs, part)
     if not isinstance(measures, Mapping):
@@ -355,3 +479,19 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> 
         fits = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
         if not fits or (name == "correct" and values.dtype != torch.bool):
             raise ValueError(f"the task's measure() must give {numbers} tensor of shape {shape} as {name}, not {given}")
+    if "loss" in measures and _loss(task, model) != SQUARED_ERROR:
+        raise ValueError("the task's measure() must give no loss: under this name the loss of each sample is measured anyway")
+    _check_summary(task, spec, measures, part)
+
+
+def _check_summary(task: Task, spec: RunSpec, measures: Mapping[str, Tensor], part: Split) -> None:
+    if not hasattr(task, "summarise"):
+        return
+    with _blamed("summarise()"):
+        numbers: Any = task.summarise(spec, measures, part)
+    if not isinstance(numbers, Mapping):
+        raise ValueError(f"the task's summarise() must give a mapping from names to numbers, not a {_kind(numbers)}")
+    for name, value in numbers.items():
+        if not isinstance(name, str) or type(value) not in (int, float):
+            raise ValueError(f"the task's summarise() must give plain numbers by name, not {value!r:.40} as {name!r}")
+

@@ -140,6 +140,9 @@ class ProgramRun:
         stall_seconds: a program that prints nothing for so long has failed.
     """
 
+    curve_summary = None
+    error_is_mse = True
+
     def __init__(self, spec: RunSpec, device: str = "cpu", stall_seconds: float = math.inf) -> None:
         self.spec, self.device, self.reason = spec, device, ""
         self.curve_step: list[int] = []

@@ -17,7 +17,8 @@ from trainables.spec import Counts, RunSpec
 
 class Split(NamedTuple):
     """Samples of one kind: `inputs` (n, ...); `targets` (n, ...), floating-point, with a dimension besides the first, so (n, 1)
-    for one value a sample; and `truth` (n, ...), what `measure` judges against."""
+    for one value a sample, or class indices where the loss is the cross-entropy; and `truth` (n, ...), what `measure` judges
+    against."""
 
     inputs: Tensor
     targets: Tensor
@@ -36,8 +37,9 @@ class Task(Protocol):
     """A subject of study. Stateless: every answer is a pure function of the spec, so any worker can give it.
 
     The loss is the squared error: the mean of (outputs - targets)^2 over all values, plus the model's `penalty()` if there is
-    one. So targets are floating-point numbers, of exactly the shape of the outputs; class labels are one-hot vectors, for
-    example.
+    one. So targets are floating-point numbers, of exactly the shape of the outputs. A task with `loss = "cross-entropy"` has
+    class indices, int64 (n, ...), as targets, and logits (n, classes, ...) as outputs. A model may bring a loss of its own, and
+    more: see `trainables.objectives.Objective`.
 
     A task must have the six members below, and may have more. (One that was written before tasks had `settings` has `choices`,
     `defaults` and `preset` in their place, and works as it did: see `trainables.settings`.)
@@ -49,6 +51,16 @@ class Task(Protocol):
     - `audits(spec)` tells how many runs like `spec`, of any N, data count and seed, are known to have been given up by the
       stopping rule and not to have passed when they were trained to the end. Without it, or under 299, the search trains what
       its answers rest on to the end.
+    - `loss` is a word of `trainables.objectives.LOSSES`. Where it is not the squared error, or where the model brings its own,
+      the mean loss of the samples is measured as `loss` and `id_loss`, and the curve of the error holds it; a row has no
+      `id_mse` and `ood_mse` then, unless `measure` gives an `mse`.
+    - `judged(spec)`, a Data, is what is looked at in place of `data(spec)`, where that differs from what is trained on: its
+      `train` in place of the training set, its `held_out` in place of the other. A model's own loss stays that of `data(spec)`.
+    - `looks(spec)` is the number of steps between two looks, a multiple of EVAL_EVERY, where looks are dear. The stopping rule
+      counts looks, and decides as much later.
+    - `summarise(spec, measures, split)` is asked at every look, with the part of the held-out set that is looked at and the
+      measures of each of its samples. It gives numbers by name, always the same names, such as the accuracy of some groups of
+      samples. They are kept as curves, in the column `curve_summary` of the row.
     """
 
     version: str
@@ -70,7 +82,8 @@ class Task(Protocol):
         """A freshly initialised network from `Split.inputs` to outputs of the shape of `Split.targets`; torch's global
         generator has been seeded.
 
-        If it has a method `penalty()`, what that returns (a scalar tensor) is added to the loss in every step.
+        If it has a method `penalty()`, what that returns (a scalar tensor) is added to the loss in every step. What else it may
+        have is said at `trainables.objectives.Objective`.
         """
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:

@@ -212,7 +212,8 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
     """
     table = _mechanism_runs(table)
     first = table.drop_duplicates("key")
-    runs = [_Run(*values) for values in zip(first["key"], first["seed"], _values(first, SHARED), _values(first, OWN), strict=True)]
+    described = zip(first["key"], first["seed"], _values(first, SHARED), _values(first, OWN), strict=True)
+    runs = [_Run(*values) for values in described]
     columns = {name: first[name].tolist() for name in {name for where in groups.values() for name in where}}
     members = {
         group: [run for i, run in enumerate(runs) if all(columns[name][i] == wanted for name, wanted in where.items())]

@@ -194,7 +194,7 @@ class Execution:
                 self._on_exception(key, spec, of_run.error)
             elif (at := self._pruned_at(spec, curves := of_run.curves if of_run.result is None else of_run.result)) is not None:
                 del pack[key]
-                ended.append(_Ended(key, spec, pruned_result(curves, at), of_run))
+                ended.append(_Ended(key, spec, pruned_result(curves, at, of_run.error_is_mse), of_run))
             elif of_run.result is not None:
                 del pack[key]
                 ended.append(_Ended(key, spec, of_run.result, of_run))
@@ -361,11 +361,15 @@ class _Ended:
     """What its worker told of it; None if no worker did."""
 
 
-def pruned_result(curves: Mapping[str, Any], at: int) -> dict[str, Any]:
+def pruned_result(curves: Mapping[str, Any], at: int, error_is_mse: bool = True) -> dict[str, Any]:
     """What the row of a run says that ended as pruned after `at` points of its curves."""
-    cut = {name: list(curves[name][:at]) for name in CURVES}
+    cut: dict[str, Any] = {name: list(curves[name][:at]) for name in CURVES}
     steps, loss, accuracy, error = (cut[name][-1] for name in CURVES)
-    ended = {"status": "pruned", "reason": "pruned", "steps": steps, "loss": loss, "accuracy": accuracy, "ood_mse": error}
+    ended = {"status": "pruned", "reason": "pruned", "steps": steps, "loss": loss, "accuracy": accuracy}
+    if error_is_mse:
+        ended["ood_mse"] = error
+    if (summary := curves.get("curve_summary")) is not None:
+        ended["curve_summary"] = {name: list(curve[:at]) for name, curve in summary.items()}
     return {**ended, **cut}
 
 

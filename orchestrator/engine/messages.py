@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,8 +46,11 @@ class RunReport:
 
     step: int = 0
     accuracy: float = float("nan")
-    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The columns `trainables.training.loop.CURVES` so far; those of a run that ended are in its `result`."""
+    curves: Mapping[str, Any] = field(default_factory=dict)
+    """The columns `trainables.training.loop.CURVES`, and `curve_summary`, so far; those of a run that ended are in its
+    `result`."""
+    error_is_mse: bool = True
+    """Whether the curve of the error holds mean squared errors, and not another loss."""
     checkpoint: bytes | None = None
     """Now and then, of a run that goes on."""
     result: Mapping[str, Any] | None = None

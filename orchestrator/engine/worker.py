@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import faulthandler
 import functools
@@ -177,7 +178,8 @@ class PackTrainable(tune.Trainable):
         return RunReport(
             step=run.progress.step,
             accuracy=run.progress.accuracy,
-            curves={name: list(getattr(run, name)) for name in CURVES},
+            curves={name: list(getattr(run, name)) for name in CURVES} | {"curve_summary": copy.deepcopy(run.curve_summary)},
+            error_is_mse=run.error_is_mse,
             checkpoint=None if state is None else self._saved(key, state),
         )
 
@@ -185,11 +187,11 @@ class PackTrainable(tune.Trainable):
         weights = end = None
         if isinstance(run, Training):
             if order.save_weights:
-                state = run.model.state_dict()
-                weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in state.items()})
+                tensors = run.network.state_dict()
+                weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
             if run.reason == GIVEN_UP and order.keep_end:
                 end = self._saved(order.key, run.state_to_the_end())
-        return RunReport(result=dataclasses.asdict(run.result()), weights=weights, end=end)
+        return RunReport(result=dataclasses.asdict(run.result()), error_is_mse=run.error_is_mse, weights=weights, end=end)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
         """A checkpoint."""

@@ -131,7 +131,7 @@ def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
         return f"has values that are no run keys, {KEY_LENGTH} letters long"
     if name in _WORDS and not _within(pc.binary_length(column), 0, LONGEST):
         return f"has words of more than {LONGEST} bytes"
-    if name in ("options", "measures") and not _are_objects(pc.unique(column).to_pylist()):
+    if name in ("options", "measures", "curve_summary") and not _are_objects(pc.unique(column.drop_null()).to_pylist()):
         return "has values that are no JSON objects"
     if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
         return "has empty places in its lists"
@@ -153,7 +153,19 @@ def _fault_of_curves(table: pa.Table) -> str | None:
                 fits = pc.or_(fits, pc.equal(lengths, 0))
             if not pc.all(fits, min_count=0).as_py():
                 return f"columns curve_step and {name} have lists of different lengths"
+    if "curve_summary" in table.column_names and not _are_curves(table["curve_summary"].to_pylist(), points.to_pylist()):
+        return "column curve_summary has values that are no curves with a number for each step"
     return None
+
+
+def _are_curves(texts: Iterable[str | None], points: Iterable[int]) -> bool:
+    """Whether each text there is holds lists of so many numbers, or of nothing where a number was not finite."""
+    return all(
+        isinstance(curve, list) and len(curve) == count and all(value is None or type(value) in (int, float) for value in curve)
+        for text, count in zip(texts, points, strict=True)
+        if text is not None
+        for curve in json.loads(text).values()
+    )
 
 
 def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:

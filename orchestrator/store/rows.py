@@ -18,7 +18,7 @@ from trainables.spec import RunSpec, family_key, run_key
 
 Row = dict[str, Any]
 
-VERSION = 2
+VERSION = 3
 VERSION_FIELD = b"orchestrator.schema"
 KEY_LENGTH = 24
 STATUSES = ("passed", "missed", "diverged", "failed", "pruned")
@@ -27,7 +27,7 @@ PROVENANCE = ("device", "pack_size", "seconds", "host", "launch", "versions", "f
 """Columns that say where and when a run was trained: all that may differ between two identical runs."""
 
 _TIME = pa.timestamp("us", "UTC")
-_NULLABLE = {"passage_step", "accuracy", "id_mse", "ood_mse", "loss", "error"}
+_NULLABLE = {"passage_step", "accuracy", "id_mse", "ood_mse", "loss", "curve_summary", "error"}
 _COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(("key", "family", "task", "task_version", "dataset"), pa.string()),
     **dict.fromkeys(("N", "data_count", "fixed_count"), pa.int32()),
@@ -45,25 +45,29 @@ _COLUMNS: dict[str, pa.DataType] = {
     "measures": pa.string(),
     "curve_step": pa.list_(pa.int32()),
     **dict.fromkeys(("curve_loss", "curve_accuracy", "curve_error"), pa.list_(pa.float32())),
+    "curve_summary": pa.string(),
     **dict.fromkeys(("error", "device"), pa.string()),
     "pack_size": pa.int32(),
     "seconds": pa.float64(),
     **dict.fromkeys(("host", "launch", "versions"), pa.string()),
     "finished_at": _TIME,
 }
-_JSON = ("options", "measures")
+_JSON = ("options", "measures", "curve_summary")
 _VARIED = ("key", "family", "error")
 """Texts that differ from row to row; of the others one copy is kept in memory."""
+_ADDED = {2: ("schedule", "curve_error"), 3: ("curve_summary",)}
+"""Columns that there are since a version of the schema."""
+
 
 def _schema(version: int) -> pa.Schema:
-    later = {"schedule", "curve_error"} if version < 2 else set()
+    later = {name for since, names in _ADDED.items() if since > version for name in names}
     return pa.schema(
         [pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in _COLUMNS.items() if name not in later],
         metadata={VERSION_FIELD: str(version).encode()},
     )
 
 
-SCHEMAS = {version: _schema(version) for version in (1, VERSION)}
+SCHEMAS = {version: _schema(version) for version in (1, 2, VERSION)}
 """Every schema a part may have been written in."""
 SCHEMA = SCHEMAS[VERSION]
 
@@ -86,6 +90,7 @@ def make_row(
     curve_loss: Iterable[float] = (),
     curve_accuracy: Iterable[float] = (),
     curve_error: Iterable[float] = (),
+    curve_summary: Mapping[str, Iterable[float]] | None = None,
     error: str | None = None,
     device: str = "cpu",
     pack_size: int = 1,
@@ -123,6 +128,7 @@ def make_row(
         "curve_loss": list(curve_loss),
         "curve_accuracy": list(curve_accuracy),
         "curve_error": list(curve_error),
+        "curve_summary": None if curve_summary is None else {name: list(curve) for name, curve in curve_summary.items()},
         "error": error,
         "device": device,
         "pack_size": pack_size,
@@ -138,18 +144,20 @@ def make_row(
 def upgrade(table: pa.Table, version: int) -> pa.Table:
     """A table of schema `version`, as it was written, in today's SCHEMA.
 
-    Version 1 had a constant learning rate only, and no curve of the held-out error.
+    Version 1 had a constant learning rate only, and no curve of the held-out error; version 2 no curves of a task's own.
     """
-    if version == 1:
-        nothing = pa.array([[]] * table.num_rows, pa.list_(pa.float32()))
-        added = {"schedule": pa.array(["constant"] * table.num_rows, pa.string()), "curve_error": nothing}
-        columns = [added[name] if name in added else table[name] for name in SCHEMA.names]
-        return pa.Table.from_arrays(columns, schema=SCHEMA)
-    return table
+    if version == VERSION:
+        return table
+    nothing: dict[str, Any] = {"schedule": "constant", "curve_error": [], "curve_summary": None}
+    added = [name for since, names in _ADDED.items() if since > version for name in names]
+    columns = [
+        pa.array([nothing[name]] * table.num_rows, _COLUMNS[name]) if name in added else table[name] for name in SCHEMA.names
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def encode(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as a table of `SCHEMA`. JSON has no NaN: in `measures` a number that is not finite becomes null.
+    """Rows as a table of `SCHEMA`. JSON has no NaN: in `measures` and `curve_summary` a number that is not finite becomes null.
 
     Raises:
         ValueError: a row with a missing, unknown or wrongly typed column; the message names row and column.
@@ -162,7 +170,7 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     for name, kind in _COLUMNS.items():
         values = [row[name] for row in rows]
         if name in _JSON:
-            values = [json.dumps(_finite(value), sort_keys=True, allow_nan=False) for value in values]
+            values = [None if v is None else json.dumps(_finite(v), sort_keys=True, allow_nan=False) for v in values]
         try:
             array = pa.array(values, kind)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
@@ -192,7 +200,7 @@ def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
     """The same as `column.to_pylist()` with JSON read, several times faster for the columns that are large."""
     array = column.combine_chunks()
     if name in _JSON:
-        return [json.loads(text) for text in array.to_pylist()]
+        return [None if text is None else json.loads(text) for text in array.to_pylist()]
     if pa.types.is_list(array.type):
         items, ends = array.values.to_numpy(zero_copy_only=False).tolist(), array.offsets.to_numpy().tolist()
         return [items[start:end] for start, end in pairwise(ends)]

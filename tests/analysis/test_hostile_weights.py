@@ -78,7 +78,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "tensors over one another": lambda: written({"x": about("F32", [2], 0, 8), "y": about("F32", [2], 4, 12)}, bytes(12)),
     "an unknown type": lambda: written({"x": about("X99", [2], 0, 8)}, bytes(8)),
     "a type without a word": lambda: written({"x": {"dtype": None, "shape": [2], "data_offsets": [0, 8]}}, bytes(8)),
-    "100,000 tensors": lambda: written({f"x{i}": about("F32", [1], 4 * i, 4 * i + 4) for i in range(100_000)}, bytes(400_000)),
+    "20,000 tensors": lambda: written({f"x{i}": about("F32", [1], 4 * i, 4 * i + 4) for i in range(20_000)}, bytes(80_000)),
     "a name of a million letters": lambda: written({"x" * 1_000_000: about("F32", [1], 0, 4)}, bytes(4)),
     "another shape": lambda: retold(lambda header: header[NAMES[0]].update(shape=header[NAMES[0]]["shape"][::-1])),
     "a tensor less": lambda: safetensors.save({name: t for name, t in safetensors.load(GOOD).items() if name != NAMES[0]}),

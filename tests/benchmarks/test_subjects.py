@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from benchmarks import hard_curves, stopping, subjects
+from trainables.check import check_words
 from trainables.spec import RunSpec
-from trainables.task import Task, load_task
+from trainables.task import load_task
 from trainables.training.loop import Training
 
 NAMES = [
@@ -33,7 +34,7 @@ def test_there_are_six() -> None:
 def test_every_subject_is_a_task(name: str) -> None:
     spec = spec_of(name)
     task = load_task(spec.task)
-    assert isinstance(task, Task)
+    check_words(task)
     data = task.data(spec)
     assert len(data.train.inputs) == 40
     for split in data:

@@ -42,7 +42,7 @@ def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]
     return lambda name: monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.bucket)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Where a store may be made: a folder, and then a bucket."""
     if request.param == "folder":

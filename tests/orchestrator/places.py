@@ -157,6 +157,8 @@ class BucketPlace:
         """An object that is replaced gets another time, which is counted in seconds: a store notices what differs in size or
         time."""
         former = self._time(name)
+        if former is not None:
+            time.sleep(max(0.0, former.timestamp() + 1 - time.time()))
         while True:
             self._server.client.put_object(Bucket=self._bucket, Key=f"{self._prefix}/{name}", Body=data)
             if self._time(name) != former:

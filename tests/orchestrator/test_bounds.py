@@ -19,8 +19,7 @@ SMALL = {
     "tuning": "--N 8 --max-steps 2 --decoder mlp --bumps 5 --seeds 1",
     "rotation": "--N 8 --epochs 1 --width 4 --angles 100 --seeds 1",
 }
-COMMAND = typer.main.get_command(everything.app)
-STUDIES = {name: COMMAND.commands[name] for name in SMALL}  # type: ignore[attr-defined]
+STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
 
 
 class Bound(NamedTuple):
@@ -96,10 +95,10 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     study: str, option: str, bound: Bound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(typer.main, "get_command", lambda _: COMMAND)
+    monkeypatch.setattr(typer.main, "get_command", lambda _: STUDIES[study])
     monkeypatch.setattr(estimate, "SAMPLED_STEPS", 1)
-    words = [study, *SMALL[study].split(), "--dry-run", option]
-    assert run(everything.app, [*words, bound.outside]) == 2
+    app, words = everything.STUDIES[study].app, [*SMALL[study].split(), "--dry-run", option]
+    assert run(app, [*words, bound.outside]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
@@ -107,7 +106,7 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     assert bound.hint in line
     assert option.removeprefix("--").replace("-", "_") in line.replace("-", "_")
     if bound.inside is not None:
-        assert run(everything.app, [*words, bound.inside]) == 0, capsys.readouterr().err
+        assert run(app, [*words, bound.inside]) == 0, capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

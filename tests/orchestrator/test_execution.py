@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from orchestrator.engine import execution as module
-from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.tune import NewestFirst, StudySearcher
@@ -390,6 +390,16 @@ def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) 
         third = next_run(first, "e")
         assert third is not None
         assert third not in specs
+
+
+def test_a_pruned_run_has_no_squared_error_where_the_loss_is_another() -> None:
+    curves = {"curve_step": [20, 40, 60], "curve_loss": [3.0, 2.0, 1.0], "curve_accuracy": [0.0, 0.5, 1.0]}
+    curves |= {"curve_error": [0.9, 0.6, 0.3], "curve_summary": {"gap": [0.1, 0.2, 0.3]}}
+    plain, other = pruned_result(curves, 2), pruned_result(curves, 2, error_is_mse=False)
+    assert (plain, "ood_mse" in other) == (other | {"ood_mse": 0.6}, False)
+    assert other["curve_summary"] == {"gap": [0.1, 0.2]}
+    assert (other["steps"], other["loss"], other["accuracy"], other["curve_error"]) == (40, 2.0, 0.5, [0.9, 0.6])
+    assert "curve_summary" not in pruned_result({**curves, "curve_summary": None}, 2)
 
 
 def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store: ResultStore) -> None:

@@ -52,6 +52,10 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a curve that is too short": first("curve_loss", [1.0]),
     "a curve that is not there": first("curve_accuracy", []),
     "a curve of errors that is too long": first("curve_error", [1.0] * 3),
+    "a summary that is no object": first("curve_summary", "[1.0, 0.5]"),
+    "a summary without lists": first("curve_summary", '{"gap": 0.5}'),
+    "a summary that is too long": first("curve_summary", '{"gap": [1.0, 0.5, 0.5, 0.5]}'),
+    "a summary of words": first("curve_summary", '{"gap": ["a", "b"]}'),
     "a hole in a curve": first("curve_loss", [1.0, None]),
     "a step before the first": first("curve_step", [-20, 20]),
 }

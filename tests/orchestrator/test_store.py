@@ -55,6 +55,7 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
         curve_loss=[float("nan"), 0.1],
         curve_accuracy=[0.5, 1.0],
         curve_error=[],
+        curve_summary={"accuracy of ☃": [0.5, 1.0], "gap": [0.25, 0.0]},
         error="line 1\nline 2 \U0001f600",
         seconds=1.25,
         host="höst",
@@ -80,7 +81,7 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
     special = {"accuracy", "loss", "curve_loss", "measures"}
     assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
     assert set(PROVENANCE) < set(SCHEMA.names)
-    assert SCHEMA.metadata == {b"orchestrator.schema": b"2"}
+    assert SCHEMA.metadata == {b"orchestrator.schema": b"3"}
 
 
 def test_rows_can_be_read_with_some_columns_only(place: Place) -> None:
@@ -322,16 +323,18 @@ def parquet(table: pa.Table) -> bytes:
     return data
 
 
-def test_a_part_of_schema_1_is_read_and_extended(place: Place) -> None:
+@pytest.mark.parametrize(("version", "later"), [(1, {"schedule", "curve_error", "curve_summary"}), (2, {"curve_summary"})])
+def test_a_part_of_an_older_schema_is_read_and_extended(version: int, later: set[str], place: Place) -> None:
+    errors = [] if version == 1 else [0.5, 0.25]
     with ResultStore(place.location) as store:
-        store.append([row(1, curve_error=[0.5, 0.25]), row(2)])
+        store.append([row(1, curve_error=[0.5, 0.25]), row(2, curve_error=[0.5, 0.25])])
     ((part, data),) = kept(place).items()
-    table = pq.read_table(pa.BufferReader(data)).select(SCHEMAS[1].names)
-    assert {"schedule", "curve_error"}.isdisjoint(table.column_names)
-    place.put(f"runs/{part}", parquet(pa.table(table.columns, schema=SCHEMAS[1])))
+    table = pq.read_table(pa.BufferReader(data)).select(SCHEMAS[version].names)
+    assert set(SCHEMA.names) - set(table.column_names) == later
+    place.put(f"runs/{part}", parquet(pa.table(table.columns, schema=SCHEMAS[version])))
     with ResultStore(place.location, read_only=True) as reader:
         assert reader.notices == []
-        assert reader.rows() == [{**row(i), "schedule": "constant", "curve_error": []} for i in (1, 2)]
+        assert reader.rows() == [{**row(i), "curve_error": errors, "curve_summary": None} for i in (1, 2)]
     with ResultStore(place.location) as store:
         assert counts(store.append([row(2), row(3, curve_error=[0.5, 0.25])])) == [3]
         assert store.table().schema.equals(SCHEMA)
@@ -342,8 +345,8 @@ def test_a_part_of_schema_1_is_read_and_extended(place: Place) -> None:
     assert schema.metadata == SCHEMA.metadata
     with ResultStore(place.location) as store:
         assert {r["data_count"]: (r["schedule"], r["curve_error"]) for r in store.rows()} == {
-            1: ("constant", []),
-            2: ("constant", []),
+            1: ("constant", errors),
+            2: ("constant", errors),
             3: ("constant", [0.5, 0.25]),
         }
 
@@ -351,12 +354,12 @@ def test_a_part_of_schema_1_is_read_and_extended(place: Place) -> None:
 def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
     with ResultStore(place.location) as store:
         store.append([row(1)])
-    newer = parquet(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "3"}))
+    newer = parquet(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "4"}))
     place.put("runs/new.parquet", newer)
     place.put("runs/aaa.parquet", b"")
     before = place.everything()
     for read_only in (False, True):
-        with pytest.raises(StoreError, match="schema 3, but this program knows only schema 2 and older: update") as caught:
+        with pytest.raises(StoreError, match="schema 4, but this program knows only schema 3 and older: update") as caught:
             ResultStore(place.location, read_only=read_only)
         assert f"{place.location}/runs/new.parquet" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -365,7 +368,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
     with ResultStore(place.location) as store:
         place.put("runs/new.parquet", newer)
         for _ in range(2):
-            with pytest.raises(StoreError, match="schema 3"):
+            with pytest.raises(StoreError, match="schema 4"):
                 store.append([row(2)])
         place.remove("runs/new.parquet")
         assert counts(store.append([row(2)])) == [2]

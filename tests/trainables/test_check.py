@@ -436,7 +436,7 @@ BROKEN: dict[type, str] = {
     InfiniteInputs: "data() must give finite inputs, and train.inputs has NaN or infinity at N = 8, data_count = 1",
     NanTargets: "data() must give finite targets, and train.targets has NaN or infinity at N = 8, data_count = 1",
     ClassTargets: "data() must give floating-point targets, as the loss is the squared error, not torch.int64 in train: "
-    "make class labels one-hot vectors, for example",
+    "make class labels one-hot vectors, or give the task loss = 'cross-entropy'",
     FlatTargets: "data() must give targets (n, ...) such as (n, 1), not (1,) in train: unsqueeze them",
     GlobalDraws: TWICE + ": draw from a generator seeded with spec.seed, not from a global one",
     GlobalHeldOut: TWICE,

@@ -169,7 +169,7 @@ def test_a_run_that_memorizes_and_stays_at_chance_is_trained_to_the_end() -> Non
 
 
 def failing(seed: int = 0, N: int = 12, data_count: int = 15, **changes: object) -> RunSpec:
-    fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "width": 64, "max_steps": 500}
+    fields = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "width": 64, "max_steps": 300}
     options = tuple(BumpTask.defaults.items())
     return RunSpec(**{**fields, "N": N, "data_count": data_count, "seed": seed, "options": options, **changes})
 
@@ -191,7 +191,7 @@ def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed:
     check_saved(saved, Training(failing(seed).to_the_end(), BumpTask()))  # a worker continues no other checkpoint
     anew, expected = alone(failing(seed).to_the_end())
     on, result = alone(failing(seed).to_the_end(), early.state_to_the_end())
-    assert (expected.status, expected.reason, expected.steps) == ("missed", "budget", 500)
+    assert (expected.status, expected.reason, expected.steps) == ("missed", "budget", 300)
     assert result == expected
     assert expected.curve_loss[: len(given_up.curve_loss)] == given_up.curve_loss
     assert all(torch.equal(a, b) for a, b in zip(on.model.parameters(), anew.model.parameters(), strict=True))

@@ -28,7 +28,9 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
     curves = [state[name] for name in CURVES]
     losses, accuracies, errors = curves[1:]
     group, usual = state["optimizer"]["param_groups"], fresh.optimizer.state_dict()["param_groups"]
-    floats = [t for t in _tensors([state["model"], state["optimizer"]["state"]]) if t.is_floating_point()]
+    average = [] if fresh.average is None else [state["average"]]
+    floats = [t for t in _tensors([state["model"], state["optimizer"]["state"], *average]) if t.is_floating_point()]
+    summary = {} if fresh.curve_summary is None else state["curve_summary"]
     passage = state["passage_step"]
     sound = {
         "step": _is_count(step, spec.max_steps - 1),
@@ -46,6 +48,10 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
         "curve_loss": all(_is_number(value) for value in losses),
         "curve_accuracy": all(_is_number(value) and 0 <= value <= 1 for value in accuracies),
         "curve_error": all(type(value) is float for value in errors),
+        "curve_summary": all(
+            type(name) is str and len(curve) == len(looks) and all(type(value) is float for value in curve)
+            for name, curve in summary.items()
+        ),
         "weights": all(bool(torch.isfinite(t).all()) for t in floats),
         "optimizer": [*map(_settings, group)] == [*map(_settings, usual)] and _fit(state["optimizer"]["state"], fresh),
     }

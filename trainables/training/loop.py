@@ -1,7 +1,8 @@
 """One training, from a spec to a result: a loop that can be suspended at any step and resumed to the same bits.
 
-Nothing here knows bumps or Ray. A task gives tensors, a model and a measure; the loss is the mean squared error between the
-model's outputs and the targets, plus the model's `penalty()` if it has one.
+Nothing here knows bumps or Ray. A task gives tensors, a model and a measure. The loss is the mean squared error between the
+model's outputs and the targets, or what the task or the model say instead (see `objectives`), plus the model's `penalty()` if
+it has one.
 """
 
 from __future__ import annotations
@@ -17,13 +18,33 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from trainables.objectives import (
+    CROSS_ENTROPY,
+    SQUARED_ERROR,
+    average_of,
+    batch_loss,
+    brings,
+    draw,
+    draws_inside,
+    follow,
+    loss_of,
+    mean_loss,
+    sample_losses,
+    widened,
+)
 from trainables.spec import GIVEN_UP, RunSpec
-from trainables.task import Split, Task
+from trainables.task import Data, Split, Task
 from trainables.training.precision import autocast
 from trainables.training.seeds import stream, stream_seed
-from trainables.training.stopping import EVAL_EVERY, has_come_to_rest, has_converged, has_learned, target_variance
+from trainables.training.stopping import (
+    EVAL_EVERY,
+    class_entropy,
+    has_come_to_rest,
+    has_converged,
+    has_learned,
+    target_variance,
+)
 
 SUBSET = 256
 """Held-out samples looked at along the way."""
@@ -34,6 +55,8 @@ CONFIRM_EVERY, CONFIRM_SHARE = 100, 0.25
 """Least number of steps between two confirmations, and their least share of the steps done, so that a run at the edge of its
 target stays cheap: fitted runs improve ever more slowly."""
 EVAL_BATCH = 64
+SCALE_SAMPLES = 1024
+"""Training samples, at most, over which the loss of the untrained network is taken."""
 BUDGET_LOOKS = 200
 """A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
 CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
@@ -60,27 +83,35 @@ class RunResult:
     """Share of correct samples of the whole held-out set at the end. This and the next three are None where a program did not
     tell them."""
     id_mse: float | None
-    """Mean squared error on the training set at the end."""
+    """Mean squared error on the training set at the end. Where the loss is another: the mean of the task's measure `mse`, and
+    None if it has none."""
     ood_mse: float | None
-    """Mean squared error on the held-out set at the end."""
+    """The same on the held-out set."""
     loss: float | None
     """Mean training loss, without the penalty, between the last two looks."""
     measures: dict[str, float]
-    """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`."""
+    """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`. Where the loss is
+    not the squared error, it is among them as `loss`."""
     curve_step: list[int] = field(repr=False)
     curve_loss: list[float] = field(repr=False)
     """Mean training loss since the previous point."""
     curve_accuracy: list[float] = field(repr=False)
     """Accuracy on the fixed held-out subset."""
     curve_error: list[float] = field(repr=False)
-    """Mean squared error on the fixed held-out subset."""
+    """Mean loss on the fixed held-out subset: the squared error, if it is no other."""
     device: str
+    curve_summary: dict[str, list[float]] | None = field(default=None, repr=False)
+    """The numbers of the task's `summarise` at every look, by name; None if it has no such member."""
 
 
 class Progress(NamedTuple):
     step: int
     loss: float
     accuracy: float
+
+
+class Trained(Split):
+    """Samples of which nothing is asked but the mean loss of the model's own, with fixed draws."""
 
 
 Measuring = Generator[Split, dict[str, float], None]
@@ -104,11 +135,12 @@ def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
     return torch.randperm(size, generator=stream(seed, "order", epoch))
 
 
-def look_every(spec: RunSpec) -> int:
-    """Steps between two points of the curve of a run."""
+def look_every(spec: RunSpec, task: Task | None = None) -> int:
+    """Steps between two points of the curve of a run, and never fewer than the task's `looks`."""
+    least: int = getattr(task, "looks", lambda spec: EVAL_EVERY)(spec)
     if spec.stop != "budget":
-        return EVAL_EVERY
-    return EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS))
+        return least
+    return max(least, EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS)))
 
 
 def learning_rate(spec: RunSpec, step: int) -> float:
@@ -139,7 +171,9 @@ class Training:
             raise ValueError("tf32 is a precision of GPUs: a CPU has float32 and bfloat16")
         data = task.data(spec)
         self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
-        self.variance = target_variance(data.train.targets)
+        self.judged_train, unseen = None, self.held_out
+        if hasattr(task, "judged"):
+            self.judged_train, self.held_out = (_to(split, self.device) for split in task.judged(spec))
         order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
         self.subset = _take(self.held_out, order[:SUBSET])
         with torch.random.fork_rng(devices=[]):
@@ -149,7 +183,17 @@ class Training:
         if spec.precision == "bfloat16":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.penalty = getattr(self.model, "penalty", None)
-        self.look_every = look_every(spec)
+        self.average = average_of(self.model)
+        self.loss = loss_of(task)
+        self.own_loss = brings(self.model, "losses")
+        self.error_is_mse = self.loss == SQUARED_ERROR and not self.own_loss
+        self.error = "squared_error" if self.error_is_mse else "loss"
+        """The measure that the curve of the error holds."""
+        if self.own_loss:
+            order = torch.randperm(len(unseen.inputs), generator=stream(spec.seed, "subset")).to(self.device)
+            self.unseen = Trained(*unseen)
+            self.unseen_subset = Trained(*_take(unseen, order[:SUBSET]))
+        self.look_every = look_every(spec, task)
         self.optimizer = self.new_optimizer(self.model.parameters())
         self.step = 0
         self.reason = ""
@@ -166,6 +210,23 @@ class Training:
         self.curve_accuracy: list[float] = []
         self.curve_error: list[float] = []
         self.curve_norm: list[float] = []
+        self.summarises = hasattr(task, "summarise")
+        self.seen: dict[str, Tensor] = {}
+        """Of a task that summarises: its measures of each sample of the subset at the last look."""
+        self.curve_summary: dict[str, list[float]] | None = {} if self.summarises else None
+        self.variance = self._loss_scale(data)
+
+    def _loss_scale(self, data: Data) -> float:
+        """The loss that the stopping rule compares with: that of a network that has learned nothing."""
+        if self.own_loss:
+            scale = self._measure(Trained(*_take(self.train, torch.arange(min(SCALE_SAMPLES, len(self.train.inputs))))))["loss"]
+            return scale if math.isfinite(scale) else 0.0
+        return class_entropy(data.train.targets) if self.loss == CROSS_ENTROPY else target_variance(data.train.targets)
+
+    @property
+    def network(self) -> nn.Module:
+        """What is looked at, judged and kept: the average of the parameters if the model keeps one, else the model itself."""
+        return self.model if self.average is None else self.average
 
     def advance(self, seconds: float | None = None) -> bool:
         """Train until the run is finished or `seconds` are over (at least one step); True if finished."""
@@ -182,13 +243,34 @@ class Training:
         index = batch_indices(self.spec.seed, len(self.train.inputs), self.spec.batch_size, self.step).to(self.device)
         set_learning_rate(self.optimizer, learning_rate(self.spec, self.step))
         self.optimizer.zero_grad()
-        with autocast(self.spec, self.device):
-            outputs = self.model(self.train.inputs[index])
-        loss = functional.mse_loss(outputs.float(), self.train.targets[index])
-        (loss if self.penalty is None else loss + self.penalty()).backward()
+        with self._seeded("step", self.step):
+            loss = self._batch_loss(index)
+            (loss if self.penalty is None else loss + self.penalty()).backward()
         self.optimizer.step()
+        if self.average is not None:
+            follow(self.average, self.model)
         self.loss_sum += loss.detach()
         self.step += 1
+
+    def _batch_loss(self, index: Tensor) -> Tensor:
+        if not self.own_loss:
+            with autocast(self.spec, self.device):
+                outputs = self.model(self.train.inputs[index])
+            return batch_loss(self.loss, outputs.float(), self.train.targets[index])
+        batch = _take(self.train, index)
+        draws = tuple(t.to(self.device) for t in draw(self.model, batch, self.spec.seed, "step", self.step))
+        with autocast(self.spec, self.device):
+            return mean_loss(self.model.losses(batch, draws, self.average))  # type: ignore[operator]
+
+    @contextlib.contextmanager
+    def _seeded(self, *name: object) -> Generator[None, None, None]:
+        """Torch's global generators hold the run's stream of this name for the block, if the model draws inside."""
+        if not draws_inside(self.model):
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(stream_seed(self.spec.seed, *name))
+            yield
 
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """AdamW as the spec wants it. On a GPU its rate is a tensor, so that a recorded step can be replayed at another one."""
@@ -214,7 +296,10 @@ class Training:
         self.loss_sum.zero_()
         seen = yield self.subset
         self.curve_accuracy.append(seen["correct"])
-        self.curve_error.append(seen["squared_error"])
+        if self.own_loss:
+            seen = seen | (yield self.unseen_subset)
+        self.curve_error.append(seen[self.error])
+        self._summarise()
         if not math.isfinite(self.curve_loss[-1]):
             self.reason = "diverged"
             return
@@ -239,6 +324,15 @@ class Training:
         elif ends:
             self.reason = "budget" if self.step == spec.max_steps else GIVEN_UP
 
+    def _summarise(self) -> None:
+        if self.curve_summary is None:
+            return
+        numbers = self.task.summarise(self.spec, self.seen, self.subset)  # type: ignore[attr-defined]
+        if len(self.curve_step) > 1 and numbers.keys() != self.curve_summary.keys():
+            raise ValueError(f"the task's summarise() must give the same names at every look, not {', '.join(numbers)} now")
+        for name, value in numbers.items():
+            self.curve_summary.setdefault(name, []).append(float(value))
+
     def _gives_up(self, flat: bool) -> Generator[Split, dict[str, float], bool]:
         """What the stopping rule says now, given that the accuracy looks `flat` or does not.
 
@@ -253,8 +347,8 @@ class Training:
         return has_learned(self.curve_accuracy, self.chance)
 
     def weight_norm(self) -> float:
-        """Euclidean norm of all parameters together."""
-        return nn.utils.get_total_norm(p.detach() for p in self.model.parameters()).item()
+        """Euclidean norm of all parameters together, or of their average."""
+        return nn.utils.get_total_norm(p.detach() for p in self.network.parameters()).item()
 
     @property
     def progress(self) -> Progress:
@@ -286,7 +380,11 @@ class Training:
         if self._measured is None or self._measured[0] != self.step:
             self._measured = self.step, (yield self.held_out)
         held_out = self._measured[1]
-        train = yield self.train
+        train = yield self.train if self.judged_train is None else self.judged_train
+        if self.own_loss:
+            held_out = held_out | (yield self.unseen)
+            train = train | (yield Trained(*self.train))
+        mse = "squared_error" if self.error_is_mse else "mse"
         status = "diverged" if self.reason == "diverged" else "missed" if self.passage_step is None else "passed"
         self._final = RunResult(
             status=status,
@@ -294,8 +392,8 @@ class Training:
             steps=self.step,
             passage_step=self.passage_step,
             accuracy=held_out["correct"],
-            id_mse=train["squared_error"],
-            ood_mse=held_out["squared_error"],
+            id_mse=train.get(mse),
+            ood_mse=held_out.get(mse),
             loss=self.curve_loss[-1],
             measures={k: v for k, v in held_out.items() if k != "squared_error"}
             | {f"id_{k}": v for k, v in train.items() if k != "squared_error"},
@@ -303,6 +401,7 @@ class Training:
             curve_loss=list(self.curve_loss),
             curve_accuracy=list(self.curve_accuracy),
             curve_error=list(self.curve_error),
+            curve_summary=copy.deepcopy(self.curve_summary),
             device=str(self.device),
         )
 
@@ -315,6 +414,10 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """A copy of all that changes while training, as plain values and tensors that `torch.load(weights_only=True)` reads."""
         state = {"spec": self.spec.to_dict(), "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.average is not None:
+            state["average"] = self.average.state_dict()
+        if self.curve_summary is not None:
+            state["curve_summary"] = self.curve_summary
         copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
         return copied
 
@@ -337,27 +440,52 @@ class Training:
         state = copy.deepcopy(dict(state))
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        if self.curve_summary is not None:
+            self.curve_summary = state["curve_summary"]
         for name in _STATE:
             value = state[name]
             setattr(self, name, value.to(self.device) if isinstance(value, Tensor) else value)
 
     @torch.no_grad()
     def _measure(self, split: Split) -> dict[str, float]:
-        """Means of the task's measures over a split, and `squared_error`, the mean over all target values."""
+        """Means of the task's measures over a split, and of the `error`, the loss of each sample."""
         totals: dict[str, float] = {}
+        pieces: list[dict[str, Tensor]] = []
         size = len(split.inputs)
-        self.model.eval()
+        self.network.eval()
         for start in range(0, size, EVAL_BATCH):
             part = Split(*(t[start : start + EVAL_BATCH] for t in split))
-            with autocast(self.spec, self.device):
-                outputs = self.model(part.inputs)
-            outputs = outputs.float()
-            measures = dict(self.task.measure(self.spec, outputs, part))
-            measures["squared_error"] = (outputs - part.targets).square().flatten(1).mean(dim=1)
+            with self._seeded("look", start):
+                measures = self._part_losses(part, start) if isinstance(split, Trained) else self._part_measures(part, start)
             for name, values in measures.items():
                 totals[name] = totals.get(name, 0.0) + values.double().sum().item()
+            if self.summarises and split is self.subset:
+                pieces.append(measures)
         self.model.train()
+        if pieces:
+            self.seen = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
         return {name: total / size for name, total in totals.items()}
+
+    def _part_measures(self, part: Split, start: int) -> dict[str, Tensor]:
+        """The task's measures of each sample, and the `error`, unless it is the model's own loss."""
+        with autocast(self.spec, self.device):
+            if brings(self.network, "sample"):
+                outputs = self.network.sample(part.inputs, stream(self.spec.seed, "sample", start))  # type: ignore[operator]
+            else:
+                outputs = self.network(part.inputs)
+        outputs = widened(outputs)
+        measures = dict(self.task.measure(self.spec, outputs, part))
+        if not self.own_loss:
+            measures[self.error] = sample_losses(self.loss, outputs, part.targets)
+        return measures
+
+    def _part_losses(self, part: Split, start: int) -> dict[str, Tensor]:
+        """The model's own loss of each sample, with draws that are the same at every look."""
+        draws = tuple(t.to(self.device) for t in draw(self.network, part, self.spec.seed, "look", start))
+        with autocast(self.spec, self.device):
+            return {"loss": self.network.losses(part, draws, self.average)}  # type: ignore[operator]
 
 
 def _copy(value: Any) -> Any:

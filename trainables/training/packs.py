@@ -20,8 +20,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from trainables.objectives import (
+    Draws,
+    OwnLosses,
+    brings,
+    decay_of,
+    draw,
+    draws_inside,
+    mean_loss,
+    run_losses,
+    sample_losses,
+    widened,
+)
 from trainables.task import Split
-from trainables.training.loop import EVAL_BATCH, Measuring, Training, batch_indices, learning_rate, set_learning_rate
+from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, batch_indices, learning_rate, set_learning_rate
 from trainables.training.precision import autocast
 from trainables.training.stopping import EVAL_EVERY
 
@@ -34,19 +46,22 @@ LARGEST = 1024
 TIMED_SECONDS = 0.3
 """Time given to the measurement of one pack size."""
 
+_Asked = tuple[Training, Measuring, Split]
+
 
 class Pack:
     """Runs trained in one program. `advance` it until it returns True; every run then has its `result`.
 
-    Parameters and buffers of the runs' models and the state of their optimizers are views into stacks, one row per run, so that
-    each run can be saved, measured or continued alone at any time.
+    Parameters and buffers of the runs' models, the averages of parameters and the state of the optimizers are views into
+    stacks, one row per run, so that each run can be saved, measured or continued alone at any time.
 
     A model's batched form is its method `packed(state, inputs)`, where `state` maps the name of each parameter and buffer to
     its stack (M, ...) and inputs are (M, n, ...); and `packed_penalty(state)`, which gives the penalties (M,). A model without
-    them is batched by `torch.func.vmap`.
+    them is batched by `torch.func.vmap`, and so are a model's own losses. Runs whose outputs are sampled are judged one by one.
+    Runs of a model that draws inside its forward pass are trained one after another.
 
     Raises:
-        ValueError: the tensors of the runs differ in shape.
+        ValueError: the tensors of the runs differ in shape, or only some of the runs keep an average.
     """
 
     def __init__(self, runs: Sequence[Training]) -> None:
@@ -56,6 +71,9 @@ class Pack:
         first, *others = ([(name, p.shape) for name, p in run.model.named_parameters()] for run in runs)
         if any(shapes != first for shapes in others) or len({run.spec.batch_size for run in runs}) > 1:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
+        if len({run.average is None for run in runs}) > 1:
+            raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
+        self._alone = draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
     @property
@@ -66,7 +84,7 @@ class Pack:
         """Train until every run is finished or `seconds` are over (at least one step); True if all are finished."""
         end = math.inf if seconds is None else time.monotonic() + seconds
         while left := self.unfinished:
-            if len(left) == 1 and not self.on_gpu:
+            if self._alone or (len(left) == 1 and not self.on_gpu):
                 self._let_go(left)
                 left[0].advance(max(0.0, end - time.monotonic()))
             else:
@@ -86,7 +104,7 @@ class Pack:
             return run.spec.lr, run.spec.schedule, run.spec.max_steps, run.spec.weight_decay, run.step
 
         self._packed = runs = sorted(runs, key=optimized)
-        self._model = _Batched(runs[0].model)
+        self._model = _Batched(runs[0])
         parameters = [list(run.model.parameters()) for run in runs]
         names = [name for name, _ in runs[0].model.named_parameters()]
         stacks = [torch.stack([p.detach() for p in same]).contiguous() for same in zip(*parameters, strict=True)]
@@ -96,6 +114,7 @@ class Pack:
         for m, of_run in enumerate(buffers):
             for name, buffer in of_run.items():
                 buffer.data = self._buffers[name][m]
+        self._stack_averages()
         self._loss_sums = torch.stack([run.loss_sum for run in runs])
         moments: list[dict[str, Tensor]] = [
             {key: torch.stack([_moment(run, p, key) for run, p in zip(runs, same, strict=True)]) for key in MOMENTS}
@@ -121,10 +140,29 @@ class Pack:
             stack.requires_grad_()
         self._inputs = torch.cat([run.train.inputs for run in runs])
         self._targets = torch.cat([run.train.targets for run in runs])
+        self._truth = torch.cat([run.train.truth for run in runs]) if runs[0].own_loss else None
+        self._draws: Draws = ()
         self._offsets = torch.tensor([0, *(len(run.train.inputs) for run in runs)]).cumsum(0)[:-1]
         self._index = torch.zeros(len(runs) * runs[0].spec.batch_size, dtype=torch.int64, device=self.device)
         self._replay: Callable[[], None] | None = None
         self._warm = 0
+
+    def _stack_averages(self) -> None:
+        """Averages of parameters, by the name of each, and how far they move in a step; none if the runs keep none."""
+        self._averages: dict[str, Tensor] = {}
+        self._moves: dict[str, Tensor] = {}
+        averages = [run.average for run in self._packed if run.average is not None]
+        if not averages:
+            return
+        moves = torch.tensor([1 - decay_of(run.model) for run in self._packed], dtype=torch.float64, device=self.device)
+        for name, *same in zip(self._parameters, *(average.parameters() for average in averages), strict=True):
+            self._averages[name] = stack = torch.stack([p.detach() for p in same])
+            self._moves[name] = moves.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
+            for m, p in enumerate(same):
+                p.data = stack[m]
+        for m, average in enumerate(averages):
+            for name, buffer in average.named_buffers():
+                buffer.data = self._buffers[name][m]
 
     def _let_go(self, runs: Sequence[Training]) -> None:
         """Give runs that leave the pack tensors of their own."""
@@ -136,6 +174,8 @@ class Pack:
                     run.optimizer.state[p] = {key: value.clone() for key, value in run.optimizer.state[p].items()}
                 for buffer in run.model.buffers():
                     buffer.data = buffer.data.clone()
+                for tensor in (*run.average.parameters(), *run.average.buffers()) if run.average is not None else ():
+                    tensor.data = tensor.data.clone()
 
     def _train_steps(self, left: Sequence[Training], end: float) -> None:
         """Steps up to the next look of any of the runs that are left, or until the time is over."""
@@ -149,11 +189,31 @@ class Pack:
             for some, _, optimizer in self._optimizers:
                 step = max((run.step for run in self._packed[some] if not run.reason), default=0)
                 set_learning_rate(optimizer, learning_rate(self._packed[some.start].spec, step))
+            self._draw()
             self._step()
             for run in left:
                 run.step += 1
             if time.monotonic() >= end:
                 break
+
+    def _draw(self) -> None:
+        """Have every run draw what its step needs, and stack it: on a GPU in the place where a recorded step reads."""
+        if not brings(self._packed[0].model, "draws"):
+            return
+        batches = (Split(*tensors) for tensors in zip(*self._batch(), strict=True))
+        drawn = [draw(run.model, own, run.spec.seed, "step", run.step) for run, own in zip(self._packed, batches, strict=True)]
+        draws = tuple(torch.stack(same) for same in zip(*drawn, strict=True))
+        if not (self.on_gpu and self._draws):
+            self._draws = tuple(t.to(self.device) for t in draws)
+        else:
+            for place, new in zip(self._draws, draws, strict=True):
+                place.copy_(new, non_blocking=True)
+
+    def _batch(self) -> Split:
+        """The samples of the step (M, B, ...), for losses of the model's own."""
+        assert self._truth is not None
+        tensors = (self._inputs, self._targets, self._truth)
+        return Split(*(t.index_select(0, self._index).unflatten(0, (len(self._packed), -1)) for t in tensors))
 
     def _step(self) -> None:
         """One step of all runs. On a GPU it is recorded once, and then replayed without a word from the CPU."""
@@ -176,13 +236,8 @@ class Pack:
             self._replay()
 
     def _compute(self) -> None:
-        runs, spec = self._packed, self._packed[0].spec
-        inputs = self._inputs.index_select(0, self._index).unflatten(0, (len(runs), -1))
-        targets = self._targets.index_select(0, self._index).unflatten(0, (len(runs), -1))
         state = self._parameters | self._buffers
-        with autocast(spec, self.device):
-            outputs = self._model(state, inputs)
-        losses = (outputs.float() - targets).square().flatten(1).mean(1)  # (M,)
+        losses = self._losses(state)  # (M,)
         penalties = self._model.penalty(state)
         total = losses.sum() if penalties is None else losses.sum() + penalties.sum()
         gradients = torch.autograd.grad(total, list(self._parameters.values()))
@@ -190,7 +245,22 @@ class Pack:
             for p, gradient in zip(parameters, gradients, strict=True):
                 p.grad = gradient[some].contiguous()  # the fused optimizer reads memory as it lies, whatever the strides
             optimizer.step()
+        for name, average in self._averages.items():
+            average.lerp_(self._parameters[name].detach(), self._moves[name])
         self._loss_sums += losses.detach()
+
+    def _losses(self, state: Mapping[str, Tensor]) -> Tensor:
+        """The mean loss of every run (M,) in this step."""
+        runs, spec = self._packed, self._packed[0].spec
+        if runs[0].own_loss:
+            batch = self._batch()
+            with autocast(spec, self.device):
+                return mean_loss(self._model.losses(state, self._averages, batch, self._draws))
+        inputs = self._inputs.index_select(0, self._index).unflatten(0, (len(runs), -1))
+        targets = self._targets.index_select(0, self._index).unflatten(0, (len(runs), -1))
+        with autocast(spec, self.device):
+            outputs = self._model(state, inputs)
+        return run_losses(runs[0].loss, outputs.float(), targets)
 
     def _look(self, runs: Sequence[Training]) -> None:
         self._answer([(run, run.look()) for run in runs])
@@ -200,7 +270,7 @@ class Pack:
 
     def _answer(self, questions: Sequence[tuple[Training, Measuring]]) -> None:
         """Carry every run's questions to their end, measuring all runs that wait for an answer at once."""
-        asked: list[tuple[Training, Measuring, Split]] = []
+        asked: list[_Asked] = []
 
         def go_on(run: Training, question: Measuring, answer: dict[str, float] | None) -> None:
             with contextlib.suppress(StopIteration):
@@ -211,18 +281,25 @@ class Pack:
             go_on(run, question, None)
         while asked:
             now, asked = asked, []
-            answers = self._measure([run for run, _, _ in now], [split for _, _, split in now])
-            for (run, question, _), answer in zip(now, answers, strict=True):
-                go_on(run, question, answer)
+            for some in _alike(now):
+                answers = self._measure([run for run, _, _ in some], [split for _, _, split in some])
+                for (run, question, _), answer in zip(some, answers, strict=True):
+                    go_on(run, question, answer)
 
     @torch.no_grad()
     def _measure(self, runs: Sequence[Training], splits: Sequence[Split]) -> list[dict[str, float]]:
         """What `Training` measures of each run over its own split, in parts of equal size for all; short ones are filled up."""
+        if brings(runs[0].model, "sample") and not isinstance(splits[0], Trained):
+            return [run._measure(split) for run, split in zip(runs, splits, strict=True)]
         rows = torch.tensor([self._packed.index(run) for run in runs], device=self.device)
-        state = {name: stack.index_select(0, rows) for name, stack in (self._parameters | self._buffers).items()}
+        looked_at = self._parameters | self._averages | self._buffers
+        state = {name: stack.index_select(0, rows) for name, stack in looked_at.items()}
+        if isinstance(splits[0], Trained):
+            return self._measure_losses(runs, splits, state)
         sizes = torch.tensor([len(split.inputs) for split in splits])
         spec, task = runs[0].spec, runs[0].task
         totals: dict[str, Tensor] = {}
+        pieces: dict[Training, list[dict[str, Tensor]]] = {}
         self._model.train(False)
         for start in range(0, int(sizes.max()), EVAL_BATCH):
             counts = (sizes - start).clamp(0, EVAL_BATCH)  # (M,)
@@ -234,27 +311,74 @@ class Pack:
             valid = (place < counts[:, None]).flatten().nonzero().squeeze(1)
             with autocast(spec, self.device):
                 outputs = self._model(state, part.inputs[filled.to(self.device)])
-            drawn = outputs.float().flatten(0, 1).index_select(0, valid.to(self.device))
+            drawn = widened(outputs).flatten(0, 1).index_select(0, valid.to(self.device))
             if hasattr(task, "packable"):
                 measures = dict(task.measure(spec, drawn, part))
             else:
                 each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
                 found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
                 measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
-            measures["squared_error"] = (drawn - part.targets).square().flatten(1).mean(dim=1)
+            if not runs[0].own_loss:
+                measures[runs[0].error] = sample_losses(runs[0].loss, drawn, part.targets)
+            if runs[0].summarises:
+                self._keep(measures, runs, splits, counts.tolist(), pieces)
             owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
             for name, values in measures.items():
                 total = totals.setdefault(name, torch.zeros(len(runs), dtype=torch.float64, device=self.device))
                 total.index_add_(0, owner, values.double())
         self._model.train(True)
+        for run, kept in pieces.items():
+            run.seen = {name: torch.cat([piece[name] for piece in kept]) for name in kept[0]}
         means = torch.stack([total.cpu() / sizes for total in totals.values()], dim=1).tolist()
         return [dict(zip(totals, line, strict=True)) for line in means]
 
+    def _keep(
+        self,
+        measures: Mapping[str, Tensor],
+        runs: Sequence[Training],
+        splits: Sequence[Split],
+        counts: list[int],
+        pieces: dict[Training, list[dict[str, Tensor]]],
+    ) -> None:
+        """Put what was measured of each sample to the pieces of its run, of runs that are to summarise it."""
+        own = {name: values.split(counts) for name, values in measures.items()}
+        for m, (run, split) in enumerate(zip(runs, splits, strict=True)):
+            if split is run.subset and counts[m]:
+                pieces.setdefault(run, []).append({name: of_runs[m] for name, of_runs in own.items()})
+
+    def _measure_losses(
+        self, runs: Sequence[Training], splits: Sequence[Split], state: Mapping[str, Tensor]
+    ) -> list[dict[str, float]]:
+        """The mean of the model's own loss of each run over its split, all of one size."""
+        size, spec = len(splits[0].inputs), runs[0].spec
+        averages = {name: state[name] for name in self._averages}
+        total = torch.zeros(len(runs), dtype=torch.float64, device=self.device)
+        self._model.train(False)
+        for start in range(0, size, EVAL_BATCH):
+            parts = [Split(*(t[start : start + EVAL_BATCH] for t in split)) for split in splits]
+            drawn = [draw(run.model, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
+            draws = tuple(torch.stack(same).to(self.device) for same in zip(*drawn, strict=True))
+            batch = Split(*(torch.stack(same) for same in zip(*parts, strict=True)))
+            with autocast(spec, self.device):
+                total += self._model.losses(state, averages, batch, draws).double().sum(1)
+        self._model.train(True)
+        return [{"loss": mean} for mean in (total / size).tolist()]
+
+
+def _alike(asked: Sequence[_Asked]) -> list[list[_Asked]]:
+    """Questions that are measured at once: all about measures, and those about the model's own loss of as many samples."""
+    groups: dict[int, list[_Asked]] = {}
+    for question in asked:
+        split = question[2]
+        groups.setdefault(len(split.inputs) if isinstance(split, Trained) else -1, []).append(question)
+    return list(groups.values())
+
 
 class _Batched:
-    """A model's forward pass and penalty over stacks of parameters and buffers."""
+    """A run's model over stacks of parameters and buffers: its forward pass, its penalty, and its own losses."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, run: Training) -> None:
+        model = run.model
         self.train = model.train
 
         def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -265,6 +389,12 @@ class _Batched:
             value: Tensor = functional_call(_Penalty(model), {f"model.{name}": p for name, p in state.items()}, ())
             return value
 
+        def losses(state: dict[str, Tensor], batch: Split, draws: Draws) -> Tensor:
+            found: Tensor = functional_call(own, state, (batch, draws))
+            return found
+
+        own = OwnLosses(model, run.average)
+        self._losses = vmap(losses)
         self._forward = getattr(model, "packed", None) or vmap(forward)
         self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
 
@@ -274,6 +404,15 @@ class _Batched:
 
     def penalty(self, state: Mapping[str, Tensor]) -> Tensor | None:
         return None if self._penalty is None else self._penalty(state)
+
+    def losses(self, state: Mapping[str, Tensor], averages: Mapping[str, Tensor], batch: Split, draws: Draws) -> Tensor:
+        """The loss of each sample (M, n) of batches and draws (M, n, ...). The teacher has the averages, and buffers as they
+        are before the model changes them."""
+        both = {f"model.{name}": stack for name, stack in state.items()}
+        if averages:
+            both |= {f"teacher.{name}": averages[name] if name in averages else state[name].clone() for name in state}
+        losses: Tensor = self._losses(both, batch, draws)
+        return losses
 
 
 class _Penalty(nn.Module):
@@ -294,8 +433,11 @@ def _moment(run: Training, p: Tensor, key: str) -> Tensor:
 def best_pack_size(run: Training, largest: int = LARGEST) -> int:
     """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
 
-    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it.
+    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. Runs that draw
+    inside the forward pass are never packed.
     """
+    if draws_inside(run.model):
+        return 1
     size, seconds = 1, _seconds_per_run_step(run, 1)
     while 2 * size <= largest:
         try:
@@ -339,7 +481,7 @@ def twin(run: Training) -> Training:
     twin = copy.copy(run)
     for name in ("train", "held_out", "subset"):
         setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
-    twin.model = copy.deepcopy(run.model)
+    twin.model, twin.average = copy.deepcopy(run.model), copy.deepcopy(run.average)
     twin.optimizer = twin.new_optimizer(twin.model.parameters())
     twin.loss_sum = run.loss_sum.clone()
     return twin

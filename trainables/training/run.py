@@ -23,6 +23,14 @@ class Run(Protocol):
     def device(self) -> object: ...
 
     @property
+    def curve_summary(self) -> dict[str, list[float]] | None:
+        """Further curves, by name; None if it keeps none."""
+
+    @property
+    def error_is_mse(self) -> bool:
+        """Whether the curve of the error holds mean squared errors."""
+
+    @property
     def progress(self) -> Progress: ...
 
     def advance(self, seconds: float | None = None) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 EVAL_EVERY = 20
@@ -51,6 +52,16 @@ def target_variance(targets: Tensor) -> float:
     return variance or targets.square().mean().item()
 
 
+def class_entropy(targets: Tensor) -> float:
+    """Cross-entropy of the best constant output for class indices `targets` (n, ...): the entropy of their frequencies, at each
+    place of a sample, mean over the places; in nats. 0 if all samples are of one class."""
+    flat = targets.reshape(len(targets), -1).cpu()
+    places, classes = flat.shape[1], int(flat.max()) + 1
+    counts = torch.bincount((flat + classes * torch.arange(places)).flatten(), minlength=places * classes)
+    shares = counts.view(places, classes).double() / len(flat)
+    return torch.special.entr(shares).sum(1).mean().item()
+
+
 def has_converged(
     loss: Sequence[float],
     accuracy: Sequence[float],
@@ -68,7 +79,10 @@ def has_converged(
 
     1. there are LEAST_POINTS points;
     2. the training set is fitted: the mean loss of the last quarter of the run is under FITTED * `variance`, where `variance`
-       is the `target_variance` of the training set. So a run that has not begun to learn is never given up;
+       is the `target_variance` of the training set. So a run that has not begun to learn is never given up. Of cross-entropy it
+       is the `class_entropy`, the loss of the best constant output, too. Of a model's own loss, for which nobody knows that
+       output, it is the mean loss of the untrained network over the training set (at most SCALE_SAMPLES of it, with fixed
+       draws): a loss that never falls under a tenth of where it began, as that of a diffusion model, is never given up;
     3. the accuracy has been above BEGUN of its best throughout the last half of the run. So a run whose accuracy is still zero,
        or has just begun to rise, is kept;
     4. a forecast stays under the target, either of two:
