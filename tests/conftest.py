@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,23 +35,16 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the back
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier and its group, and begin with the groups that take longest.
-
-    The tests of a group run one after another in one process. Those that share a fixture of their module are a group, unless
-    they are marked with another.
-    """
-    longest: dict[str, float] = {}
-    groups: dict[str, str] = {}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, and begin with the files that take longest: the tests of a file run one after another."""
+    seconds: Counter[Path] = Counter()
     for item in items:
         if (tier := tier_of(item)) is not None:
             item.add_marker(tier)
-        if item.get_closest_marker("xdist_group") is None and shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-        marked, slow = item.get_closest_marker("xdist_group"), item.get_closest_marker("slow")
-        groups[item.nodeid] = group = marked.args[0] if marked else item.nodeid
-        longest[group] = max(longest.get(group, 0.0), slow.args[0] if slow and slow.args else bool(slow) * 10.0)
-    items.sort(key=lambda item: -longest[groups[item.nodeid]])
+        slow = item.get_closest_marker("slow")
+        chosen = item.get_closest_marker("deep") is None or "not deep" not in config.option.markexpr
+        seconds[item.path] += (slow.args[0] if slow and slow.args else bool(slow) * 10) * chosen
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def many(few: int, full: int) -> int:
@@ -69,11 +63,6 @@ def tier_of(item: pytest.Item) -> str | None:
         if fixture in getattr(item, "fixturenames", ()):
             return tier
     return None if item.get_closest_marker("slow") else "unit"
-
-
-def shares_a_fixture(item: pytest.Item) -> bool:
-    known = item.session._fixturemanager.getfixturedefs
-    return any(found[-1].scope == "module" for name in getattr(item, "fixturenames", ()) if (found := known(name, item)))
 
 
 @pytest.fixture(scope="session", autouse=True)

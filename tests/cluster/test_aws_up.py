@@ -20,7 +20,6 @@ from tests.conftest import ROOT, read_rows
 from tests.toy import threshold
 
 pytestmark = [
-    pytest.mark.xdist_group("machines"),
     pytest.mark.slow(170),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),

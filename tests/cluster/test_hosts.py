@@ -20,7 +20,6 @@ from tests.cluster.hosts import HOME, SSH, Lab
 from tests.conftest import ROOT, Command, comparable, read_rows
 
 pytestmark = [
-    pytest.mark.xdist_group("machines"),
     pytest.mark.slow(135),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
