@@ -112,7 +112,7 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     assert not alive(tmp_path)
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(30)
 def test_a_program_that_hangs_or_fails_is_a_failed_row_and_interruption_ends_it(join: Start, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(FAILING)
     command = f"env HERE={tmp_path} sh {tmp_path}/train.sh {{N}} {{data_count}}"
