@@ -18,10 +18,10 @@ from ray import tune
 
 from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.errors import printable
-from trainables.program import ProgramTask
+from trainables.program import PATH as PROGRAM
 from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec
-from trainables.task import Task, load_task
+from trainables.task import load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import CURVES, Training
 from trainables.training.packs import Pack, best_pack_size
@@ -114,11 +114,10 @@ class PackTrainable(tune.Trainable):
             self._seconds[key] = 0.0
             began = time.perf_counter()
             try:
-                task = load_task(spec.task)
-                if isinstance(task, ProgramTask):
+                if spec.task == PROGRAM:
                     self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
                 else:
-                    self._runs[key] = self._load(key, spec, task, order.checkpoint, device)
+                    self._runs[key] = self._load(key, spec, order.checkpoint, device)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
@@ -132,7 +131,8 @@ class PackTrainable(tune.Trainable):
         elif self._runs:
             (self._pack,) = self._runs.values()
 
-    def _load(self, key: str, spec: RunSpec, task: Task, checkpoint: bytes | None, device: str) -> Training:
+    def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
+        task = load_task(spec.task)
         if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
