@@ -343,6 +343,7 @@ def test_a_real_launch_is_answered_as_it_answered_itself(
     assert table["images"].tolist() == [threshold["images"] for threshold in answer["thresholds"]]
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 def test_a_real_search_of_weights_is_answered_as_it_answered_itself(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

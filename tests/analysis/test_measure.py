@@ -114,6 +114,7 @@ def test_two_at_once_share_the_work_and_new_runs_are_followed(join: Callable[...
     assert Results.of(store).table.groupby("key")["measure"].nunique().tolist() == [len(OF_DECODERS)] * 4
 
 
+@pytest.mark.deep
 @pytest.mark.slow(40)
 def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], tmp_path: Path) -> None:
     keys = trained_store(tmp_path / "results", seeds=2)

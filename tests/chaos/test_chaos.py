@@ -16,8 +16,8 @@ from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
 
 pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
-QUICK = ("full-disk", "deleted-part", "hang")
-"""Faults of all test runs. Tests of the store and of studies have quicker cases of the others."""
+QUICK = ("full-disk",)
+"""Those of `make test`. Tests of the store, of execution and of studies have quicker cases of the others."""
 
 IN_ONE_STUDY = ("driver", "steps", "clock", "sigint", "sigterm", "triple", "worker")
 IN_A_QUICK_ONE = ("steps", "clock", "worker")

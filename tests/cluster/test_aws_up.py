@@ -20,6 +20,7 @@ from tests.conftest import ROOT, read_rows
 from tests.toy import threshold
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.slow(170),
     pytest.mark.timeout(1200),
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),

@@ -155,6 +155,7 @@ def test_two_lost_machines_cost_the_runs_on_them_and_no_result(
     study.check(tmp_path, lost=2)
 
 
+@pytest.mark.deep
 def test_a_killed_driver_goes_on_where_it_was(start: Start, tmp_path: Path, study: Study, nodes: Nodes) -> None:
     command = start(*study.arguments, "--address", nodes.address)
     assert wait_for_rows(command, tmp_path, 7), command.stdout + command.stderr

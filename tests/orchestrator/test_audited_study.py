@@ -49,6 +49,7 @@ def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path
     assert table(tmp_path, "auto")["threshold"].tolist() == audited["threshold"].tolist()
 
 
+@pytest.mark.deep
 def test_a_kill_in_the_middle_of_an_audit_changes_nothing(join: Start, tmp_path: Path) -> None:
     undisturbed = join(*JUMPY, "--store", "whole")
     assert undisturbed.wait() == 0, undisturbed.stdout + undisturbed.stderr

@@ -66,6 +66,7 @@ def test_an_embedded_ray_is_out_of_reach_of_others_and_leaves_nothing(start: Sta
     assert left(place) == []
 
 
+@pytest.mark.deep
 def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: Path, place: Path) -> None:
     killed = start(*OPTIONS, "--N", "8", "--seeds", "2", "--option", "pause=0.5")
     assert wait_for_rows(killed, tmp_path, 1), killed.stdout + killed.stderr
@@ -97,7 +98,8 @@ def test_a_dead_ray_ends_the_launch_and_the_last_line_continues(start: Start, tm
     assert again.wait() == 0, again.stdout + again.stderr
 
 
-@pytest.mark.parametrize("part", [pytest.param("raylet", marks=pytest.mark.deep), "gcs_server"])
+@pytest.mark.deep
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
 def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place: Path, part: str) -> None:
     options = (*OPTIONS, "--N", "8", "--option", "pause=1")
     command = start(*options)
@@ -114,6 +116,7 @@ def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place:
     assert left(place) == []
 
 
+@pytest.mark.deep
 def test_three_signals_at_once_leave_at_once_and_nothing_behind(start: Start, tmp_path: Path, place: Path) -> None:
     options = (*OPTIONS, "--N", "8", "--option", "pause=1")
     command = start(*options)

@@ -43,6 +43,7 @@ def test_a_row_with_curves_takes_less_than_5_kb() -> None:
     assert {name: list(value) if name in CURVES else value for name, value in kept.items()} == original
 
 
+@pytest.mark.deep
 @pytest.mark.slow(40)
 def test_tune_forgets_what_a_trial_trained_and_reported_and_the_trials_of_former_experiments(start: Callable[..., Any]) -> None:
     command = start(study="tests.orchestrator.trials_child")

@@ -112,6 +112,7 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     assert not alive(tmp_path)
 
 
+@pytest.mark.deep
 @pytest.mark.slow(30)
 def test_a_program_that_hangs_or_fails_is_a_failed_row_and_interruption_ends_it(join: Start, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(FAILING)

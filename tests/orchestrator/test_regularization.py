@@ -153,6 +153,7 @@ def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, t
     assert (rows["holdout"] == "corner-validation").sum() == 16
 
 
+@pytest.mark.deep
 @pytest.mark.slow(40)
 def test_two_objectives_keep_the_front_and_more_trials_build_on_the_old_ones(join: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--objectives", "id,validation", "--sampler", "nsga2", "--region", "center")

@@ -102,6 +102,7 @@ def test_a_digit_of_mnist_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest
     assert (spec.option("gap_low"), spec.option("gap_high")) == (20.0, 30.5)
 
 
+@pytest.mark.deep
 @pytest.mark.slow(20)
 def test_its_weights_are_kept_and_give_back_the_error_in_the_row(join: Start, tmp_path: Path) -> None:
     command = join(*SMALL, "--workers", "2", "--json", study="rotation")

@@ -334,6 +334,7 @@ def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Com
     assert "Traceback" not in command.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.slow(30)
 def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     server: Server, uri: str, faulty: FaultyS3, join: Callable[..., Command]
