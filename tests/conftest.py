@@ -104,7 +104,7 @@ class Command:
     def stderr(self) -> str:
         return self.errors.read_text()
 
-    def wait(self, timeout: float = 240) -> int:
+    def wait(self, timeout: float = 500) -> int:
         """The exit code; what was printed is shown when it takes too long."""
         try:
             return self.process.wait(timeout)
@@ -183,7 +183,7 @@ def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
     return read(folder / store)
 
 
-def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 120) -> bool:
+def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 300) -> bool:
     """Whether the store reached `count` rows while the command was still at work."""
     end = time.monotonic() + timeout
     while time.monotonic() < end and command.process.poll() is None:

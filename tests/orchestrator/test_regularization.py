@@ -98,7 +98,7 @@ def found(folder: Path, store: str) -> dict[str, Any]:
 
 @pytest.mark.slow(60)
 def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_path: Path) -> None:
-    options = (*SMALL, "--workers", "1")
+    options = (*SMALL, "--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
     database = tmp_path / "study.db"
     whole = join(*options, "--store", "whole", "--export-optuna", str(database), study="regularization")
     assert whole.wait() == 0, whole.stdout + whole.stderr
