@@ -19,7 +19,8 @@ from tests.toy import threshold
 pytestmark = pytest.mark.slow(30)
 Start = Callable[..., Command]
 TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01")
-REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2")
+REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2",
+        "--pack-size", "1")  # fmt: skip
 
 
 def answers(folder: Path, store: str = "results") -> dict[tuple[int, int], float]:
