@@ -152,6 +152,8 @@ class MeasureTable(Artifacts):
                 if table is None and not os.path.lexists(path):
                     again = True
                     continue
+                if table is None:
+                    table = _load(path)  # it may have been gone for a moment
                 seen.add(path)
                 yield path, table
 
