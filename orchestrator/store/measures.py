@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,12 +147,13 @@ class MeasureTable(Artifacts):
             for path in self._files():
                 if path in seen or (measures is not None and _named(path)[1] not in measures):
                     continue
-                table = _load(path)
-                if table is None and not os.path.lexists(path):
-                    again = True
-                    continue
-                if table is None:
-                    table = _load(path)  # it may have been gone for a moment
+                try:
+                    table = _load(path)
+                except FileNotFoundError:
+                    if not path.is_symlink():
+                        again = True
+                        continue
+                    table = None
                 seen.add(path)
                 yield path, table
 
@@ -175,7 +175,11 @@ def _named(path: Path) -> tuple[str, str, str]:
 
 
 def _load(path: Path) -> pa.Table | None:
-    """A file, every byte checked; None if it is not as `encode` and `save` made it."""
+    """A file, every byte checked; None if it is not as `encode` and `save` made it.
+
+    Raises:
+        FileNotFoundError: it is gone, or a link that leads nowhere.
+    """
     key, measure, version = _named(path)
     if not version.isdecimal() or str(int(version)) != version:
         return None
@@ -187,6 +191,8 @@ def _load(path: Path) -> pa.Table | None:
     try:
         table = unpack(read_file(path, MOST_BYTES)[0], wanted, MOST_BYTES)
         table.validate(full=True)
+    except FileNotFoundError:
+        raise
     except (OSError, DamagedError, pa.ArrowException):
         return None
     of_file = table.select(["key", "measure", "version"]).to_pylist()
