@@ -22,7 +22,6 @@ app = App(
 )
 
 
-
 def _add(name: str) -> None:
     """The command of a study, whose options may depend on its words."""
     study = STUDIES[name]

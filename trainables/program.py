@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from torch import Tensor, nn
 
+from trainables.settings import IN_SPEC
 from trainables.spec import Counts, RunSpec, Scalar, family_key
 from trainables.task import Data, Split
 
@@ -129,13 +130,9 @@ def words_of(spec: RunSpec) -> list[str]:
     Raises:
         ValueError: the command names a value that there is none of.
     """
-    values: dict[str, Scalar] = {name: getattr(spec, name) for name in (*VALUES, *_FIELDS)}
+    values: dict[str, Scalar] = {name: getattr(spec, name) for name in (*VALUES, *IN_SPEC)}
     values |= {name: value for name, value in spec.options if name not in OWN}
     return [fill(word, values) for word in shlex.split(str(spec.option(COMMAND)))]
-
-
-_FIELDS = ("dataset", "decoder", "depth", "width", "encoding", "holdout")
-"""Settings that a spec has a field for."""
 
 
 def fill(word: str, values: Mapping[str, Scalar]) -> str:

@@ -87,9 +87,10 @@ class Setting:
             raise ValueError(f"{self.name} must be {what}, not {value!r}")
         if self.words and value not in self.words:
             raise ValueError(f"{self.name} {value!r} is unknown: choose {alternatives(self.words)}")
-        for bound, ends, holds in ((self.low, "at least", "__ge__"), (self.high, "at most", "__le__")):
-            if bound is not None and not getattr(float(value), holds)(bound):
-                raise ValueError(f"{self.name} must be {ends} {bound:g}, not {value!r}")
+        if self.low is not None and value < self.low:
+            raise ValueError(f"{self.name} must be at least {self.low:g}, not {value!r}")
+        if self.high is not None and value > self.high:
+            raise ValueError(f"{self.name} must be at most {self.high:g}, not {value!r}")
         return cast(Scalar, value)
 
 
@@ -167,12 +168,6 @@ def read_settings(kind: type[S], spec: RunSpec) -> S:
     options = dict(spec.options)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(spec, name) if name in IN_SPEC else options[name] for name in names})
-
-
-def choices_of(kind: type) -> dict[str, tuple[str, ...]]:
-    """The words of each of WORDS."""
-    known = settings_of(kind)
-    return {name: known[name].words for name in WORDS if name in known}
 
 
 def defaults_of(kind: type) -> dict[str, Scalar]:

@@ -19,7 +19,6 @@ from trainables.program import OWN, VALUES, Program, ProgramTask, digest, names_
 from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of
 from trainables.spec import LARGEST, Counts, Scalar
 
-HINT = "in --program"
 COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example --counts 10..1200"
 TABLES = {"settings": (), "counts": ("low", "high"), "program": ("files",)}
 OF_SETTING = ("default", "help", "words", "low", "high")
