@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from tests.toy import Toy
 from trainables.bumps import BumpTask
@@ -70,6 +71,39 @@ PACKS = {
                            encoding="none", options=tuple(Toy.defaults.items()), max_steps=300, stop="budget")
                    for s, c in ((0, 6), (1, 9))], Toy()),
 }  # fmt: skip
+
+
+class PartlyTrained(Toy):
+    """A toy whose body is not trained, and which has a parameter that the loss does not depend on; it keeps an average."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return _Scaled(super().model(spec).requires_grad_(False))
+
+
+class _Scaled(nn.Module):
+    ema = 0.9
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.scale, self.unused = body, nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.body(inputs) * self.scale
+        return outputs
+
+
+def test_what_is_not_trained_stays_as_it_is() -> None:
+    specs = [dataclasses.replace(spec, max_steps=50, weight_decay=0.5) for spec in PACKS["any model"][0]]
+    packed, alone = both(specs, PartlyTrained())
+    Pack(packed).advance()
+    for run, twin in zip(packed, alone, strict=True):
+        body = {name: p.clone() for name, p in twin.model.named_parameters() if name != "scale"}
+        twin.advance()
+        assert distance(run, twin) < 1e-6
+        assert run.average is not None and twin.average is not None
+        assert torch.allclose(run.average.get_parameter("scale"), twin.average.get_parameter("scale"), rtol=1e-6)
+        assert all(torch.equal(run.network.get_parameter(name), p) for name, p in body.items())
+        assert abs(run.result().ood_mse - twin.result().ood_mse) < 1e-6  # type: ignore[operator]
 
 
 @pytest.mark.slow(5)

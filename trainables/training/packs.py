@@ -68,7 +68,7 @@ class Pack:
         self.runs = list(runs)
         self.device = runs[0].device
         self.on_gpu = self.device.type == "cuda"
-        first, *others = ([(name, p.shape) for name, p in run.model.named_parameters()] for run in runs)
+        first, *others = ([(name, p.shape, p.requires_grad) for name, p in run.model.named_parameters()] for run in runs)
         if any(shapes != first for shapes in others) or len({run.spec.batch_size for run in runs}) > 1:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
         if len({run.average is None for run in runs}) > 1:
@@ -105,11 +105,10 @@ class Pack:
 
         self._packed = runs = sorted(runs, key=optimized)
         self._model = _Batched(runs[0])
-        parameters = [list(run.model.parameters()) for run in runs]
-        names = [name for name, _ in runs[0].model.named_parameters()]
+        parameters = [list(_trained(run.model).values()) for run in runs]
         stacks = [torch.stack([p.detach() for p in same]).contiguous() for same in zip(*parameters, strict=True)]
-        buffers = [dict(run.model.named_buffers()) for run in runs]
-        self._parameters = dict(zip(names, stacks, strict=True))
+        buffers = [_fixed(run.model) for run in runs]
+        self._parameters = dict(zip(_trained(runs[0].model), stacks, strict=True))
         self._buffers = {name: torch.stack([of_run[name] for of_run in buffers]) for name in buffers[0]}
         for m, of_run in enumerate(buffers):
             for name, buffer in of_run.items():
@@ -155,24 +154,26 @@ class Pack:
         if not averages:
             return
         moves = torch.tensor([1 - decay_of(run.model) for run in self._packed], dtype=torch.float64, device=self.device)
-        for name, *same in zip(self._parameters, *(average.parameters() for average in averages), strict=True):
+        for name in self._parameters:
+            same = [average.get_parameter(name) for average in averages]
             self._averages[name] = stack = torch.stack([p.detach() for p in same])
             self._moves[name] = moves.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
             for m, p in enumerate(same):
                 p.data = stack[m]
         for m, average in enumerate(averages):
-            for name, buffer in average.named_buffers():
-                buffer.data = self._buffers[name][m]
+            for name, tensor in (*average.named_parameters(), *average.named_buffers()):
+                if name in self._buffers:
+                    tensor.data = self._buffers[name][m]
 
     def _let_go(self, runs: Sequence[Training]) -> None:
         """Give runs that leave the pack tensors of their own."""
         for run in runs:
             if run in self._packed:
                 run.loss_sum = run.loss_sum.clone()
-                for p in run.model.parameters():
+                for p in _trained(run.model).values():
                     p.data = p.data.clone()
                     run.optimizer.state[p] = {key: value.clone() for key, value in run.optimizer.state[p].items()}
-                for buffer in run.model.buffers():
+                for buffer in _fixed(run.model).values():
                     buffer.data = buffer.data.clone()
                 for tensor in (*run.average.parameters(), *run.average.buffers()) if run.average is not None else ():
                     tensor.data = tensor.data.clone()
@@ -240,10 +241,11 @@ class Pack:
         losses = self._losses(state)  # (M,)
         penalties = self._model.penalty(state)
         total = losses.sum() if penalties is None else losses.sum() + penalties.sum()
-        gradients = torch.autograd.grad(total, list(self._parameters.values()))
+        gradients = torch.autograd.grad(total, list(self._parameters.values()), allow_unused=True)
         for some, parameters, optimizer in self._optimizers:
             for p, gradient in zip(parameters, gradients, strict=True):
-                p.grad = gradient[some].contiguous()  # the fused optimizer reads memory as it lies, whatever the strides
+                # the fused optimizer reads memory as it lies, whatever the strides
+                p.grad = None if gradient is None else gradient[some].contiguous()
             optimizer.step()
         for name, average in self._averages.items():
             average.lerp_(self._parameters[name].detach(), self._moves[name])
@@ -423,6 +425,16 @@ class _Penalty(nn.Module):
     def forward(self) -> Tensor:
         penalty: Tensor = self.model.penalty()  # type: ignore[operator]
         return penalty
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def _fixed(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers, and parameters that are not trained, by name."""
+    return {name: p for name, p in model.named_parameters() if not p.requires_grad} | dict(model.named_buffers())
 
 
 def _moment(run: Training, p: Tensor, key: str) -> Tensor:
