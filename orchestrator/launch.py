@@ -12,15 +12,16 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
-from orchestrator.command.progress import Progress, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.progress import Progress, Running, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import execute
 from orchestrator.engine.execution import Execution, Limits, Outcome
@@ -55,6 +56,7 @@ class LaunchOptions:
     max_cost: opt.MaxCost = None
     stall_minutes: opt.StallMinutes = 10.0
     on_error: opt.OnError = "continue"
+    gates: opt.Gates = True
     save_weights: opt.SaveWeights = False
     json: opt.Json = False
     verbose: opt.Verbose = False
@@ -135,16 +137,19 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         raise UserError(str(error)) from None
     with store:
         rows = Rows(store.rows(where=study.wanted))
+        stages = Stages(study.task, study.search, study.question, store, rows, options.gates)
         if not options.dry_run:
             save_question(store, replace(study.question, command=command))
         for notice in store.notices:
             say(console, f"warning: {notice}")
         if options.dry_run:
-            plan, seconds = study.plan(rows)
+            plan, seconds = stages.plan(*study.plan(rows))
             console.print(plan)
             say(console, estimate_text(seconds, cluster.all_workers(), options.price))
             return Exit.ANSWERED
-        return _train_and_answer(study, options, command, console, cluster, store, rows)
+        if lost := stages.lost():
+            say(console, f"warning: {lost}")
+        return _train_and_answer(study, options, command, console, cluster, store, rows, stages)
 
 
 def _train_and_answer(
@@ -155,6 +160,7 @@ def _train_and_answer(
     cluster: Cluster,
     store: ResultStore,
     rows: Rows,
+    stages: Stages,
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
@@ -165,24 +171,28 @@ def _train_and_answer(
 
     progress = Progress(
         console=console,
-        table=lambda running: study.table(rows, running),
+        table=lambda running: _table(study, rows, stages, running),
         seconds_left=lambda: None if (seconds := study.seconds_left(rows)) is None else seconds / all_workers,
-        line=study.line,
+        line=lambda row: stages.line(row) or study.line(row),
         after_run=refresh_files,
     )
     execution = Execution(
-        search=study.search,
+        search=stages.search,
         task=study.task,
         store=store,
         rows=rows,
         observer=progress,
         workers=cluster.worker_count(),
         cpu_workers=options.cpu_workers,
-        limits=options.limits(study.keeps_weights, study.keeps_end),
+        limits=options.limits(
+            lambda spec: stages.is_parent(spec) or study.keeps_weights(spec),
+            lambda spec: not stages.is_parent(spec) and study.keeps_end(spec),
+        ),
         versions=versions(),
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
-        concerns=study.wanted,
+        concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in study.wanted.items()),
+        again=stages.again,
     )
     resume = shlex.join(command)
     runs = store.path / "runs"
@@ -201,10 +211,10 @@ def _train_and_answer(
             say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
 
     try:
-        if not study.search.finished(rows):
+        if not stages.search.finished(rows):
             say(console, f"{len(store)} runs are in {options.store}; training the rest with {all_workers} in parallel")
             if options.price or options.max_hours is not None:
-                seconds = study.seconds_left(rows) or study.plan(rows)[1]
+                seconds = study.seconds_left(rows) or stages.plan(*study.plan(rows))[1]
                 say(console, estimate_text(seconds, all_workers, options.price))
             if shortage := cluster.shortage():
                 say(console, f"warning: {shortage}")
@@ -215,13 +225,13 @@ def _train_and_answer(
                 outcome = execute(execution, cluster, farewell)
         else:
             outcome = Outcome()
-        if study.search.finished(rows):
+        if stages.search.finished(rows):
             _drop_kept_ends(store, rows)
         files = store.publish(study.name, study.write(rows, out, force=True))
     except (StoreError, LostRayError, OSError) as error:
         farewell(error)
         return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
-    console.print(study.table(rows, {}))
+    console.print(_table(study, rows, stages, {}))
     spent = format_seconds(time.monotonic() - progress.began)
     cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
     failed = f", {outcome.failed} failed," if outcome.failed else ""
@@ -229,12 +239,19 @@ def _train_and_answer(
     for file in files:
         say(console, f"wrote {file}")
     if options.json:
-        json.dump(study.answer(rows), sys.stdout, indent=2, allow_nan=False)
+        needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
+        json.dump(study.answer(rows) | needed, sys.stdout, indent=2, allow_nan=False)
         sys.stdout.write("\n")
     if outcome.stopped in ("SIGINT", "SIGTERM"):
         farewell(None)
         return Exit[outcome.stopped]
-    return _conclude(study, rows, outcome, console, resume, options.price)
+    return _conclude(study, rows, stages, outcome, console, resume, options.price)
+
+
+def _table(study: Study, rows: Rows, stages: Stages, running: Mapping[str, Running]) -> RenderableType:
+    """The table of a study, and what its runs need."""
+    own = {key: run for key, run in running.items() if not stages.is_parent(run.spec)}
+    return stages.table(study.table(rows, own), running)
 
 
 def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
@@ -254,14 +271,21 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return None
 
 
-def _conclude(study: Study, rows: Rows, outcome: Outcome, console: Console, resume: str, price: float | None) -> int:
-    if not study.search.finished(rows):
+def _conclude(
+    study: Study, rows: Rows, stages: Stages, outcome: Outcome, console: Console, resume: str, price: float | None
+) -> int:
+    if not stages.search.finished(rows):
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
         why = reasons.get(outcome.stopped or "", "it was interrupted")
         if (seconds := study.seconds_left(rows)) is not None:
             why += f", and about {format_seconds(seconds)} of one worker's time are still needed"
             why += f" ({cost_text(seconds, price)})" if price else ""
         say(console, f"not answered: {why}; to continue: {resume}")
+        return Exit.NOT_ANSWERED
+    if obstacles := stages.obstacles():
+        for told in obstacles:
+            say(console, f"not answered: {told}")
+        say(console, f"{stages.advice()}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
         if isinstance(study.task, ProgramTask):

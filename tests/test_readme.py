@@ -94,8 +94,9 @@ def test_every_make_command_has_its_target(words: str) -> None:
 
 
 def test_every_option_that_a_page_names_exists() -> None:
-    of_the_example = STUDIES["scaling"].of(["--task", "examples.own_task:Chords"])
-    known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), of_the_example, *ANALYSES.values())))
+    tasks = ("examples.own_task:Chords", "examples.pretraining:FineTuning")
+    examples = [STUDIES["scaling"].of(["--task", task]) for task in tasks]
+    known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), *examples, *ANALYSES.values())))
     for page in READ:
         assert set(re.findall(r"`(--[a-zA-Z-]+)", page.read_text())) <= known, page.name
 

@@ -1,8 +1,10 @@
 """A task whose thresholds are known beforehand, and which can be told to misbehave."""
 
+import copy
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -69,3 +71,44 @@ class Toy:
 
     def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
         return {"correct": torch.full((len(outputs),), spec.data_count >= threshold(spec.N, spec.seed))}
+
+
+class Teacher(Toy):
+    """What a `Pupil` needs. It passes if its `outcome` is that, else it misses its target or raises."""
+
+    version = "1"
+    defaults = {"pause": 0.0, "outcome": "passed", "ledger": ""}
+
+    def data(self, spec: RunSpec) -> Data:
+        if is_trained():
+            self.note(spec, f"teacher {spec.N} {spec.seed}")
+            time.sleep(spec.option("pause"))
+        return self.samples(spec, "raise" if spec.option("outcome") == "raised" and is_trained() else "none")
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        return {"correct": torch.full((len(outputs),), spec.option("outcome") != "missed")}
+
+
+class Pupil(Toy):
+    """A toy that starts from the weights of a teacher, one for each grid size and seed. At the grid size `trouble_N` the
+    teacher's `outcome` is what is given."""
+
+    defaults = {"pause": 0.0, "outcome": "passed", "trouble_N": 0, "ledger": ""}
+
+    def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+        given = dict(spec.options)
+        outcome = given["outcome"] if given.pop("trouble_N") == spec.N else "passed"
+        teacher = replace(
+            spec, task=f"{__name__}:Teacher", data_count=4, options=tuple({**given, "outcome": outcome}.items()), max_steps=40,
+            stop="target",
+        )  # fmt: skip
+        return {"teacher": teacher}
+
+    def data(self, spec: RunSpec) -> Data:
+        if is_trained():
+            self.note(spec, f"{spec.N} {spec.seed} {spec.data_count}")
+            time.sleep(spec.option("pause"))
+        return self.samples(spec, "none")
+
+    def model(self, spec: RunSpec, parents: dict[str, nn.Module]) -> nn.Module:
+        return copy.deepcopy(parents["teacher"]).requires_grad_(True)

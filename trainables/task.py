@@ -61,6 +61,8 @@ class Task(Protocol):
     - `summarise(spec, measures, split)` is asked at every look, with the part of the held-out set that is looked at and the
       measures of each of its samples. It gives numbers by name, always the same names, such as the accuracy of some groups of
       samples. They are kept as curves, in the column `curve_summary` of the row.
+    - `needs(spec)` names the runs that this one needs, whose trained networks other members are then given: see
+      `trainables.needs`.
     """
 
     version: str

@@ -102,6 +102,10 @@ StallMinutes = Annotated[
 DryRun = Annotated[bool, _where("--dry-run", help="Show the plan and the expected time; train nothing.")]
 MaxHours = Annotated[float | None, _where(min=0, help="Start no new run after this many hours.")]
 OnError = Annotated[str, _where(help="What to do when a run fails: `continue` or `stop`.")]
+Gates = Annotated[
+    bool,
+    _where(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
+]
 SaveWeights = Annotated[bool, _where("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
 Json = Annotated[bool, _where("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
 Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]

@@ -12,7 +12,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, one_of
 from orchestrator.command.programs import Described
 from orchestrator.errors import UserError
-from trainables.check import check_words
+from trainables.check_words import check_words
 from trainables.settings import Setting, alternatives, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task, load_task

@@ -10,7 +10,8 @@ from orchestrator.engine.failures import Failures
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.searches import Rows, Search
 from orchestrator.store import ResultStore
-from trainables.spec import RunSpec, run_key
+from trainables.needs import Tasks
+from trainables.spec import RunSpec
 
 
 class Free(NamedTuple):
@@ -26,17 +27,19 @@ class Chooser:
     """Claims packs of runs for the workers of one launch.
 
     Args:
-        task_version: part of the keys of the runs.
+        tasks: those of the runs.
         learn: takes in what other launches on the store have finished.
+        again: whether the finished run with a key is to be trained once more.
     """
 
     search: Search
-    task_version: str
+    tasks: Tasks
     store: ResultStore
     rows: Rows
     packs: PackSizes
     failures: Failures
     learn: Callable[[], None]
+    again: Callable[[str], bool]
 
     def next_pack(self, free: Free, busy: Mapping[str, RunSpec]) -> dict[str, RunSpec]:
         """The next runs to train together, by key, claimed for this launch; none when there are none at the moment.
@@ -64,30 +67,33 @@ class Chooser:
     def _claim(self, specs: Sequence[RunSpec], free: Free, busy: Mapping[str, RunSpec]) -> tuple[dict[str, RunSpec], int]:
         """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
         for every other free worker; and how many before it other launches are training, or no free worker is for."""
-        keys = ((run_key(spec, self.task_version), spec) for spec in specs)
-        known, waits = self.rows.get, self.failures.must_wait
-        ready = {key: spec for key, spec in keys if key not in busy and known(key) is None and not waits(key)}
+        keys = ((self.tasks.key(spec), spec) for spec in specs)
+        done, waits = self._is_done, self.failures.must_wait
+        ready = {key: spec for key, spec in keys if key not in busy and not done(key) and not waits(key)}
         pack: dict[str, RunSpec] = {}
         shape, room, elsewhere = "", 1, 0
         for key, spec in ready.items():
             alone = self.failures.is_alone(key)
-            if pack and (alone or self.packs.shape(spec) != shape):
+            if pack and (alone or self.packs.together(spec) != shape):
                 continue
             idle = free.cpu_workers if self.packs.on_cpu_worker(spec) else free.workers
             if not idle or not self.store.claim(key):
                 elsewhere += 1
                 continue
             if not pack and not alone:
-                shape, room = self.packs.shape(spec), self.packs.size(spec)
+                shape, room = self.packs.together(spec), self.packs.size(spec)
                 if room > 1:
-                    alike = sum(self.packs.shape(s) == shape and not self.failures.is_alone(k) for k, s in ready.items())
+                    alike = sum(self.packs.together(s) == shape and not self.failures.is_alone(k) for k, s in ready.items())
                     room = min(room, -(-alike // idle))
             pack[key] = spec
             if len(pack) >= room:
                 break
         if pack:
             self.learn()
-            for key in [key for key in pack if self.rows.get(key) is not None]:
+            for key in filter(self._is_done, list(pack)):
                 self.store.release(key)  # another launch has just finished it
                 del pack[key]
         return pack, elsewhere
+
+    def _is_done(self, key: str) -> bool:
+        return self.rows.get(key) is not None and not self.again(key)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
@@ -92,12 +93,13 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
 def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
     """Run the search in as many experiments as it takes."""
     workers = execution.workers + execution.cpu_workers
+    weights: dict[str, Any] = {}
     while not execution.is_over():
-        _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers))
+        _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers), weights)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int) -> None:
+def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: dict[str, Any]) -> None:
     from ray import tune
 
     from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers
@@ -106,7 +108,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int)
     tune.Tuner(
         PackTrainable,
         tune_config=tune.TuneConfig(
-            search_alg=StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials),
+            search_alg=StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials, weights),
             num_samples=-1,
             max_concurrent_trials=execution.workers + execution.cpu_workers,
             reuse_actors=True,

@@ -113,12 +113,13 @@ def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
 
 def step_seconds(spec: RunSpec, task: Task) -> float:
     """Seconds of an optimizer step of this run, from a few of them done here and now."""
+    from trainables.needs import untrained
     from trainables.training.loop import Training
     from trainables.training.precision import quiet_cpu
 
     quiet_cpu()
     with scratch():  # for the cache of torch
-        training = Training(spec, task)
+        training = Training(spec, untrained(task, spec))
         training.advance(0)
         began = time.perf_counter()
         for _ in range(SAMPLED_STEPS):

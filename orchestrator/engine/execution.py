@@ -7,7 +7,7 @@ fails, the only state is the store.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,9 +17,10 @@ from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
 from orchestrator.errors import LostRayError
-from orchestrator.searches import Curve, Rows, Search
+from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.store import ResultStore, make_row
-from trainables.spec import RunSpec, run_key
+from trainables.needs import Tasks
+from trainables.spec import RunSpec
 from trainables.task import Task
 from trainables.training.loop import CURVES
 
@@ -81,8 +82,12 @@ class Execution:
     packs: PackSizes
     cpu_workers: int = 0
     """Workers without a GPU besides, for the decoders that train on CPUs even so."""
-    concerns: Mapping[str, Collection[object]] = field(default_factory=dict)
-    """Which rows of other launches matter to the search: column to the values it may have."""
+    concerns: Callable[[Row], bool] = lambda row: True
+    """Whether a row of another launch matters to the search."""
+    again: Callable[[str], bool] = lambda key: False
+    """Whether a finished run is to be trained once more."""
+    tasks: Tasks = field(init=False)
+    """That of the study, and those of the runs that its runs need."""
     outcome: Outcome = field(default_factory=Outcome)
     running: dict[str, dict[str, RunSpec]] = field(default_factory=dict)
     """Trial id to the runs of its pack that have not ended: run key to spec."""
@@ -101,6 +106,7 @@ class Execution:
     """Machines that were said to train on the CPU."""
 
     def __post_init__(self) -> None:
+        self.tasks = Tasks(self.task)
         self._said = len(self.store.notices)
 
     # Which runs are next
@@ -108,7 +114,7 @@ class Execution:
     def next_pack(self, trial_id: str) -> list[RunSpec]:
         """The next specs to train together, claimed for this launch; none when there are none at the moment."""
         chooser = Chooser(
-            self.search, self.task.version, self.store, self.rows, self.packs, self.failures, self._learn_from_others
+            self.search, self.tasks, self.store, self.rows, self.packs, self.failures, self._learn_from_others, self.again
         )
         pack = chooser.next_pack(self._free(), self._busy)
         if not pack:
@@ -130,7 +136,7 @@ class Execution:
         """Take in what other launches on the store have finished."""
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
-            if all(row[name] in values for name, values in self.concerns.items()):
+            if self.concerns(row):
                 self.rows.add(row)
                 self.observer.finished(row)
         self._say_notices()
@@ -321,13 +327,15 @@ class Execution:
             if run.report is not None and run.report.weights:
                 self.store.save_weights(run.key, run.report.weights)
             if run.report is not None and run.report.end:
-                self.store.save_checkpoint(run_key(run.spec.to_the_end(), self.task.version), run.report.end)
+                self.store.save_checkpoint(self.tasks.key(run.spec.to_the_end()), run.report.end)
         written = self.store.append([self._row(run) for run in ended])
         self._say_notices()
         for run in ended:
             self.store.drop_checkpoint(run.key)
             self.store.release(run.key)
             del self._busy[run.key]
+            if self.rows.get(run.key) is not None:  # its row is as it was
+                self.observer.dropped(run.key)
         self.outcome.trained += sum(run.result["status"] != "failed" for run in ended)
         for stored in written:
             self.rows.add(stored)
@@ -342,8 +350,9 @@ class Execution:
             about |= {"device": told.device} if told.device else {}
         return make_row(
             run.spec,
-            task_version=self.task.version,
-            fixed_count=self.task.counts(run.spec).fixed,
+            task_version=self.tasks.version(run.spec),
+            fixed_count=self.tasks.of(run.spec).counts(run.spec).fixed,
+            parents=self.tasks.parents(run.spec) or None,
             launch=self.launch,
             versions=self.versions,
             **{**about, **run.result},

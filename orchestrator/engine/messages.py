@@ -8,6 +8,17 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class ParentOrder:
+    """A finished run that the one to train needs."""
+
+    spec: Mapping[str, Any]
+    weights: Any
+    """A reference by which Ray gives the safetensors file that it left."""
+    parents: Mapping[str, ParentOrder]
+    """What it needed itself, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunOrder:
     """One run that a worker is to train."""
 
@@ -19,6 +30,8 @@ class RunOrder:
     save_weights: bool = False
     keep_end: bool = False
     """Whether the run, if the stopping rule gives it up, leaves a checkpoint from which it can be trained on."""
+    parents: Mapping[str, ParentOrder] = field(default_factory=dict)
+    """What it needs, by name."""
 
 
 @dataclass(eq=False)

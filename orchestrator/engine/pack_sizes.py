@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.store.artifacts import Artifacts
+from trainables.needs import Tasks
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -36,7 +37,7 @@ class PackSizes:
     and halved when memory runs out.
 
     Args:
-        task: tells which runs have the same shapes.
+        task: that of the study; tells which runs have the same shapes.
         files: where sizes are kept; None: nowhere.
         fixed: the size of every pack; None: measured.
         gpu: whether the workers train on GPUs. There more runs cost next to nothing until the GPU is full, so that packs are
@@ -52,8 +53,10 @@ class PackSizes:
     _sizes: dict[str, int] = field(default_factory=dict)
     _keys: dict[RunSpec, str] = field(default_factory=dict)
     _measuring: set[str] = field(default_factory=set)
+    _tasks: Tasks = field(init=False)
 
     def __post_init__(self) -> None:
+        self._tasks = Tasks(self.task)
         if self.files is not None and self.fixed is None:
             self._sizes = self.files.load_pack_sizes()
 
@@ -66,8 +69,13 @@ class PackSizes:
 
     def shape(self, spec: RunSpec) -> str:
         if spec not in self._keys:
-            self._keys[spec] = shape_key(spec, self.task) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"
+            self._keys[spec] = shape_key(spec, self._tasks.of(spec)) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"
         return self._keys[spec]
+
+    def together(self, spec: RunSpec) -> str:
+        """Identity shared by all runs that may be in one pack: of one shape, and with the same networks given to them."""
+        parents = self._tasks.parents(spec)
+        return self.shape(spec) + "".join(f" {name}={key}" for name, key in sorted(parents.items()))
 
     def size(self, spec: RunSpec) -> int:
         """Runs like `spec` that a pack may hold: one as long as nothing is known."""

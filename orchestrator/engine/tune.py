@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.tune import Callback, Stopper
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.engine.execution import Execution
-from orchestrator.engine.messages import Order, RunOrder
+from orchestrator.engine.messages import Order, ParentOrder, RunOrder
+from orchestrator.store import StoreError
+from trainables.spec import RunSpec
 
 SLICE_SECONDS = 2.0
 """A worker reports at least this often: how quickly progress shows and Ctrl-C is obeyed."""
@@ -36,13 +39,20 @@ class _Stateless:
 
 
 class StudySearcher(_Stateless, Searcher):
-    """Hands the search's proposals to Tune as trials, up to a number of them."""
+    """Hands the search's proposals to Tune as trials, up to a number of them.
 
-    def __init__(self, execution: Execution, cpus_per_run: float, gpus_per_run: float, trials: int) -> None:
+    Args:
+        weights: references to the weights of runs that others need, by run key; those that are put into Ray are added.
+    """
+
+    def __init__(
+        self, execution: Execution, cpus_per_run: float, gpus_per_run: float, trials: int, weights: dict[str, Any]
+    ) -> None:
         Searcher.__init__(self)
         _Stateless.__init__(self, execution)
         self._cpus, self._gpus = cpus_per_run, gpus_per_run
         self._trials_left = trials
+        self._weights = weights
 
     def suggest(self, trial_id: str) -> Any:
         execution = self._execution
@@ -59,6 +69,7 @@ class StudySearcher(_Stateless, Searcher):
                     checkpoint=execution.store.load_checkpoint(key),
                     save_weights=execution.limits.save_weights(spec),
                     keep_end=execution.limits.keep_end(spec),
+                    parents=self._parents(spec),
                 )
                 for key, spec in execution.running[trial_id].items()
             ]
@@ -73,6 +84,22 @@ class StudySearcher(_Stateless, Searcher):
             checkpoint_seconds=CHECKPOINT_SECONDS,
         )
         return {"order": order, "cpus": self._cpus, "gpus": self._gpus if execution.packs.on_gpu(specs[0]) else 0.0}
+
+    def _parents(self, spec: RunSpec) -> dict[str, ParentOrder]:
+        """The runs that a run needs. Their weights go to Ray once, however many runs need them."""
+        return {
+            name: ParentOrder(parent.to_dict(), self._weights_of(name, parent), self._parents(parent))
+            for name, parent in self._execution.tasks.needs(spec).items()
+        }
+
+    def _weights_of(self, name: str, parent: RunSpec) -> Any:
+        key = self._execution.tasks.key(parent)
+        if key not in self._weights:
+            try:
+                self._weights[key] = ray.put(self._execution.store.load_weights(key))
+            except FileNotFoundError as error:
+                raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
+        return self._weights[key]
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or trial_id not in self._execution.running:

@@ -10,14 +10,17 @@ import io
 import socket
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
+import ray
 import safetensors.torch
 import torch
 from ray import tune
 
-from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
+from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.errors import printable
+from trainables.needs import Parent, trained
 from trainables.program import PATH as PROGRAM
 from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec
@@ -117,7 +120,7 @@ class PackTrainable(tune.Trainable):
                 if spec.task == PROGRAM:
                     self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
                 else:
-                    self._runs[key] = self._load(key, spec, order.checkpoint, device)
+                    self._runs[key] = self._load(order, spec, device)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
@@ -131,8 +134,9 @@ class PackTrainable(tune.Trainable):
         elif self._runs:
             (self._pack,) = self._runs.values()
 
-    def _load(self, key: str, spec: RunSpec, checkpoint: bytes | None, device: str) -> Training:
-        task = load_task(spec.task)
+    def _load(self, order: RunOrder, spec: RunSpec, device: str) -> Training:
+        key, checkpoint = order.key, order.checkpoint
+        task = trained(load_task(spec.task), _parents(order.parents), device)
         if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
@@ -198,6 +202,14 @@ class PackTrainable(tune.Trainable):
         buffer = io.BytesIO()
         torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
         return buffer.getvalue()
+
+
+def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:
+    """Runs that another one needs, with their weights fetched."""
+    return {
+        name: Parent(RunSpec.from_dict(order.spec), ray.get(order.weights), _parents(order.parents))
+        for name, order in orders.items()
+    }
 
 
 def _is_out_of_memory(error: Exception) -> bool:

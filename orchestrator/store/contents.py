@@ -5,6 +5,7 @@ elsewhere: a right schema says little.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,7 @@ DEEPEST = 32
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = tuple((end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))
+_OF_KEY = f"[0-9A-Za-z]{{{KEY_LENGTH}}}"
 _RANGES: dict[str, tuple[int, int]] = {
     **LIMITS,
     **dict.fromkeys(("fixed_count", "steps", "passage_step"), (0, LARGEST)),
@@ -131,8 +133,12 @@ def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
         return f"has values that are no run keys, {KEY_LENGTH} letters long"
     if name in _WORDS and not _within(pc.binary_length(column), 0, LONGEST):
         return f"has words of more than {LONGEST} bytes"
-    if name in ("options", "measures", "curve_summary") and not _are_objects(pc.unique(column.drop_null()).to_pylist()):
-        return "has values that are no JSON objects"
+    if name in ("options", "measures", "curve_summary", "parents"):
+        texts = pc.unique(column.drop_null()).to_pylist()
+        if not _are_objects(texts):
+            return "has values that are no JSON objects"
+        if name == "parents" and not all(_is_key(value) for text in texts for value in json.loads(text).values()):
+            return "has values that are no run keys"
     if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
         return "has empty places in its lists"
     return None
@@ -168,6 +174,10 @@ def _are_curves(texts: Iterable[str | None], points: Iterable[int]) -> bool:
     )
 
 
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(_OF_KEY, value) is not None
+
+
 def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:
     """Whether all values that are there are numbers from `low` to `high`; NaN is none."""
     if pa.types.is_integer(column.type):
@@ -178,7 +188,7 @@ def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:
 
 
 def _are_keys(column: pa.ChunkedArray) -> bool:
-    return bool(pc.all(pc.match_substring_regex(column, f"^[0-9A-Za-z]{{{KEY_LENGTH}}}$"), min_count=0).as_py())
+    return bool(pc.all(pc.match_substring_regex(column, f"^{_OF_KEY}$"), min_count=0).as_py())
 
 
 def _are_objects(texts: Iterable[str]) -> bool:

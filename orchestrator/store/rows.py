@@ -18,7 +18,7 @@ from trainables.spec import RunSpec, family_key, run_key
 
 Row = dict[str, Any]
 
-VERSION = 3
+VERSION = 4
 VERSION_FIELD = b"orchestrator.schema"
 KEY_LENGTH = 24
 STATUSES = ("passed", "missed", "diverged", "failed", "pruned")
@@ -27,7 +27,7 @@ PROVENANCE = ("device", "pack_size", "seconds", "host", "launch", "versions", "f
 """Columns that say where and when a run was trained: all that may differ between two identical runs."""
 
 _TIME = pa.timestamp("us", "UTC")
-_NULLABLE = {"passage_step", "accuracy", "id_mse", "ood_mse", "loss", "curve_summary", "error"}
+_NULLABLE = {"passage_step", "accuracy", "id_mse", "ood_mse", "loss", "curve_summary", "parents", "error"}
 _COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(("key", "family", "task", "task_version", "dataset"), pa.string()),
     **dict.fromkeys(("N", "data_count", "fixed_count"), pa.int32()),
@@ -45,17 +45,17 @@ _COLUMNS: dict[str, pa.DataType] = {
     "measures": pa.string(),
     "curve_step": pa.list_(pa.int32()),
     **dict.fromkeys(("curve_loss", "curve_accuracy", "curve_error"), pa.list_(pa.float32())),
-    "curve_summary": pa.string(),
+    **dict.fromkeys(("curve_summary", "parents"), pa.string()),
     **dict.fromkeys(("error", "device"), pa.string()),
     "pack_size": pa.int32(),
     "seconds": pa.float64(),
     **dict.fromkeys(("host", "launch", "versions"), pa.string()),
     "finished_at": _TIME,
 }
-_JSON = ("options", "measures", "curve_summary")
+_JSON = ("options", "measures", "curve_summary", "parents")
 _VARIED = ("key", "family", "error")
 """Texts that differ from row to row; of the others one copy is kept in memory."""
-_ADDED = {2: ("schedule", "curve_error"), 3: ("curve_summary",)}
+_ADDED = {2: ("schedule", "curve_error"), 3: ("curve_summary",), 4: ("parents",)}
 """Columns that there are since a version of the schema."""
 
 
@@ -67,7 +67,7 @@ def _schema(version: int) -> pa.Schema:
     )
 
 
-SCHEMAS = {version: _schema(version) for version in (1, 2, VERSION)}
+SCHEMAS = {version: _schema(version) for version in (1, 2, 3, VERSION)}
 """Every schema a part may have been written in."""
 SCHEMA = SCHEMAS[VERSION]
 
@@ -91,6 +91,7 @@ def make_row(
     curve_accuracy: Iterable[float] = (),
     curve_error: Iterable[float] = (),
     curve_summary: Mapping[str, Iterable[float]] | None = None,
+    parents: Mapping[str, str] | None = None,
     error: str | None = None,
     device: str = "cpu",
     pack_size: int = 1,
@@ -102,7 +103,8 @@ def make_row(
 ) -> Row:
     """The complete row of `spec`, one value per column of `SCHEMA` and in its order.
 
-    `host` and `finished_at` default to this machine and to now. A float that is None was not measured; NaN was.
+    `parents` are the keys of the runs that it needed, by name. `host` and `finished_at` default to this machine and to now. A
+    float that is None was not measured; NaN was.
 
     Raises:
         ValueError: a status that is none of STATUSES.
@@ -129,6 +131,7 @@ def make_row(
         "curve_accuracy": list(curve_accuracy),
         "curve_error": list(curve_error),
         "curve_summary": None if curve_summary is None else {name: list(curve) for name, curve in curve_summary.items()},
+        "parents": None if parents is None else dict(parents),
         "error": error,
         "device": device,
         "pack_size": pack_size,
@@ -144,11 +147,12 @@ def make_row(
 def upgrade(table: pa.Table, version: int) -> pa.Table:
     """A table of schema `version`, as it was written, in today's SCHEMA.
 
-    Version 1 had a constant learning rate only, and no curve of the held-out error; version 2 no curves of a task's own.
+    Version 1 had a constant learning rate only, and no curve of the held-out error; version 2 no curves of a task's own;
+    version 3 no runs that need others.
     """
     if version == VERSION:
         return table
-    nothing: dict[str, Any] = {"schedule": "constant", "curve_error": [], "curve_summary": None}
+    nothing: dict[str, Any] = {"schedule": "constant", "curve_error": [], "curve_summary": None, "parents": None}
     added = [name for since, names in _ADDED.items() if since > version for name in names]
     columns = [
         pa.array([nothing[name]] * table.num_rows, _COLUMNS[name]) if name in added else table[name] for name in SCHEMA.names

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import hard_curves, stopping, subjects
-from trainables.check import check_words
+from trainables.check_words import check_words
 from trainables.spec import RunSpec
 from trainables.task import load_task
 from trainables.training.loop import Training

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from tests.toy import Toy, is_trained
+from tests.toy import Pupil, Teacher, Toy, is_trained
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
 from trainables.task import Data
@@ -64,3 +65,25 @@ class Unruly(Toy):
                 for _ in range(MEGABYTES * 1024):
                     print("x" * 1023, file=stream)
         return self.samples(spec, trouble)
+
+
+class NotedTeacher(Teacher):
+    """A teacher of which each start is a line in the ledger."""
+
+    def data(self, spec: RunSpec) -> Data:
+        if is_trained():
+            note(spec, self.version)
+        return super().data(spec)
+
+
+class NotedPupil(Pupil):
+    """A pupil of which each start is a line in the ledger, and of which the three seeds of a grid size share a teacher."""
+
+    def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+        (teacher,) = super().needs(spec).values()
+        return {"teacher": replace(teacher, task="tests.chaos.tasks:NotedTeacher", seed=0)}
+
+    def data(self, spec: RunSpec) -> Data:
+        if is_trained():
+            note(spec, self.version)
+        return super().data(spec)

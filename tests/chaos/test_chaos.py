@@ -11,9 +11,10 @@ import pytest
 
 from benchmarks.chaos import ALL, SWEEPS
 from tests.chaos.faults import FAULTS, SkippedError
-from tests.chaos.kills import KILLS, REAL, STEPS, Bench, mixed
+from tests.chaos.kills import KILLS, REAL, STEPS, Bench, campaign, mixed
 from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
+from tests.conftest import many
 
 pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
 QUICK = ("full-disk",)
@@ -82,6 +83,27 @@ def test_a_study_under_kills_and_signals_ends_as_if_undisturbed(bench: Bench, ki
     assert_kept(verdict)
     assert verdict.equal is True
     assert verdict.kills == len(kinds)
+
+
+class StagedBench(SmallBench):
+    """Studies of two stages."""
+
+    def study(self) -> tuple[str, ...]:
+        toy = ("--task", "tests.chaos.tasks:NotedPupil", "--resolution", "0.1", "--max-steps", "60", "--seeds", "3")
+        return (*toy, "--no-speculate", "--pack-size", "1", "--N", self.dice.choice(("8,12", "8,9", "9,11")), "--workers", "2")
+
+
+@pytest.fixture
+def staged_bench(bench: Bench) -> Bench:
+    return StagedBench(bench.lab, random.Random(1), cycles=many(4, 200), seeds=3, pause=2.0)
+
+
+@pytest.mark.parametrize("kind", ["driver", pytest.param("worker", marks=pytest.mark.deep)])
+def test_a_study_of_two_stages_under_kills_trains_each_parent_once(staged_bench: Bench, kind: str) -> None:
+    verdict = campaign(staged_bench, kind, KILLS[kind][1])
+    assert_kept(verdict)
+    assert verdict.equal is True
+    assert verdict.kills >= staged_bench.cycles
 
 
 @pytest.mark.deep

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(hosts.missing() is not None, reason=str(hosts.missing())),
 ]
 
-TOY = ("--task", "toy:Toy", "--N", "8", "--seeds", "20", "--max-steps", "3", "--resolution", "0.1")
+TOY = ("--task", "toy:Pupil", "--N", "8", "--seeds", "20", "--max-steps", "3", "--resolution", "0.1")
 STUDY = (*TOY, "--pack-size", "1", "--no-speculate", "--option", "pause=1")
 """The same runs whatever their order: those of the first seed one after another, then one for every worker at a time."""
 HEAD = "cd ~/sweep && export RAY_AUTH_MODE=token && .venv/bin/python"
@@ -139,5 +139,6 @@ def test_a_study_outlives_its_machines(lab: Lab, installed: Path, tmp_path: Path
     assert rows["key"].is_unique
     assert set(rows["host"]) == {"head", "worker-1", "worker-2", "worker-3"}
     assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
+    assert (rows["task"] == "toy:Teacher").sum() == 20  # one for each seed, whose weights went to the pupils through Ray alone
     lab.run(*make, "down")
     assert "raylet" not in lab.ssh("head", "ps -eo comm")

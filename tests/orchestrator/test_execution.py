@@ -551,7 +551,7 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
 
 def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultStore) -> None:
     execution, watcher = make(store)
-    execution.concerns = {"N": {SPEC.N}}
+    execution.concerns = lambda row: row["N"] == SPEC.N
     specs = [SPEC.with_count(3), dataclasses.replace(SPEC.with_count(3), N=16)]
     with ResultStore(store.path) as other:
         other.append([make_row(s, task_version="1", fixed_count=0, status="missed", reason="budget") for s in specs])

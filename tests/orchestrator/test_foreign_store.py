@@ -56,6 +56,8 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a summary without lists": first("curve_summary", '{"gap": 0.5}'),
     "a summary that is too long": first("curve_summary", '{"gap": [1.0, 0.5, 0.5, 0.5]}'),
     "a summary of words": first("curve_summary", '{"gap": ["a", "b"]}'),
+    "parents that are no object": first("parents", '["tokenizer"]'),
+    "a parent that is no key": first("parents", '{"tokenizer": "../../../../etc/passwd00"}'),
     "a hole in a curve": first("curve_loss", [1.0, None]),
     "a step before the first": first("curve_step", [-20, 20]),
 }

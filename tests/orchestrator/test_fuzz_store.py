@@ -291,7 +291,7 @@ TEXTS = (
 )  # fmt: skip
 BELIEVED = {
     *("status", "reason", "steps", "passage_step", "accuracy", "id_mse", "ood_mse", "loss", "measures", "error", "fixed_count"),
-    *("curve_step", "curve_loss", "curve_accuracy", "curve_error", "curve_summary", *PROVENANCE),
+    *("curve_step", "curve_loss", "curve_accuracy", "curve_error", "curve_summary", "parents", *PROVENANCE),
 }
 """Columns whose values nobody can tell from invented ones."""
 

@@ -56,6 +56,7 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
         curve_accuracy=[0.5, 1.0],
         curve_error=[],
         curve_summary={"accuracy of ☃": [0.5, 1.0], "gap": [0.25, 0.0]},
+        parents={"tokenizer": "a1" * 12},
         error="line 1\nline 2 \U0001f600",
         seconds=1.25,
         host="höst",
@@ -81,7 +82,7 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
     special = {"accuracy", "loss", "curve_loss", "measures"}
     assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
     assert set(PROVENANCE) < set(SCHEMA.names)
-    assert SCHEMA.metadata == {b"orchestrator.schema": b"3"}
+    assert SCHEMA.metadata == {b"orchestrator.schema": b"4"}
 
 
 def test_rows_can_be_read_with_some_columns_only(place: Place) -> None:
@@ -323,7 +324,10 @@ def parquet(table: pa.Table) -> bytes:
     return data
 
 
-@pytest.mark.parametrize(("version", "later"), [(1, {"schedule", "curve_error", "curve_summary"}), (2, {"curve_summary"})])
+LATER = {1: {"schedule", "curve_error", "curve_summary", "parents"}, 2: {"curve_summary", "parents"}, 3: {"parents"}}
+
+
+@pytest.mark.parametrize(("version", "later"), LATER.items())
 def test_a_part_of_an_older_schema_is_read_and_extended(version: int, later: set[str], place: Place) -> None:
     errors = [] if version == 1 else [0.5, 0.25]
     with ResultStore(place.location) as store:
@@ -334,7 +338,7 @@ def test_a_part_of_an_older_schema_is_read_and_extended(version: int, later: set
     place.put(f"runs/{part}", parquet(pa.table(table.columns, schema=SCHEMAS[version])))
     with ResultStore(place.location, read_only=True) as reader:
         assert reader.notices == []
-        assert reader.rows() == [{**row(i), "curve_error": errors, "curve_summary": None} for i in (1, 2)]
+        assert reader.rows() == [{**row(i), "curve_error": errors} for i in (1, 2)]
     with ResultStore(place.location) as store:
         assert counts(store.append([row(2), row(3, curve_error=[0.5, 0.25])])) == [3]
         assert store.table().schema.equals(SCHEMA)
@@ -354,12 +358,12 @@ def test_a_part_of_an_older_schema_is_read_and_extended(version: int, later: set
 def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
     with ResultStore(place.location) as store:
         store.append([row(1)])
-    newer = parquet(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "4"}))
+    newer = parquet(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "5"}))
     place.put("runs/new.parquet", newer)
     place.put("runs/aaa.parquet", b"")
     before = place.everything()
     for read_only in (False, True):
-        with pytest.raises(StoreError, match="schema 4, but this program knows only schema 3 and older: update") as caught:
+        with pytest.raises(StoreError, match="schema 5, but this program knows only schema 4 and older: update") as caught:
             ResultStore(place.location, read_only=read_only)
         assert f"{place.location}/runs/new.parquet" in str(caught.value)
         assert "\n" not in str(caught.value)
@@ -368,7 +372,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_touched(place: Place) -> None:
     with ResultStore(place.location) as store:
         place.put("runs/new.parquet", newer)
         for _ in range(2):
-            with pytest.raises(StoreError, match="schema 4"):
+            with pytest.raises(StoreError, match="schema 5"):
                 store.append([row(2)])
         place.remove("runs/new.parquet")
         assert counts(store.append([row(2)])) == [2]

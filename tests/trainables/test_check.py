@@ -579,7 +579,7 @@ def test_large_data_are_made_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) 
     check(Noted())
     assert asked == [1, 14, 14, 28, 56]
     asked.clear()
-    monkeypatch.setattr("trainables.check.MOST_BYTES", 100)
+    monkeypatch.setattr("trainables.check_data.MOST_BYTES", 100)
     check(Noted())
     assert asked == [1, 1]
 

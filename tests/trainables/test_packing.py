@@ -100,7 +100,8 @@ def test_what_is_not_trained_stays_as_it_is() -> None:
         body = {name: p.clone() for name, p in twin.model.named_parameters() if name != "scale"}
         twin.advance()
         assert distance(run, twin) < 1e-6
-        assert run.average is not None and twin.average is not None
+        assert run.average is not None
+        assert twin.average is not None
         assert torch.allclose(run.average.get_parameter("scale"), twin.average.get_parameter("scale"), rtol=1e-6)
         assert all(torch.equal(run.network.get_parameter(name), p) for name, p in body.items())
         assert abs(run.result().ood_mse - twin.result().ood_mse) < 1e-6  # type: ignore[operator]

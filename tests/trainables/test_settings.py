@@ -10,7 +10,7 @@ import pytest
 
 from tests.toy import Toy
 from trainables import read_settings, setting
-from trainables.check import check_words
+from trainables.check_words import check_words
 from trainables.settings import Setting, complete, settings_class, settings_of, spec_fields
 from trainables.spec import RunSpec
 from trainables.task import load_task

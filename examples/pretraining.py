@@ -1,0 +1,75 @@
+"""Fine-tuning after pretraining: how many labelled digits does a network need if it has seen unlabelled ones before?
+
+    python -m orchestrator.scaling --task examples.pretraining:FineTuning --N 3,5,10 --lr 0.01 --max-steps 500
+    python -m orchestrator.scaling --task examples.pretraining:FineTuning --start random --N 3,5,10 --lr 0.01 --max-steps 500
+
+An autoencoder is trained without labels, once for each N and seed. Its encoder is where the classifiers start.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from examples.classifier import Digits, digits
+from trainables import Counts, Data, RunSpec, Split, setting
+
+WIDTH = 32
+
+
+@dataclass(frozen=True)
+class Noise:
+    noise: float = setting(0.3, "Standard deviation of the noise on the inputs.", low=0)
+
+
+@dataclass(frozen=True)
+class Start:
+    start: str = setting("pretrained", "Where the encoder starts.", words=("pretrained", "random"))
+
+
+class Autoencoder:
+    """Its targets are its inputs. An image counts as correct if less than half of its variance is lost."""
+
+    version, settings = "1", Noise
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=len(digits(spec.N)[0].inputs))
+
+    def data(self, spec: RunSpec) -> Data:
+        noisy = torch.Generator().manual_seed(spec.seed)
+        splits = []
+        for split in digits(spec.N):
+            noise = torch.randn(split.inputs.shape, generator=noisy) * spec.option("noise")
+            splits.append(Split(split.inputs + noise, split.inputs, split.truth))
+        return Data(Split(*(t[: spec.data_count] for t in splits[0])), splits[1])
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Sequential(nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU()), nn.Linear(WIDTH, 64))
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        lost = (outputs - split.targets).square().sum(1) / (split.targets - split.targets.mean(0)).square().sum(1)
+        return {"correct": lost < 0.5, "lost": lost}
+
+
+class FineTuning(Digits):
+    version, settings = f"1.{Autoencoder.version}.{Digits.version}", Start
+
+    def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+        if spec.option("start") == "random":
+            return {}
+        images, options = len(digits(spec.N)[0].inputs), (("noise", 0.3),)
+        shape = {"dataset": "digits", "decoder": "", "depth": 0, "width": 1, "encoding": "", "holdout": ""}
+        return {
+            "autoencoder": RunSpec(
+                task="examples.pretraining:Autoencoder", N=spec.N, data_count=images, seed=spec.seed, **shape, options=options,
+                lr=3e-3, max_steps=3000, target=0.8, stop="target",
+            )
+        }  # fmt: skip
+
+    def model(self, spec: RunSpec, parents: dict[str, nn.Module]) -> nn.Module:
+        if parents:
+            encoder = copy.deepcopy(parents["autoencoder"][0]).requires_grad_(True)
+        else:
+            encoder = nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU())
+        return nn.Sequential(encoder, nn.Linear(WIDTH, spec.N))

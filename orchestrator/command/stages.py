@@ -1,0 +1,215 @@
+"""The runs that a study's runs need (see `trainables.needs`), as a launch plans, shows and judges them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable
+from orchestrator.engine.estimate import StepTimes
+from orchestrator.errors import UserError, printable
+from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches.needs import PASSED, Staged, Unmet
+from orchestrator.store import ResultStore
+from orchestrator.store.questions import RUNS, THRESHOLDS, Question
+from trainables.needs import Tasks, needs_others
+from trainables.spec import RunSpec, family_key
+from trainables.task import Task
+
+
+class Stages:
+    """What comes before the runs of a study. A task without `needs` has nothing of it, and its search stays what it is.
+
+    Args:
+        question: that of the study.
+        gates: whether a run that others need must have passed.
+
+    Raises:
+        UserError: finished runs of the study needed other runs than they would need now.
+    """
+
+    def __init__(self, task: Task, search: Search, question: Question, store: ResultStore, rows: Rows, gates: bool) -> None:
+        self._tasks, self._question, self._store, self._rows, self._gates = Tasks(task), question, store, rows, gates
+        self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
+        self._kept: set[str] = set()
+        self.search: Search = self._staged or search
+        if self._staged is not None:
+            self._check(task)
+            self._staged.parents(rows, self._known_specs())
+
+    def is_parent(self, spec: RunSpec) -> bool:
+        """Whether others need this run."""
+        return self._staged is not None and self._staged.is_parent(spec)
+
+    def again(self, key: str) -> bool:
+        """Whether a finished run is to be trained once more, as its weights are gone."""
+        return self._staged is not None and self._staged.again(key)
+
+    def matters(self, row: Row) -> bool:
+        """Whether a row of another launch is that of a run that others need."""
+        return self._staged is not None and self._staged.name(row["key"]) is not None
+
+    def lost(self) -> str | None:
+        """What is to be said at the start of weights that are gone."""
+        if self._staged is None:
+            return None
+        needed = self._staged.parents(self._rows, self._staged.waiting(self._rows))
+        lost = Counter(
+            name
+            for name, specs in needed.items()
+            for key in specs
+            if (row := self._rows.get(key)) is not None and row["status"] != "failed" and self._staged.again(key)
+        )
+        told = ", ".join(f"{count} {name}" for name, count in lost.items())
+        return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
+
+    def plan(self, plan: RenderableType, seconds: float | None) -> tuple[RenderableType, float | None]:
+        """The plan of a study, and before it the runs that its runs need, as far as they are known."""
+        if self._staged is None:
+            return plan, seconds
+        table = FittingTable("trained first, as other runs need them")
+        for name in ("what", "runs done", "runs to do", "steps of a run", "time (at most)"):
+            table.add_column(name, justify="left" if name == "what" else "right")
+        needed = self._staged.parents(self._rows, [*self._known_specs(), *self._staged.waiting(self._rows)])
+        for name, specs in needed.items():
+            missing = [spec for key, spec in specs.items() if self._rows.get(key) is None or self.again(key)]
+            times = StepTimes.of(row for key in specs if (row := self._rows.get(key)) is not None)
+            if missing:
+                times.measure(missing[0], self._tasks.of(missing[0]))
+            of_name = sum(spec.max_steps * times(spec) for spec in missing)
+            seconds = of_name + (seconds or 0.0)
+            steps = str(max(spec.max_steps for spec in specs.values()))
+            table.add_row(name, str(len(specs) - len(missing)), str(len(missing)), steps, format_seconds(of_name))
+        return Group(table, plan), seconds
+
+    def table(self, table: RenderableType, running: Mapping[str, Running]) -> RenderableType:
+        """The table of a study, and a line for each kind of run that its runs need."""
+        lines = [] if self._staged is None else self._lines(self._staged, running)
+        return Group(table, *map(Text, lines)) if lines else table
+
+    def line(self, row: Row) -> str | None:
+        """A finished run that others need in one plain line; None for any other."""
+        name = None if self._staged is None else self._staged.name(row["key"])
+        if name is None:
+            return None
+        run = f"{name} (needed by others): N = {row['N']}, seed {row['seed']}: {ending(row)}"
+        if row["accuracy"] is None:
+            return run
+        return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
+
+    def obstacles(self) -> list[str]:
+        """Why runs are not trained: a sentence for each run that they need and that has not made it."""
+        if self._staged is None:
+            return []
+        waiting = self._staged.waiting(self._rows)
+        needed_by = Counter(key for spec in waiting for of in self._staged.parents(self._rows, [spec]).values() for key in of)
+        return [
+            f"{_told(unmet)}, so {_runs(count)} that {'needs' if count == 1 else 'need'} it {_was(count)} not trained"
+            for unmet in self._staged.unmet(self._rows)
+            if (count := needed_by[unmet.row["key"]])
+        ]
+
+    def advice(self) -> str:
+        """What to do about obstacles."""
+        unmet = [] if self._staged is None else self._staged.unmet(self._rows)
+        advice = []
+        if any(one.row["status"] == "failed" for one in unmet):
+            advice.append("where a run failed, fix its task, change its version and that of the tasks that need it")
+        if any(one.row["status"] != "failed" for one in unmet):
+            advice.append("to train with what missed its target all the same, add --no-gates")
+        return "; ".join(advice)
+
+    def rests_on(self) -> list[dict[str, Any]]:
+        """The runs that finished ones needed though they had missed their target, ready for JSON."""
+        needed_by: Counter[tuple[str, str]] = Counter()
+        for row in self._rows:
+            needed_by.update((row.get("parents") or {}).items())
+        told = []
+        for (name, key), count in needed_by.items():
+            parent = self._rows.get(key)
+            if parent is not None and parent["status"] != PASSED:
+                about = {column: parent[column] for column in ("status", "accuracy", "target")}
+                told.append({"name": name, "key": key, **about, "needed_by": count})
+        return told
+
+    def _lines(self, staged: Staged, running: Mapping[str, Running]) -> list[str]:
+        busy = Counter(name for key in running if (name := staged.name(key)) is not None)
+        lines = []
+        for name, specs in staged.parents(self._rows, self._known_specs()).items():
+            found = [row for key in specs if (row := self._rows.get(key)) is not None]
+            counts = Counter(ending(row) for row in found)
+            ends = ", ".join(f"{count} {word}" for word, count in counts.items())
+            now = f", {busy[name]} running" if busy[name] else ""
+            lines.append(f"{name}: {len(found)} of {len(specs)} trained{f' ({ends})' if ends else ''}{now}")
+        for parent in self.rests_on():
+            reached = f"{parent['status']}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
+            lines.append(f"{_runs(parent['needed_by'])} above rest on a {parent['name']} that did not pass ({reached})")
+        return lines
+
+    def _known_specs(self) -> list[RunSpec]:
+        """The study's runs that are known beforehand, as far as they matter to what they need."""
+        specs = self._question.specs
+        for_any_count = [
+            spec
+            for template in specs.get(THRESHOLDS, ())
+            if self._tasks.needs(spec := template.with_count(1)) == self._tasks.needs(template.with_count(2))
+        ]
+        return [*specs.get(RUNS, ()), *for_any_count]
+
+    def _find(self, spec: RunSpec) -> Row | None:
+        if (key := self._tasks.key(spec)) not in self._store:
+            return None
+        found = self._store.find({"family": {family_key(spec, self._tasks.version(spec))}})
+        return next((row for row in found if row["key"] == key), None)
+
+    def _has_weights(self, key: str) -> bool:
+        if key not in self._kept:
+            self._kept = self._store.with_weights()
+        return key in self._kept
+
+    def _check(self, task: Task) -> None:
+        """Refuse rows of runs that needed others than they would need now: their keys do not tell that they are of the past."""
+        asked = {spec.task for specs in self._question.specs.values() for spec in specs}
+        for row in self._rows:  # what a row names is not imported, unless the command names it too
+            if row.get("parents") and row["task"] in asked and row["task_version"] == task.version:
+                spec = RunSpec.from_dict(row)
+                now = self._tasks.parents(spec)
+                if row["parents"] != now:
+                    parents = {parent.task for parent in self._tasks.needs(spec).values()}
+                    raise UserError(
+                        f"run {row['key']} in the store was trained after other runs than it would need now: "
+                        f"{_pairs(row['parents'])}, now {_pairs(now)}. The version of {', '.join(sorted(parents)) or 'a task'} "
+                        f"has changed, or needs() of {spec.task}: change the version of {spec.task}, too"
+                    )
+
+
+def _told(unmet: Unmet) -> str:
+    """What has become of a run that others need."""
+    row = unmet.row
+    run = f"{unmet.name} (run {row['key']}, N = {row['N']}, seed {row['seed']})"
+    if row["status"] == "failed":
+        lines: Sequence[str] = (row["error"] or "").strip().splitlines() or ["no reason given"]
+        return f"{run} failed ({printable(lines[-1])[:200]})"
+    reached = f"accuracy {_number(row['accuracy'])}, and {row['target']:g} is asked for"
+    return f"{run} missed its target ({reached})" if row["status"] == "missed" else f"{run} {row['status']} ({reached})"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"
+
+
+def _pairs(parents: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {key}" for name, key in parents.items()) or "none"

@@ -1,0 +1,141 @@
+"""A search whose runs need other runs: these are proposed first, each once. A run is not proposed if one that it needs has not
+made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.searches import Curve, Row, Rows, Search
+from trainables.spec import RunSpec
+
+PASSED = "passed"
+ALL = 2**20
+"""More runs than a search proposes."""
+
+
+class Needs(Protocol):
+    """Which runs a run needs; see `trainables.needs.Tasks`."""
+
+    def key(self, spec: RunSpec) -> str: ...
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """A run that others need and that has not made it: it failed or, where there are gates, has not reached its target."""
+
+    name: str
+    """What the runs that need it call it."""
+    row: Row
+
+
+class Staged:
+    """A `Search` that proposes what the runs of another one need before these.
+
+    Args:
+        search: what is asked.
+        needs: which runs a run needs.
+        find: the finished run that is in the store though not in the rows, if any.
+        has_weights: whether a finished run left weights that are still there. Where it did not, it is proposed again.
+        gates: whether a run that others need must have passed. A run that failed left nothing, and so is always in the way.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        needs: Needs,
+        find: Callable[[RunSpec], Row | None],
+        has_weights: Callable[[str], bool],
+        gates: bool = True,
+    ) -> None:
+        self.search, self.gates = search, gates
+        self._needs, self._find, self._has_weights = needs, find, has_weights
+        self._parents: dict[str, tuple[str, RunSpec]] = {}
+        self._finished: tuple[int, bool] | None = None
+
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """As the search does; a run that waits for others makes room for more."""
+        fill = room if fill is None else min(fill, room)
+        hidden = 0
+        while True:
+            asked = self.search.propose(rows, room + hidden, running, fill + hidden)
+            chosen: dict[str, RunSpec] = {}
+            for spec in asked:
+                chosen |= self._first(rows, spec)
+            if len(chosen) >= fill or len(asked) < fill + hidden or hidden > ALL:
+                return list(chosen.values())[:room]
+            hidden = 2 * hidden + len(asked) - len(chosen)
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        """None for a run that others need."""
+        return None if self.is_parent(spec) else self.search.pruned_at(rows, spec, curve)
+
+    def finished(self, rows: Rows) -> bool:
+        """Whether the search has, or all that it still asks for needs runs that have not made it."""
+        if self.search.finished(rows):
+            return True
+        if self._finished is None or self._finished[0] != rows.additions:
+            stuck = bool(self.unmet(rows)) and not self.propose(rows, ALL, (), 1)
+            self._finished = rows.additions, stuck
+        return self._finished[1]
+
+    def is_parent(self, spec: RunSpec) -> bool:
+        """Whether others need this run, as far as they are known."""
+        return self._needs.key(spec) in self._parents
+
+    def name(self, key: str) -> str | None:
+        """What those that need a run call it; None if none does."""
+        return self._parents[key][0] if key in self._parents else None
+
+    def again(self, key: str) -> bool:
+        """Whether a finished run is to be trained once more, as others need its weights and they are gone."""
+        return key in self._parents and not self._has_weights(key)
+
+    def unmet(self, rows: Rows) -> list[Unmet]:
+        """The runs that others need, as far as they are known, and that have not made it."""
+        found = ((name, rows.get(key)) for key, (name, _) in self._parents.items())
+        return [Unmet(name, row) for name, row in found if row is not None and self._is_unmet(row)]
+
+    def parents(self, rows: Rows, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:
+        """The runs that these need, and those that they need in turn: by name, then by key; the earliest stage first."""
+        found: dict[str, dict[str, RunSpec]] = {}
+        for spec in specs:
+            for name, parent in self._needs.needs(spec).items():
+                for earlier, of_name in self.parents(rows, [parent]).items():
+                    found.setdefault(earlier, {}).update(of_name)
+                found.setdefault(name, {})[self._know(rows, name, parent)] = parent
+        return found
+
+    def waiting(self, rows: Rows) -> list[RunSpec]:
+        """The runs that the search asks for now, whether they can be trained or not."""
+        return [] if self.search.finished(rows) else self.search.propose(rows, ALL, (), 1)
+
+    def _first(self, rows: Rows, spec: RunSpec) -> dict[str, RunSpec]:
+        """What is to be trained next so that `spec` can be: itself, or runs that it needs; nothing if one of these has not made
+        it. By key."""
+        chosen: dict[str, RunSpec] = {}
+        for name, parent in self._needs.needs(spec).items():
+            key = self._know(rows, name, parent)
+            row = rows.get(key)
+            if row is not None and self._is_unmet(row):
+                return {}
+            if row is None or self.again(key):
+                first = self._first(rows, parent)
+                if not first:
+                    return {}
+                chosen |= first
+        return chosen or {self._needs.key(spec): spec}
+
+    def _is_unmet(self, row: Row) -> bool:
+        return row["status"] == "failed" or (self.gates and row["status"] != PASSED)
+
+    def _know(self, rows: Rows, name: str, parent: RunSpec) -> str:
+        """Look a run up in the store when it is first heard of; its key."""
+        key = self._needs.key(parent)
+        if key not in self._parents:
+            self._parents[key] = name, parent
+            if rows.get(key) is None and (row := self._find(parent)) is not None:
+                rows.add(row)
+        return key

@@ -1,0 +1,332 @@
+"""Studies whose runs need other runs: these come first, each once, and what has not made it is in nobody's way unseen."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.command.stages import Stages
+from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.messages import PackReport, RunReport
+from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.errors import UserError
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.needs import Staged
+from orchestrator.store import Question, ResultStore, make_row
+from orchestrator.store.questions import RUNS
+from tests.conftest import Command, comparable, read_rows, wait_for_rows
+from tests.orchestrator.test_execution import RESULT, Watcher
+from tests.toy import Pupil, Teacher
+from trainables.needs import Tasks
+from trainables.spec import RunSpec, run_key
+
+TOY = ("--task", "tests.toy:Pupil", "--N", "8", "--seeds", "2", "--max-steps", "3", "--resolution", "0.1", "--workers", "2")
+STUDY = (*TOY, "--no-speculate", "--pack-size", "1")
+
+
+def spec_of(name: str, **changes: Any) -> RunSpec:
+    return RunSpec(task=f"made:{name}", dataset="made", N=8, data_count=1, **{"seed": 0, **changes})
+
+
+class Graph:
+    """Runs by name, and the names of those that each needs."""
+
+    def __init__(self, needs: Mapping[str, tuple[str, ...]]) -> None:
+        self.specs = {name: spec_of(name) for name in needs}
+        self._needs = {self.specs[name]: {other: self.specs[other] for other in others} for name, others in needs.items()}
+
+    def key(self, spec: RunSpec) -> str:
+        return run_key(spec, "1")
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        return self._needs[spec]
+
+    def row(self, name: str, status: str = "passed") -> Row:
+        return make_row(self.specs[name], task_version="1", fixed_count=0, status=status, reason="target", accuracy=0.5)
+
+
+def staged(graph: Graph, *asked: str, gates: bool = True, lost: tuple[str, ...] = (), found: Mapping[str, Row] | None = None):
+    search = GridSearch([graph.specs[name] for name in asked], "1")
+    gone = {graph.key(graph.specs[name]) for name in lost}
+    in_store = {row["key"]: row for row in (found or {}).values()}
+    return Staged(search, graph, lambda spec: in_store.get(graph.key(spec)), lambda key: key not in gone, gates)
+
+
+def names(specs: list[RunSpec]) -> list[str]:
+    return [spec.task.removeprefix("made:") for spec in specs]
+
+
+CHAIN = Graph({"a": (), "b": ("a",), "c": ("b",), "d": ("b", "e"), "e": (), "f": ()})
+
+
+def test_what_is_needed_comes_first_and_once() -> None:
+    search = staged(CHAIN, "c", "d", "f")
+    rows = Rows()
+    assert names(search.propose(rows, 10)) == ["a", "e", "f"]
+    assert names(search.propose(rows, 1)) == ["a"]
+    rows.add(CHAIN.row("a"))
+    assert names(search.propose(rows, 10)) == ["b", "e", "f"]
+    rows.add(CHAIN.row("b"))
+    assert names(search.propose(rows, 10)) == ["c", "e", "f"]
+    for name in "ecf":
+        rows.add(CHAIN.row(name))
+    assert names(search.propose(rows, 10)) == ["d"]
+    assert not search.finished(rows)
+    rows.add(CHAIN.row("d"))
+    assert search.finished(rows)
+
+
+def test_runs_that_wait_make_room_for_others() -> None:
+    graph = Graph({"t": (), **{f"p{i}": ("t",) for i in range(50)}, "free": ()})
+    search = staged(graph, *(f"p{i}" for i in range(50)), "free")
+    assert names(search.propose(Rows(), 2)) == ["t", "free"]
+
+
+@pytest.mark.parametrize(
+    ("status", "gates", "trained"),
+    [("missed", True, False), ("diverged", True, False), ("failed", True, False), ("missed", False, True),
+     ("diverged", False, True), ("failed", False, False), ("passed", True, True)],
+)  # fmt: skip
+def test_a_gate_is_open_to_what_passed_and_without_gates_to_all_that_left_weights(
+    status: str, gates: bool, trained: bool
+) -> None:
+    search = staged(CHAIN, "c", "f", gates=gates)
+    rows = Rows([CHAIN.row("a", status)])
+    assert ("b" in names(search.propose(rows, 10))) is trained
+    assert not search.finished(rows)
+    rows.add(CHAIN.row("f"))
+    assert search.finished(rows) is not trained
+    assert [unmet.name for unmet in search.unmet(rows)] == ([] if trained else ["a"])
+
+
+def test_a_finished_run_without_weights_is_trained_again_if_it_is_still_needed() -> None:
+    rows = Rows([CHAIN.row("a"), CHAIN.row("b")])
+    search = staged(CHAIN, "c", lost=("b",))
+    assert names(search.propose(rows, 10)) == ["b"]
+    assert search.again(CHAIN.key(CHAIN.specs["b"]))
+    assert not search.again(CHAIN.key(CHAIN.specs["a"]))
+    assert names(staged(CHAIN, "c", lost=("a",)).propose(rows, 10)) == ["c"]
+    assert names(staged(CHAIN, "c", lost=("a", "b")).propose(rows, 10)) == ["a"]
+    rows.add(CHAIN.row("c"))
+    assert search.finished(rows)
+
+
+def test_a_run_that_another_study_trained_is_looked_up_once() -> None:
+    search = staged(CHAIN, "c", found={"b": CHAIN.row("b"), "a": CHAIN.row("a")})
+    rows = Rows()
+    assert names(search.propose(rows, 10)) == ["c"]
+    assert rows.get(CHAIN.key(CHAIN.specs["b"])) is not None
+    assert {name: len(specs) for name, specs in search.parents(rows, [CHAIN.specs["c"]]).items()} == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_fails_nothing_is_trained_before_what_it_needs(seed: int) -> None:
+    dice = random.Random(seed)
+    made = [f"r{i}" for i in range(30)]
+    graph = Graph({name: tuple(dice.sample(made[:i], min(i, dice.randint(0, 2)))) for i, name in enumerate(made)})
+    asked = dice.sample(made, 8)
+    search, rows, trained = staged(graph, *asked), Rows(), list[str]()
+    while not search.finished(rows):
+        chosen = search.propose(rows, dice.randint(1, 4))
+        assert chosen
+        (name,) = names([dice.choice(chosen)])
+        assert all(other in trained for other in graph.needs(graph.specs[name]))
+        trained.append(name)
+        rows.add(graph.row(name, "missed" if dice.random() < 0.1 else "passed"))
+    assert len(trained) == len(set(trained))
+    passed = {name for name in trained if (row := rows.get(graph.key(graph.specs[name]))) and row["status"] == "passed"}
+    for name in made:  # what is left out needs something that has not passed
+        if name in asked and name not in trained:
+            assert not all(other in passed for other in graph.needs(graph.specs[name]))
+
+
+# The engine, without Ray
+
+OPTIONS = tuple(Pupil.defaults.items())
+SPECS = [
+    RunSpec(task="tests.toy:Pupil", dataset="toys", N=8, data_count=count, seed=seed, decoder="linear", depth=0, width=1,
+            encoding="none", options=OPTIONS, max_steps=3)
+    for seed in (0, 1) for count in (10, 40)
+]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ResultStore]:
+    with ResultStore(tmp_path / "store") as opened:
+        yield opened
+
+
+def stages_of(store: ResultStore, rows: Rows, gates: bool = True) -> Stages:
+    question = Question(study="grid", task_version=Pupil.version, specs={RUNS: SPECS}, search={}, settings={})
+    return Stages(Pupil(), GridSearch(SPECS, Pupil.version), question, store, rows, gates)
+
+
+def execution_of(store: ResultStore, gates: bool = True) -> tuple[Execution, Stages]:
+    rows = Rows(store.rows())
+    stages = stages_of(store, rows, gates)
+    execution = Execution(
+        search=stages.search, task=Pupil(), store=store, rows=rows, observer=Watcher(), workers=1,
+        limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(Pupil(), fixed=8),
+        again=stages.again, concerns=stages.matters,
+    )  # fmt: skip
+    return execution, stages
+
+
+def train_all(execution: Execution, **results: Any) -> list[list[RunSpec]]:
+    """Train packs until it is over; the packs."""
+    packs = []
+    while not execution.is_over():
+        trial = str(len(packs))
+        pack = execution.next_pack(trial)
+        assert pack, "nothing to train, and not over"
+        packs.append(pack)
+        reports = {}
+        for key, spec in execution.running[trial].items():
+            result = RESULT | results.get(spec.task.partition(":")[2], {})
+            reports[key] = RunReport(result=result, weights=b"w" if execution.limits.save_weights(spec) else None)
+        assert execution.on_report(trial, PackReport(runs=reports))
+    return packs
+
+
+def test_rows_name_their_parents_and_packs_share_them(store: ResultStore) -> None:
+    execution, _ = execution_of(store)
+    packs = train_all(execution)
+    kinds = [[(spec.task.partition(":")[2], spec.seed) for spec in pack] for pack in packs]
+    assert kinds == [[("Teacher", 0), ("Teacher", 1)], [("Pupil", 0)] * 2, [("Pupil", 1)] * 2]
+    rows = {row["key"]: row for row in store.rows()}
+    assert len(rows) == 6
+    tasks = Tasks(Pupil())
+    for spec in SPECS:
+        assert rows[tasks.key(spec)]["parents"] == tasks.parents(spec)
+        assert rows[tasks.parents(spec)["teacher"]]["parents"] is None
+    assert store.with_weights() == {key for spec in SPECS for key in tasks.parents(spec).values()}
+
+
+def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStore) -> None:
+    execution, _ = execution_of(store)
+    assert {spec.task for spec in execution.next_pack("a")} == {"tests.toy:Teacher"}
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], RunReport(result=RESULT, weights=b"w"))))
+    key = Tasks(Pupil()).parents(SPECS[0])["teacher"]
+    store.weights_path(key).unlink()
+    execution, stages = execution_of(store)
+    told = stages.lost()
+    assert told is not None
+    assert "1 teacher: finished, but without weights in" in told
+    packs = train_all(execution)
+    assert [spec.seed for pack in packs for spec in pack if spec.task == "tests.toy:Teacher"] == [0]
+    assert key in store.with_weights()
+    assert len(store.rows()) == 6
+    assert execution.outcome.trained == 5
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ({"status": "missed", "accuracy": 0.25}, "missed its target (accuracy 0.250, and 0.9 is asked for)"),
+        ({"status": "diverged", "accuracy": None}, "diverged (accuracy unknown, and 0.9 is asked for)"),
+        ({"status": "failed", "error": "Traceback\nArithmeticError: no"}, "failed (ArithmeticError: no)"),
+    ],
+    ids=("missed", "diverged", "failed"),
+)
+def test_what_is_in_the_way_is_told_with_its_number(store: ResultStore, result: dict[str, Any], told: str) -> None:
+    execution, stages = execution_of(store)
+    assert stages.obstacles() == []
+    packs = train_all(execution, Teacher=result)
+    assert {spec.task for pack in packs for spec in pack} == {"tests.toy:Teacher"}
+    first, second = stages.obstacles()
+    assert told in first
+    assert first.startswith("teacher (run ")
+    assert first.endswith("so 2 runs that need it were not trained")
+    assert "seed 1" in second
+    assert ("--no-gates" in stages.advice()) is (result["status"] != "failed")
+    assert stages.rests_on() == []
+
+
+def test_without_gates_the_answer_says_what_it_rests_on(store: ResultStore) -> None:
+    execution, stages = execution_of(store, gates=False)
+    train_all(execution, Teacher={"status": "missed", "reason": "converged", "accuracy": 0.25})
+    assert stages.obstacles() == []
+    keys = {key for spec in SPECS for key in Tasks(Pupil()).parents(spec).values()}
+    told = stages.rests_on()
+    assert [(of["name"], of["status"], of["accuracy"], of["target"], of["needed_by"]) for of in told] == [
+        ("teacher", "missed", 0.25, 0.9, 2)
+    ] * 2
+    assert {of["key"] for of in told} == keys
+
+
+def test_rows_that_needed_other_runs_are_refused(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution, _ = execution_of(store)
+    train_all(execution)
+    monkeypatch.setattr(Teacher, "version", "2")
+    with pytest.raises(UserError, match=r"change the version of tests\.toy:Pupil, too$"):
+        stages_of(store, Rows(store.rows()))
+    monkeypatch.setattr(Pupil, "version", "2")
+    stages_of(store, Rows(store.rows()))
+
+
+def test_what_a_row_names_is_not_imported(store: ResultStore) -> None:
+    foreign = dataclasses.replace(SPECS[0], task="nowhere:Task")
+    about = {"fixed_count": 0, "status": "passed", "reason": "target"}
+    row = make_row(foreign, task_version=Pupil.version, parents={"teacher": "a" * 24}, **about)
+    stages_of(store, Rows([row]))
+
+
+# Whole studies
+
+
+def teachers(folder: Path, store: str = "results") -> int:
+    """The rows of teachers."""
+    return int((read_rows(folder, store)["task"] == "tests.toy:Teacher").sum())
+
+
+@pytest.mark.slow(45)
+def test_a_study_of_two_stages_is_the_same_after_kills_and_beside_another(
+    tmp_path: Path, join: Callable[..., Command]
+) -> None:
+    alone = join(*STUDY, "--store", "alone")
+    assert alone.wait() == 0, alone.stdout + alone.stderr
+    assert teachers(tmp_path, "alone") == 2
+    assert "teacher (needed by others): N = 8, seed 0: passed" in alone.stdout
+    assert "teacher: 2 of 2 trained (2 passed)" in alone.stdout
+    killed = join(*STUDY)
+    assert wait_for_rows(killed, tmp_path, 2), killed.stdout + killed.stderr
+    killed.process.send_signal(signal.SIGKILL)
+    killed.process.wait()
+    first, second = join(*STUDY), join(*STUDY)
+    assert (first.wait(), second.wait()) == (0, 0), first.stdout + second.stdout
+    rows = read_rows(tmp_path)
+    assert rows["key"].is_unique
+    assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
+
+
+@pytest.mark.slow(45)
+def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, join: Callable[..., Command]) -> None:
+    missing = (*STUDY, "--option", "outcome=missed", "--option", "trouble_N=8")
+    planned = join(*missing, "--dry-run")
+    assert planned.wait() == 0, planned.stderr
+    assert "trained first, as other runs need them" in planned.stdout
+    refused = join(*missing)
+    assert refused.wait() == 1, refused.stdout + refused.stderr
+    assert "missed its target (accuracy 0.000, and 0.9 is asked for)" in refused.stdout
+    assert "to train with what missed its target all the same, add --no-gates; to continue: python -m" in refused.stdout
+    assert teachers(tmp_path) == len(read_rows(tmp_path)) > 0
+    trained = join(*missing, "--no-gates", "--json")
+    assert trained.wait() == 0, trained.stderr
+    assert '"rests_on"' in trained.stdout
+    assert "above rest on a teacher that did not pass (missed, accuracy 0.000 where 0.9 was asked for)" in trained.stderr
+    (tmp_path / "results" / "weights").rename(tmp_path / "gone")
+    more = join(*missing, "--no-gates", "--resolution", "0.05")
+    assert more.wait() == 0, more.stdout + more.stderr
+    assert "finished, but without weights in results/weights, so trained again" in more.stdout
+    assert teachers(tmp_path) == 2
+    failing = join(*STUDY, "--option", "outcome=raised", "--option", "trouble_N=8", "--store", "failing")
+    assert failing.wait() == 1, failing.stdout + failing.stderr
+    assert "failed (ArithmeticError: the toy is broken)" in failing.stdout
+    assert "where a run failed, fix its task" in failing.stdout

@@ -1,0 +1,151 @@
+"""Whether a task's data is what a study asks for: shapes and types, the same whenever it is asked for, and nested."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainables.check_words import blamed, kind_of
+from trainables.objectives import CROSS_ENTROPY, SQUARED_ERROR
+from trainables.spec import Counts, RunSpec
+from trainables.task import Data, Split, Task
+from trainables.training.seeds import stream
+
+DRAWN = 16
+"""Images, about, of the set that a larger one must contain."""
+MOST_SAMPLES, MOST_BYTES = 4096, 2**28
+"""Of the largest training set and the largest data that are made, whatever `Counts.high` is: if not the smallest is larger."""
+COMPARED = 128
+"""Samples that are compared, from each end of a set."""
+CLOSE = 1e-4
+"""Numbers of two samples are the same if they differ by less than this share of the largest: rounding depends on how many
+samples are computed together."""
+
+
+def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
+    """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too."""
+    low = max(counts.low, 1 - counts.fixed)
+    whole = _data(task, spec, counts, low, loss)
+    room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
+    most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
+    smallest = _part(whole)
+    del whole
+    half = (low + max(low, most)) // 2
+    few = min(low + DRAWN - 1, (low + half) // 2)
+    some = smallest if few == low else _part(_data(task, spec, counts, few, loss))
+    _check_repeats(some, _part(_data(task, spec, counts, few, loss)), f"N = {spec.N}, data_count = {few}")
+    if half > few:
+        _check_nested(some.train, _data(task, spec, counts, half, loss).train, f"{few} and {half}")
+    if most > half:
+        _data(task, spec, counts, most, loss)
+    return some
+
+
+def _part(data: Data) -> Data:
+    """Without most of the held-out samples, which may be many."""
+    return Data(data.train, Split(*(t[:COMPARED].clone() for t in data.held_out)))
+
+
+def _data(task: Task, spec: RunSpec, counts: Counts, count: int, loss: str) -> Data:
+    """Data of one data count, each part of it looked at."""
+    at = f"at N = {spec.N}, data_count = {count}"
+    with blamed(f"data() {at}"):
+        data = task.data(spec.with_count(count))
+    check_splits("data()", data, at, loss)
+    size, drawn = len(data.train.inputs), counts.fixed + count
+    if size != drawn:
+        promised = f"{drawn} = {counts.fixed} fixed + {count} drawn" if counts.fixed else drawn
+        raise ValueError(f"the task's data() must give data_count training samples, {promised} {at}, not {size}")
+    if not len(data.held_out.inputs):
+        raise ValueError(f"the task's data() holds out nothing {at}: hold out samples to judge on, or lower Counts.high")
+    return Data(*(Split(*(t.cpu() for t in split)) for split in data))
+
+
+def check_splits(member: str, data: Data, at: str, loss: str) -> None:
+    if not isinstance(data, Data):
+        raise ValueError(f"the task's {member} must give a Data, not a {kind_of(data)}")
+    for name, split in zip(Data._fields, data, strict=True):
+        _check_split(member, name, split, at)
+        _check_targets(member, name, split.targets, at, loss)
+
+
+def _check_split(member: str, name: str, split: Split, at: str) -> None:
+    if not isinstance(split, Split):
+        raise ValueError(f"the task's {member} must give a Split as {name}, not a {kind_of(split)}")
+    for field, tensor in zip(Split._fields, split, strict=True):
+        if not isinstance(tensor, Tensor) or not tensor.dim():
+            raise ValueError(f"the task's {member} must give a tensor (n, ...) as {name}.{field}, not {tensor!r:.40}")
+    sizes = [len(tensor) for tensor in split]
+    if len(set(sizes)) > 1:
+        given = f"{sizes[0]}, {sizes[1]} and {sizes[2]} in {name} {at}"
+        raise ValueError(f"the task's {member} must give as many inputs as targets and truth, not {given}")
+    if not is_finite(split.inputs):
+        raise ValueError(f"the task's {member} must give finite inputs, and {name}.inputs has NaN or infinity {at}")
+
+
+def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) -> None:
+    if loss == SQUARED_ERROR and not targets.is_floating_point():
+        raise ValueError(
+            f"the task's {member} must give floating-point targets, as the loss is the squared error, not {targets.dtype} "
+            f"in {name}: make class labels one-hot vectors, or give the task loss = {CROSS_ENTROPY!r}"
+        )
+    if loss == SQUARED_ERROR and targets.dim() < 2:
+        given = f"{tuple(targets.shape)} in {name}"
+        raise ValueError(f"the task's {member} must give targets (n, ...) such as (n, 1), not {given}: unsqueeze them")
+    if loss == CROSS_ENTROPY and targets.dtype != torch.int64:
+        given = f"as the loss is {loss}, not {targets.dtype} in {name}"
+        raise ValueError(f"the task's {member} must give class indices of torch.int64 as targets, {given}")
+    if loss == CROSS_ENTROPY and targets.numel() and (least := int(targets.min())) < 0:
+        raise ValueError(f"the task's {member} must give class indices from 0 on as targets, not {least} in {name} {at}")
+    if not is_finite(targets):
+        raise ValueError(f"the task's {member} must give finite targets, and {name}.targets has NaN or infinity {at}")
+
+
+def is_finite(values: Tensor) -> bool:
+    """In one pass, and without another tensor of this size: the least and the largest of values with a NaN are NaN."""
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return not values.numel() or all(bool(bound.isfinite()) for bound in values.detach().aminmax())
+
+
+def _check_repeats(first: Data, second: Data, at: str) -> None:
+    for one, other in zip(first, second, strict=True):
+        same_shapes = [t.shape for t in one[:2]] == [t.shape for t in other[:2]]
+        if not same_shapes or not _same(*_marks(_ends(one), _ends(other))).all():
+            raise ValueError(
+                f"the task's data() must give the same samples whenever it is asked for the same spec, and does not at {at}: "
+                "draw from a generator seeded with spec.seed, not from a global one"
+            )
+
+
+def _check_nested(few: Split, more: Split, at: str) -> None:
+    if [t.shape[1:] for t in few[:2]] != [t.shape[1:] for t in more[:2]]:
+        raise ValueError(f"the task's data() must give samples of the same shapes at every data_count, not others at {at}")
+    for_few, for_more = _marks(_ends(few), more)
+    if not all(_same(mark, for_more).any() for mark in for_few):
+        raise ValueError(
+            f"the task's data() must give nested training sets, and at data_count = {at} the larger lacks samples of the "
+            "smaller: draw one order from the seed, and take the first data_count of it"
+        )
+
+
+def _same(marks: Tensor, others: Tensor) -> Tensor:
+    """Which samples are the same (n,)."""
+    return ((marks - others).abs() <= CLOSE).all(dim=1)
+
+
+def _ends(split: Split) -> Split:
+    """The first and the last of many samples."""
+    return Split(*(t if len(t) <= 2 * COMPARED else torch.cat([t[:COMPARED], t[-COMPARED:]]) for t in split))
+
+
+def _marks(*splits: Split) -> tuple[Tensor, ...]:
+    """Six numbers a sample (n, 6), at most 1, which tell samples apart: random projections of its inputs and its targets."""
+    marks: list[list[Tensor]] = [[] for _ in splits]
+    for field in ("inputs", "targets"):
+        rows = [getattr(split, field)[:, None].flatten(1).float() for split in splits]
+        directions = torch.randn(rows[0].shape[1], 3, generator=stream(0, "check", field))
+        projected = [r @ directions for r in rows]
+        scale = torch.cat(projected).abs().max().clamp(min=1e-30)
+        for mark, p in zip(marks, projected, strict=True):
+            mark.append(p / scale)
+    return tuple(torch.cat(mark, dim=1) for mark in marks)
