@@ -35,7 +35,8 @@ from trainables.bumps import BumpTask
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
-from trainables.training.packs import Pack, twin
+from trainables.training.pack_size import twin
+from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
 
 TASK = BumpTask()

@@ -22,8 +22,9 @@ from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.store import make_row
 from trainables.regularization import RegularizationTask
 from trainables.spec import RunSpec
-from trainables.training.loop import CURVES, Training
+from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import CURVES
 
 SPACE = {"lambda_entropy": (1e-3, 1.0), "lambda_variance": (1e-4, 0.1)}
 WAYS = [("grid", "none"), ("random", "none"), ("tpe", "none"), ("tpe", "median")]

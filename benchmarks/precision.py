@@ -15,8 +15,9 @@ import time
 from benchmarks.stopping import TASK, probes
 from orchestrator.command.ranges import parse_grid
 from trainables.spec import RunSpec
-from trainables.training.loop import RunResult, Training
+from trainables.training.loop import Training
 from trainables.training.precision import fastest_precision, quiet_cpu
+from trainables.training.result import RunResult
 
 
 def train(spec: RunSpec) -> tuple[RunResult, float]:

@@ -54,7 +54,7 @@ def check_task(task: Task, spec: RunSpec) -> None:
         judged = _check_judged(task, spec.with_count(max(counts.low, 1 - counts.fixed)), model) or data
         for split in judged:
             for size in (SAMPLES, 1):  # the last part of a set may be one sample
-                _check_measure(task, spec, model.eval(), Split(*(t[:size] for t in split)))
+                _check_measure(task, spec, model.eval(), split.take(slice(size)))
 
 
 def counts_of(task: Task, spec: RunSpec) -> Counts:
@@ -146,7 +146,7 @@ def _loss(task: Task, model: nn.Module) -> str:
 def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -> None:
     """One batch goes forth and back."""
     index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
-    batch = Split(*(t[index] for t in train))
+    batch = train.take(index)
     before = torch.get_rng_state()
     if brings(model, "losses"):
         loss = _own_losses(model, batch).mean()

@@ -43,7 +43,7 @@ def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
 
 def _part(data: Data) -> Data:
     """Without most of the held-out samples, which may be many."""
-    return Data(data.train, Split(*(t[:COMPARED].clone() for t in data.held_out)))
+    return Data(data.train, Split(*(t.clone() for t in data.held_out.take(slice(COMPARED)))))
 
 
 def _data(task: Task, spec: RunSpec, counts: Counts, count: int, loss: str) -> Data:

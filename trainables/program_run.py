@@ -14,7 +14,7 @@ from typing import Any
 from trainables.process import Ending, Process
 from trainables.program import changed_files, words_of
 from trainables.spec import LARGEST, RunSpec
-from trainables.training.loop import Progress, RunResult
+from trainables.training.result import Progress, RunResult
 from trainables.training.run import RunError
 
 MOST_POINTS = 1000

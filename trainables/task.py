@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from trainables.spec import Counts, RunSpec
@@ -23,6 +24,13 @@ class Split(NamedTuple):
     inputs: Tensor
     targets: Tensor
     truth: Tensor
+
+    def to(self, device: torch.device) -> Split:
+        return Split(*(t.to(device) for t in self))
+
+    def take(self, index: Tensor | slice) -> Split:
+        """The samples with these indices."""
+        return Split(*(t[index] for t in self))
 
 
 class Data(NamedTuple):

@@ -22,7 +22,7 @@ from orchestrator.store import ResultStore, make_row
 from trainables.needs import Tasks
 from trainables.spec import RunSpec
 from trainables.task import Task
-from trainables.training.loop import CURVES
+from trainables.training.result import CURVES
 
 
 class Observer(Protocol):

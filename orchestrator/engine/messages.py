@@ -60,7 +60,7 @@ class RunReport:
     step: int = 0
     accuracy: float = float("nan")
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """The columns `trainables.training.loop.CURVES`, and `curve_summary`, so far; those of a run that ended are in its
+    """The columns `trainables.training.result.CURVES`, and `curve_summary`, so far; those of a run that ended are in its
     `result`."""
     error_is_mse: bool = True
     """Whether the curve of the error holds mean squared errors, and not another loss."""

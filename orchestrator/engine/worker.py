@@ -26,9 +26,11 @@ from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import load_task
 from trainables.training.checkpoint import check_saved
-from trainables.training.loop import CURVES, Training
-from trainables.training.packs import Pack, best_pack_size
+from trainables.training.loop import Training
+from trainables.training.pack_size import best_pack_size
+from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import CURVES
 from trainables.training.run import Run, RunError
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")

@@ -13,7 +13,7 @@ from orchestrator.store import make_row
 from orchestrator.store.rows import decode, encode
 from tests.orchestrator.trials_child import RUNS, TRIALS
 from trainables.spec import RunSpec
-from trainables.training.loop import CURVES
+from trainables.training.result import CURVES
 
 
 def test_a_row_with_curves_takes_less_than_5_kb() -> None:

@@ -14,8 +14,9 @@ import torch
 from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
-from trainables.training.loop import CURVES, Training
+from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import CURVES
 
 SPEC = RunSpec(
     task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=20, seed=0, decoder="mlp", depth=1, width=8,

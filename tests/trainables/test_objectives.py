@@ -22,9 +22,12 @@ from trainables.check import check_task
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, load_task
 from trainables.training.checkpoint import check_saved
-from trainables.training.loop import RunResult, Training, batch_indices
-from trainables.training.packs import Pack, best_pack_size
+from trainables.training.loop import Training
+from trainables.training.pack_size import best_pack_size
+from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import RunResult
+from trainables.training.schedule import batch_indices
 from trainables.training.seeds import stream, stream_seed
 from trainables.training.stopping import class_entropy
 

@@ -18,7 +18,8 @@ from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import packs as packing
 from trainables.training.loop import Training
-from trainables.training.packs import Pack, best_pack_size
+from trainables.training.pack_size import best_pack_size
+from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
 
 

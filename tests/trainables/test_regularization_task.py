@@ -15,8 +15,9 @@ from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, b
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training.loop import RunResult, Training
+from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import RunResult
 
 TASK = RegularizationTask()
 

@@ -17,7 +17,7 @@ from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import packs as packing
 from trainables.training.loop import Training
-from trainables.training.packs import best_pack_size
+from trainables.training.pack_size import best_pack_size
 from trainables.training.precision import quiet_cpu
 
 TASK = RotationTask()

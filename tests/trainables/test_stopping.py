@@ -9,9 +9,10 @@ from trainables.bumps import BumpTask
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split
 from trainables.training.checkpoint import check_saved
-from trainables.training.loop import RunResult, Training
+from trainables.training.loop import Training
 from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
+from trainables.training.result import RunResult
 from trainables.training.stopping import (
     LEARNED,
     LEAST_POINTS,

@@ -14,15 +14,10 @@ from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
 from trainables.training import loop as training_module
-from trainables.training.loop import (
-    SUBSET,
-    RunResult,
-    Training,
-    batch_indices,
-    learning_rate,
-    look_every,
-)
+from trainables.training.loop import SUBSET, Training
 from trainables.training.precision import fastest_precision, quiet_cpu
+from trainables.training.result import RunResult
+from trainables.training.schedule import batch_indices, learning_rate, look_every
 from trainables.training.stopping import EVAL_EVERY
 
 TASK = BumpTask()

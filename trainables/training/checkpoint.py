@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainables.training.loop import CURVES, Training
+from trainables.training.loop import Training
+from trainables.training.result import CURVES
 
 
 def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:

@@ -12,39 +12,22 @@ import copy
 import math
 import time
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainables.objectives import (
-    CROSS_ENTROPY,
-    SQUARED_ERROR,
-    average_of,
-    batch_loss,
-    brings,
-    draw,
-    draws_inside,
-    follow,
-    loss_of,
-    mean_loss,
-    sample_losses,
-    widened,
-)
+    CROSS_ENTROPY, SQUARED_ERROR, average_of, batch_loss, brings, draw, draws_inside, follow,
+    loss_of, mean_loss, sample_losses, widened,
+)  # fmt: skip
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Data, Split, Task
 from trainables.training.precision import autocast
+from trainables.training.result import CURVES, Progress, RunResult
+from trainables.training.schedule import batch_indices, learning_rate, look_every, set_learning_rate
 from trainables.training.seeds import stream, stream_seed
-from trainables.training.stopping import (
-    EVAL_EVERY,
-    class_entropy,
-    has_come_to_rest,
-    has_converged,
-    has_learned,
-    target_variance,
-)
+from trainables.training.stopping import class_entropy, has_come_to_rest, has_converged, has_learned, target_variance
 
 SUBSET = 256
 """Held-out samples looked at along the way."""
@@ -57,57 +40,9 @@ target stays cheap: fitted runs improve ever more slowly."""
 EVAL_BATCH = 64
 SCALE_SAMPLES = 1024
 """Training samples, at most, over which the loss of the untrained network is taken."""
-BUDGET_LOOKS = 200
-"""A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
-CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
 _STATE = (
     "step", "reason", "passage_step", "retry_step", "offset", "loss_sum", "given_up_step", "chance", "curve_norm", *CURVES,
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """What one training found."""
-
-    status: str
-    """`passed`: the target was reached and confirmed on the whole held-out set; `missed`; `diverged`: the loss is
-    not finite."""
-    reason: str
-    """Why it ended: `target` reached; `converged` below it, so that the stopping rule gave it up; `budget`, all steps done;
-    `diverged`; `ended`, a program by itself."""
-    steps: int
-    """Optimizer steps done."""
-    passage_step: int | None
-    """Step at which the target was first confirmed; None if never."""
-    accuracy: float | None
-    """Share of correct samples of the whole held-out set at the end. This and the next three are None where a program did not
-    tell them."""
-    id_mse: float | None
-    """Mean squared error on the training set at the end. Where the loss is another: the mean of the task's measure `mse`, and
-    None if it has none."""
-    ood_mse: float | None
-    """The same on the held-out set."""
-    loss: float | None
-    """Mean training loss, without the penalty, between the last two looks."""
-    measures: dict[str, float]
-    """Means of all the task's measures at the end, held-out; those of the training set are prefixed `id_`. Where the loss is
-    not the squared error, it is among them as `loss`."""
-    curve_step: list[int] = field(repr=False)
-    curve_loss: list[float] = field(repr=False)
-    """Mean training loss since the previous point."""
-    curve_accuracy: list[float] = field(repr=False)
-    """Accuracy on the fixed held-out subset."""
-    curve_error: list[float] = field(repr=False)
-    """Mean loss on the fixed held-out subset: the squared error, if it is no other."""
-    device: str
-    curve_summary: dict[str, list[float]] | None = field(default=None, repr=False)
-    """The numbers of the task's `summarise` at every look, by name; None if it has no such member."""
-
-
-class Progress(NamedTuple):
-    step: int
-    loss: float
-    accuracy: float
 
 
 class Trained(Split):
@@ -116,46 +51,6 @@ class Trained(Split):
 
 Measuring = Generator[Split, dict[str, float], None]
 """Asks for the measures of one split after another, so that many runs can be measured at once."""
-
-
-def batch_indices(seed: int, size: int, batch_size: int, step: int, steps: int = 1) -> Tensor:
-    """Training-set indices (steps * batch_size,) of batch number `step`, counted from 0, and those that follow it.
-
-    Batches are cut from a stream of concatenated seeded permutations of the training set. Every batch has exactly
-    `batch_size` samples, also if the set is smaller, so runs of all data counts share their shapes.
-    """
-    start, count = step * batch_size, steps * batch_size
-    first, last = start // size, (start + count - 1) // size
-    order = torch.cat([_epoch_order(seed, size, epoch) for epoch in range(first, last + 1)])
-    return order[start - first * size :][:count]
-
-
-@lru_cache(maxsize=8)
-def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
-    return torch.randperm(size, generator=stream(seed, "order", epoch))
-
-
-def look_every(spec: RunSpec, task: Task | None = None) -> int:
-    """Steps between two points of the curve of a run, and never fewer than the task's `looks`."""
-    least: int = getattr(task, "looks", lambda spec: EVAL_EVERY)(spec)
-    if spec.stop != "budget":
-        return least
-    return max(least, EVAL_EVERY * max(1, spec.max_steps // (EVAL_EVERY * BUDGET_LOOKS)))
-
-
-def learning_rate(spec: RunSpec, step: int) -> float:
-    """Learning rate of step number `step`, counted from 0."""
-    if spec.schedule == "constant":
-        return spec.lr
-    return spec.lr * (1 + math.cos(math.pi * step / spec.max_steps)) / 2
-
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    group = optimizer.param_groups[0]
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
 
 
 class Training:
@@ -170,12 +65,12 @@ class Training:
         if spec.precision == "tf32" and self.device.type == "cpu":
             raise ValueError("tf32 is a precision of GPUs: a CPU has float32 and bfloat16")
         data = task.data(spec)
-        self.train, self.held_out = _to(data.train, self.device), _to(data.held_out, self.device)
+        self.train, self.held_out = data.train.to(self.device), data.held_out.to(self.device)
         self.judged_train, unseen = None, self.held_out
         if hasattr(task, "judged"):
-            self.judged_train, self.held_out = (_to(split, self.device) for split in task.judged(spec))
+            self.judged_train, self.held_out = (split.to(self.device) for split in task.judged(spec))
         order = torch.randperm(len(self.held_out.inputs), generator=stream(spec.seed, "subset")).to(self.device)
-        self.subset = _take(self.held_out, order[:SUBSET])
+        self.subset = self.held_out.take(order[:SUBSET])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(spec.seed, "weights"))
             model = task.model(spec)
@@ -192,7 +87,7 @@ class Training:
         if self.own_loss:
             order = torch.randperm(len(unseen.inputs), generator=stream(spec.seed, "subset")).to(self.device)
             self.unseen = Trained(*unseen)
-            self.unseen_subset = Trained(*_take(unseen, order[:SUBSET]))
+            self.unseen_subset = Trained(*unseen.take(order[:SUBSET]))
         self.look_every = look_every(spec, task)
         self.optimizer = self.new_optimizer(self.model.parameters())
         self.step = 0
@@ -219,7 +114,7 @@ class Training:
     def _loss_scale(self, data: Data) -> float:
         """The loss that the stopping rule compares with: that of a network that has learned nothing."""
         if self.own_loss:
-            scale = self._measure(Trained(*_take(self.train, torch.arange(min(SCALE_SAMPLES, len(self.train.inputs))))))["loss"]
+            scale = self._measure(Trained(*self.train.take(torch.arange(min(SCALE_SAMPLES, len(self.train.inputs))))))["loss"]
             return scale if math.isfinite(scale) else 0.0
         return class_entropy(data.train.targets) if self.loss == CROSS_ENTROPY else target_variance(data.train.targets)
 
@@ -257,7 +152,7 @@ class Training:
             with autocast(self.spec, self.device):
                 outputs = self.model(self.train.inputs[index])
             return batch_loss(self.loss, outputs.float(), self.train.targets[index])
-        batch = _take(self.train, index)
+        batch = self.train.take(index)
         draws = tuple(t.to(self.device) for t in draw(self.model, batch, self.spec.seed, "step", self.step))
         with autocast(self.spec, self.device):
             return mean_loss(self.model.losses(batch, draws, self.average))  # type: ignore[operator]
@@ -456,7 +351,7 @@ class Training:
         size = len(split.inputs)
         self.network.eval()
         for start in range(0, size, EVAL_BATCH):
-            part = Split(*(t[start : start + EVAL_BATCH] for t in split))
+            part = split.take(slice(start, start + EVAL_BATCH))
             with self._seeded("look", start):
                 measures = self._part_losses(part, start) if isinstance(split, Trained) else self._part_measures(part, start)
             for name, values in measures.items():
@@ -495,11 +390,3 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     return [_copy(item) for item in value] if isinstance(value, list) else value
-
-
-def _to(split: Split, device: torch.device) -> Split:
-    return Split(*(t.to(device) for t in split))
-
-
-def _take(split: Split, index: Tensor) -> Split:
-    return Split(*(t[index] for t in split))

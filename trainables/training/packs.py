@@ -9,7 +9,6 @@ Shapes in comments: M runs, B samples of a batch, n samples of a part.
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
 from trainables.objectives import (
     Draws,
-    OwnLosses,
     brings,
     decay_of,
     draw,
@@ -33,18 +30,15 @@ from trainables.objectives import (
     widened,
 )
 from trainables.task import Split
-from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, batch_indices, learning_rate, set_learning_rate
+from trainables.training.batched import Batched
+from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training
 from trainables.training.precision import autocast
+from trainables.training.schedule import batch_indices, learning_rate, set_learning_rate
 from trainables.training.stopping import EVAL_EVERY
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 WARM_UP = 3
 """Steps done one by one on a GPU before a step is recorded."""
-GAIN = 0.9
-"""A pack is made twice as large if a step then takes less than this share of its former time for each run."""
-LARGEST = 1024
-TIMED_SECONDS = 0.3
-"""Time given to the measurement of one pack size."""
 
 _Asked = tuple[Training, Measuring, Split]
 
@@ -104,7 +98,7 @@ class Pack:
             return run.spec.lr, run.spec.schedule, run.spec.max_steps, run.spec.weight_decay, run.step
 
         self._packed = runs = sorted(runs, key=optimized)
-        self._model = _Batched(runs[0])
+        self._model = Batched(runs[0])
         parameters = [list(_trained(run.model).values()) for run in runs]
         stacks = [torch.stack([p.detach() for p in same]).contiguous() for same in zip(*parameters, strict=True)]
         buffers = [_fixed(run.model) for run in runs]
@@ -305,7 +299,7 @@ class Pack:
         self._model.train(False)
         for start in range(0, int(sizes.max()), EVAL_BATCH):
             counts = (sizes - start).clamp(0, EVAL_BATCH)  # (M,)
-            parts = [Split(*(t[start : start + n] for t in s)) for s, n in zip(splits, counts.tolist(), strict=True)]
+            parts = [s.take(slice(start, start + n)) for s, n in zip(splits, counts.tolist(), strict=True)]
             part = Split(*(torch.cat(same) for same in zip(*parts, strict=True)))
             place = torch.arange(int(counts.max()))
             filled = torch.minimum(place, counts[:, None] - 1).clamp_min(0) + (counts.cumsum(0) - counts)[:, None]
@@ -357,7 +351,7 @@ class Pack:
         total = torch.zeros(len(runs), dtype=torch.float64, device=self.device)
         self._model.train(False)
         for start in range(0, size, EVAL_BATCH):
-            parts = [Split(*(t[start : start + EVAL_BATCH] for t in split)) for split in splits]
+            parts = [split.take(slice(start, start + EVAL_BATCH)) for split in splits]
             drawn = [draw(run.model, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
             draws = tuple(torch.stack(same).to(self.device) for same in zip(*drawn, strict=True))
             batch = Split(*(torch.stack(same) for same in zip(*parts, strict=True)))
@@ -376,57 +370,6 @@ def _alike(asked: Sequence[_Asked]) -> list[list[_Asked]]:
     return list(groups.values())
 
 
-class _Batched:
-    """A run's model over stacks of parameters and buffers: its forward pass, its penalty, and its own losses."""
-
-    def __init__(self, run: Training) -> None:
-        model = run.model
-        self.train = model.train
-
-        def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-            outputs: Tensor = functional_call(model, state, (inputs,))
-            return outputs
-
-        def penalty(state: dict[str, Tensor]) -> Tensor:
-            value: Tensor = functional_call(_Penalty(model), {f"model.{name}": p for name, p in state.items()}, ())
-            return value
-
-        def losses(state: dict[str, Tensor], batch: Split, draws: Draws) -> Tensor:
-            found: Tensor = functional_call(own, state, (batch, draws))
-            return found
-
-        own = OwnLosses(model, run.average)
-        self._losses = vmap(losses)
-        self._forward = getattr(model, "packed", None) or vmap(forward)
-        self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
-
-    def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = self._forward(state, inputs)
-        return outputs
-
-    def penalty(self, state: Mapping[str, Tensor]) -> Tensor | None:
-        return None if self._penalty is None else self._penalty(state)
-
-    def losses(self, state: Mapping[str, Tensor], averages: Mapping[str, Tensor], batch: Split, draws: Draws) -> Tensor:
-        """The loss of each sample (M, n) of batches and draws (M, n, ...). The teacher has the averages, and buffers as they
-        are before the model changes them."""
-        both = {f"model.{name}": stack for name, stack in state.items()}
-        if averages:
-            both |= {f"teacher.{name}": averages[name] if name in averages else state[name].clone() for name in state}
-        losses: Tensor = self._losses(both, batch, draws)
-        return losses
-
-
-class _Penalty(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self) -> Tensor:
-        penalty: Tensor = self.model.penalty()  # type: ignore[operator]
-        return penalty
-
-
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are trained, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -442,58 +385,3 @@ def _moment(run: Training, p: Tensor, key: str) -> Tensor:
     return state[key] if state else torch.zeros_like(p)
 
 
-def best_pack_size(run: Training, largest: int = LARGEST) -> int:
-    """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
-
-    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. Runs that draw
-    inside the forward pass are never packed.
-    """
-    if draws_inside(run.model):
-        return 1
-    size, seconds = 1, _seconds_per_run_step(run, 1)
-    while 2 * size <= largest:
-        try:
-            doubled = _seconds_per_run_step(run, 2 * size)
-        except (MemoryError, torch.OutOfMemoryError):
-            break
-        if doubled > GAIN * seconds:
-            break
-        size, seconds = 2 * size, doubled
-    return size
-
-
-def _seconds_per_run_step(run: Training, size: int) -> float:
-    on_gpu = run.device.type == "cuda"
-    clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
-    pack = Pack([twin(run) for _ in range(size)])
-    alone = size == 1 and not on_gpu
-    if not alone:
-        pack._close_gaps(pack.runs)
-
-    def seconds() -> float:
-        """Of one step, or on a GPU of some, for each run."""
-        began, step = clock(), pack.runs[0].step
-        if alone:
-            pack.runs[0].train_step()
-        else:
-            pack._train_steps(pack.runs, math.inf if on_gpu else 0.0)
-        if on_gpu:
-            torch.cuda.synchronize()
-        return (clock() - began) / (pack.runs[0].step - step) / size
-
-    seconds()  # the first one warms up
-    least, end = seconds(), time.monotonic() + TIMED_SECONDS
-    while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
-        least = min(least, seconds())
-    return least
-
-
-def twin(run: Training) -> Training:
-    """A run like another that has not begun, with data and weights of its own, and so with as much memory."""
-    twin = copy.copy(run)
-    for name in ("train", "held_out", "subset"):
-        setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
-    twin.model, twin.average = copy.deepcopy(run.model), copy.deepcopy(run.average)
-    twin.optimizer = twin.new_optimizer(twin.model.parameters())
-    twin.loss_sum = run.loss_sum.clone()
-    return twin

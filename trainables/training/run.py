@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from trainables.training.loop import Progress, RunResult
+from trainables.training.result import Progress, RunResult
 
 
 class RunError(Exception):
@@ -13,7 +13,7 @@ class RunError(Exception):
 
 class Run(Protocol):
     """A run in progress. `advance` it until it returns True, then ask for its `result`. It has an attribute for each of
-    `loop.CURVES`."""
+    `result.CURVES`."""
 
     @property
     def reason(self) -> str:

@@ -1,0 +1,63 @@
+"""A model over stacks of parameters, one for each run of a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from trainables.objectives import Draws, OwnLosses
+from trainables.task import Split
+from trainables.training.loop import Training
+
+
+class Batched:
+    """A run's model over stacks of parameters and buffers: its forward pass, its penalty, and its own losses."""
+
+    def __init__(self, run: Training) -> None:
+        model = run.model
+        self.train = model.train
+
+        def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+            outputs: Tensor = functional_call(model, state, (inputs,))
+            return outputs
+
+        def penalty(state: dict[str, Tensor]) -> Tensor:
+            value: Tensor = functional_call(_Penalty(model), {f"model.{name}": p for name, p in state.items()}, ())
+            return value
+
+        def losses(state: dict[str, Tensor], batch: Split, draws: Draws) -> Tensor:
+            found: Tensor = functional_call(own, state, (batch, draws))
+            return found
+
+        own = OwnLosses(model, run.average)
+        self._losses = vmap(losses)
+        self._forward = getattr(model, "packed", None) or vmap(forward)
+        self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
+
+    def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        outputs: Tensor = self._forward(state, inputs)
+        return outputs
+
+    def penalty(self, state: Mapping[str, Tensor]) -> Tensor | None:
+        return None if self._penalty is None else self._penalty(state)
+
+    def losses(self, state: Mapping[str, Tensor], averages: Mapping[str, Tensor], batch: Split, draws: Draws) -> Tensor:
+        """The loss of each sample (M, n) of batches and draws (M, n, ...). The teacher has the averages, and buffers as they
+        are before the model changes them."""
+        both = {f"model.{name}": stack for name, stack in state.items()}
+        if averages:
+            both |= {f"teacher.{name}": averages[name] if name in averages else state[name].clone() for name in state}
+        losses: Tensor = self._losses(both, batch, draws)
+        return losses
+
+
+class _Penalty(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> Tensor:
+        penalty: Tensor = self.model.penalty()  # type: ignore[operator]
+        return penalty

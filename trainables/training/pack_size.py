@@ -1,0 +1,77 @@
+"""How many runs a machine trains fastest together: measured by a few steps."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+
+import torch
+
+from trainables.objectives import draws_inside
+from trainables.task import Split
+from trainables.training.loop import Training
+from trainables.training.packs import Pack
+
+GAIN = 0.9
+"""A pack is made twice as large if a step then takes less than this share of its former time for each run."""
+LARGEST = 1024
+TIMED_SECONDS = 0.3
+"""Time given to the measurement of one pack size."""
+
+
+def best_pack_size(run: Training, largest: int = LARGEST) -> int:
+    """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
+
+    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. Runs that draw
+    inside the forward pass are never packed.
+    """
+    if draws_inside(run.model):
+        return 1
+    size, seconds = 1, _seconds_per_run_step(run, 1)
+    while 2 * size <= largest:
+        try:
+            doubled = _seconds_per_run_step(run, 2 * size)
+        except (MemoryError, torch.OutOfMemoryError):
+            break
+        if doubled > GAIN * seconds:
+            break
+        size, seconds = 2 * size, doubled
+    return size
+
+
+def _seconds_per_run_step(run: Training, size: int) -> float:
+    on_gpu = run.device.type == "cuda"
+    clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
+    pack = Pack([twin(run) for _ in range(size)])
+    alone = size == 1 and not on_gpu
+    if not alone:
+        pack._close_gaps(pack.runs)
+
+    def seconds() -> float:
+        """Of one step, or on a GPU of some, for each run."""
+        began, step = clock(), pack.runs[0].step
+        if alone:
+            pack.runs[0].train_step()
+        else:
+            pack._train_steps(pack.runs, math.inf if on_gpu else 0.0)
+        if on_gpu:
+            torch.cuda.synchronize()
+        return (clock() - began) / (pack.runs[0].step - step) / size
+
+    seconds()  # the first one warms up
+    least, end = seconds(), time.monotonic() + TIMED_SECONDS
+    while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
+        least = min(least, seconds())
+    return least
+
+
+def twin(run: Training) -> Training:
+    """A run like another that has not begun, with data and weights of its own, and so with as much memory."""
+    twin = copy.copy(run)
+    for name in ("train", "held_out", "subset"):
+        setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
+    twin.model, twin.average = copy.deepcopy(run.model), copy.deepcopy(run.average)
+    twin.optimizer = twin.new_optimizer(twin.model.parameters())
+    twin.loss_sum = run.loss_sum.clone()
+    return twin
