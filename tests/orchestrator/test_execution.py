@@ -599,7 +599,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told_once_and_the_run_starts_anew(s
     place = store.checkpoint_path(key)
     place.parent.mkdir()
     os.mkfifo(place) if kind == "a FIFO" else (place / "with").mkdir(parents=True)
-    searcher = StudySearcher(execution, 1.0, 0.0, 10)
+    searcher = StudySearcher(execution, 1.0, 0.0, 10, {})
     config = searcher.suggest("a")
     assert execution.fatal is None
     assert [(run.key, run.checkpoint) for run in config["order"].runs] == [(key, None)]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
@@ -47,7 +48,7 @@ def load(saved: State) -> tuple[Training, float, dict[str, str]]:
     torch.save(saved, buffer)
     trainable = PackTrainable.__new__(PackTrainable)
     trainable._seconds, trainable._notices = {"k": 0.0}, {}
-    training = trainable._load("k", SPEC, buffer.getvalue(), "cpu")
+    training = trainable._load(RunOrder(key="k", spec={}, checkpoint=buffer.getvalue()), SPEC, "cpu")
     return training, trainable._seconds["k"], trainable._notices
 
 

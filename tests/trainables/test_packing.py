@@ -16,7 +16,7 @@ from trainables.regularization import RegularizationTask
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training import packs as packing
+from trainables.training import pack_size as packing
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack

@@ -166,6 +166,7 @@ def _without_parents(task: Any, spec: RunSpec) -> nn.Module:
     return nn.Linear(1, 1)
 
 
+MUTE = "tests.trainables.test_parents:Mute"
 BROKEN: dict[str, tuple[Task, str]] = {
     "no mapping": (_broken(lambda task, spec: [SPEC]), "must give runs by name"),
     "no spec": (_broken(lambda task, spec: {"teacher": "tests.toy:Teacher"}), "must give a RunSpec as teacher, not a str"),
@@ -182,7 +183,7 @@ BROKEN: dict[str, tuple[Task, str]] = {
         "allow, 1 to 64, not 1000",
     ),
     "a broken parent": (
-        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task=f"{__name__}:Mute", options=())}),
+        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task=MUTE, options=())}),
         "teacher, which this task needs (tests.trainables.test_parents:Mute): the task's measure() must give correct",
     ),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from trainables.rotation import RotationTask, image_of, image_option, rotated
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
-from trainables.training import packs as packing
+from trainables.training import pack_size as packing
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
 from trainables.training.precision import quiet_cpu

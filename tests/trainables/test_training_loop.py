@@ -13,7 +13,7 @@ from torch import nn
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
-from trainables.training import loop as training_module
+from trainables.training import schedule
 from trainables.training.loop import SUBSET, Training
 from trainables.training.precision import fastest_precision, quiet_cpu
 from trainables.training.result import RunResult
@@ -113,7 +113,7 @@ def test_a_budget_run_is_looked_at_about_two_hundred_times_at_most_every_twenty_
 
 
 def test_the_curve_has_a_point_at_every_look_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_module, "BUDGET_LOOKS", 2)
+    monkeypatch.setattr(schedule, "BUDGET_LOOKS", 2)
     dense, sparse = finished(spec(decoder="mlp", max_steps=90)), finished(spec(decoder="mlp", max_steps=90, stop="budget"))
     assert dense.curve_step == [20, 40, 60, 80, 90]
     assert sparse.curve_step == [40, 80, 90]

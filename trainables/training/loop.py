@@ -18,8 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from trainables.objectives import (
-    CROSS_ENTROPY, SQUARED_ERROR, average_of, batch_loss, brings, draw, draws_inside, follow,
-    loss_of, mean_loss, sample_losses, widened,
+    CROSS_ENTROPY,
+    SQUARED_ERROR,
+    average_of,
+    batch_loss,
+    brings,
+    draw,
+    draws_inside,
+    follow,
+    loss_of,
+    mean_loss,
+    sample_losses,
+    widened,
 )  # fmt: skip
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Data, Split, Task
