@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import random
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +106,24 @@ def test_a_study_of_two_stages_under_kills_trains_each_parent_once(staged_bench:
     assert_kept(verdict)
     assert verdict.equal is True
     assert verdict.kills >= staged_bench.cycles
+
+
+class ProgramBench(SmallBench):
+    """Studies of a program, which keeps no ledger of its starts."""
+
+    def study(self) -> tuple[str, ...]:
+        script = f"{sys.executable} -S {Path(__file__).with_name('script.py')} {{data_count}} {{N}} {{seed}}"
+        sizes = self.dice.choice(("8,12", "8,9", "9,11"))
+        return ("--program", script, "--counts", "1..100", "--no-speculate", "--N", sizes, "--seeds", "2", "--workers", "2")
+
+
+@pytest.mark.deep
+def test_a_study_of_a_program_under_kills_ends_as_if_undisturbed(bench: Bench) -> None:
+    of_program = ProgramBench(bench.lab, random.Random(2), cycles=many(3, 50), seeds=2, pause=2.0)
+    verdict = campaign(of_program, "driver", KILLS["driver"][1])
+    assert_kept(verdict)
+    assert verdict.equal is True
+    assert verdict.kills >= many(3, 50)
 
 
 @pytest.mark.deep
