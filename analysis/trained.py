@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from trainables.bumps import grid_centres
 from trainables.encodings import encode
 from trainables.heldout import box_bounds, in_box
+from trainables.needs import untrained
 from trainables.spec import RunSpec
 from trainables.task import Task, load_task
 
@@ -31,7 +32,7 @@ def load_model(row: Mapping[str, Any], weights: bytes) -> tuple[RunSpec, Task, n
     """
     spec = RunSpec.from_dict(row)
     task = load_task(spec.task)
-    model = task.model(spec)
+    model = untrained(task, spec).model(spec)  # what it has of other runs is among its own weights
     model.load_state_dict(safetensors.load(weights))
     return spec, task, model.float().eval().requires_grad_(False)
 
