@@ -24,7 +24,7 @@ from tests.chaos.rows import comparable as comparable
 from tests.chaos.rows import read
 
 ROOT = Path(__file__).parent.parent
-TIERS = ("unit", "bucket", "study", "browser", "cluster", "chaos")
+TIERS = ("unit", "bucket", "study", "browser", "gpu", "cluster", "chaos")
 THOROUGH = bool(os.environ.get("THOROUGH"))
 """Whether tests of many cases take all of them, as `make deep` tells them to."""
 

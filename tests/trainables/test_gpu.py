@@ -1,0 +1,186 @@
+"""What only a GPU can show: `python -m pytest -m gpu`. With GPU_TESTS=cpu in the environment, most of it runs on a CPU."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from tests.trainables.test_packing import PACKS, bumps, distance, low_rank
+from trainables.bumps import BumpTask
+from trainables.regularization import RegularizationTask
+from trainables.spec import RunSpec
+from trainables.task import Task
+from trainables.training import packs
+from trainables.training.loop import Training
+from trainables.training.pack_size import best_pack_size
+from trainables.training.packs import Pack
+from trainables.training.precision import autocast
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if HAS_GPU else "cpu"
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="torch finds no GPU here")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not HAS_GPU and os.environ.get("GPU_TESTS") != "cpu", reason="torch finds no GPU here"),
+]
+
+
+def runs_of(specs: Sequence[RunSpec], task: Task, device: str = DEVICE) -> list[Training]:
+    return [Training(spec, task, device) for spec in specs]
+
+
+def short(specs: Sequence[RunSpec], steps: int = 60) -> list[RunSpec]:
+    return [dataclasses.replace(spec, stop="budget", max_steps=steps) for spec in specs]
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_pack_trains_what_its_runs_train_alone(name: str) -> None:
+    specs, task = PACKS[name]
+    together, alone = runs_of(short(specs), task), runs_of(short(specs), task)
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-3
+        assert run.result().ood_mse == pytest.approx(twin.result().ood_mse, rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "low-rank"])
+def test_a_replayed_step_is_the_step_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs, task = PACKS[name]
+    replayed, eager = runs_of(short(specs), task), runs_of(short(specs), task)
+    Pack(replayed).advance()
+    monkeypatch.setattr(packs, "WARM_UP", 10**9)
+    Pack(eager).advance()
+    for one, other in zip(replayed, eager, strict=True):
+        assert distance(one, other) < 1e-5
+
+
+def test_a_replayed_step_draws_anew_and_keeps_the_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.trainables.test_objectives import Points
+
+    spec = RunSpec(
+        task="tests.trainables.test_objectives:Points", dataset="points", N=1, data_count=20, seed=0, decoder="linear", depth=0,
+        width=1, encoding="none", max_steps=60, stop="budget",
+    )  # fmt: skip
+    specs = [dataclasses.replace(spec, seed=seed) for seed in range(3)]
+    replayed, alone = runs_of(specs, Points()), runs_of(specs, Points())
+    Pack(replayed).advance()
+    for run, twin in zip(replayed, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-4
+        assert run.average is not None
+        assert twin.average is not None
+        pairs = zip(run.average.parameters(), twin.average.parameters(), strict=True)
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in pairs)
+
+
+def test_a_run_that_leaves_a_pack_leaves_the_others_as_they_are() -> None:
+    about = ((0, 40, 0.3), (1, 60, 0.7), (1, 120, 0.9), (2, 60, 0.8))
+    specs = [bumps("mlp", seed=s, data_count=d, target=t) for s, d, t in about]
+    together, alone = runs_of(specs, BumpTask()), runs_of(specs, BumpTask())
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.result().status == twin.result().status
+        assert abs(run.result().steps - twin.result().steps) <= 40
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_products_have_the_precision_of_the_spec(precision: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(512, 512, generator=generator, dtype=torch.float64) for _ in range(2))
+    with autocast(bumps("mlp", precision=precision), torch.device(DEVICE)):
+        product = (a.float().to(DEVICE) @ b.float().to(DEVICE)).double().cpu()
+    error = ((product - a @ b).norm() / (a @ b).norm()).item()
+    low, high = {"float32": (0, 5e-6), "tf32": (5e-5, 2e-3), "bfloat16": (1e-3, 2e-2)}[precision]
+    assert low <= error <= high
+
+
+def test_bfloat16_trains_as_well() -> None:
+    specs = short([bumps("cnn", N=16, seed=seed, data_count=200, precision="bfloat16") for seed in (0, 1)], 200)
+    together, alone = runs_of(specs, BumpTask()), runs_of(specs, BumpTask())
+    Pack(together).advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.result().id_mse == pytest.approx(twin.result().id_mse, rel=0.3)
+        assert run.result().loss is not None
+
+
+@pytest.mark.parametrize(("first", "then"), [(DEVICE, "cpu"), ("cpu", DEVICE), (DEVICE, DEVICE)])
+def test_a_checkpoint_goes_on_on_the_other_device(first: str, then: str) -> None:
+    spec, task = dataclasses.replace(low_rank(), max_steps=80), RegularizationTask()
+    begun, whole = Training(spec, task, first), Training(spec, task, then)
+    while begun.step < 35:
+        begun.train_step()
+        if begun.look_is_due:
+            begun._answer(begun.look())
+    saved = io.BytesIO()
+    torch.save(begun.state_dict(), saved)
+    saved.seek(0)
+    resumed = Training(spec, task, then)
+    resumed.load_state_dict(torch.load(saved, weights_only=True, map_location=then))
+    resumed.advance()
+    whole.advance()
+    assert resumed.result().steps == 80
+    assert distance(resumed, whole) < 1e-3
+
+
+def test_a_saved_run_of_a_pack_goes_on_alone() -> None:
+    specs, task = PACKS["mlp"]
+    runs = runs_of(short(specs, 80), task)
+    pack = Pack(runs)
+    while runs[0].step < 40:
+        pack.advance(0.0)
+    states = [run.state_dict() for run in runs]
+    pack.advance()
+    for run, state in zip(runs, states, strict=True):
+        resumed = Training(run.spec, task, DEVICE)
+        resumed.load_state_dict(copy.deepcopy(state))
+        resumed.advance()
+        assert distance(resumed, run) < 1e-3
+
+
+@needs_gpu
+def test_a_pack_that_does_not_fit_is_told_from_other_errors() -> None:
+    from orchestrator.engine.worker import _is_out_of_memory
+
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.empty(2**50, device=DEVICE)
+    assert _is_out_of_memory(caught.value)
+
+
+@needs_gpu
+def test_a_share_of_the_memory_bounds_the_pack() -> None:
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction(0.02)
+    try:
+        size = best_pack_size(Training(bumps("cnn", N=64, data_count=2000), BumpTask(), DEVICE))
+        assert size >= 1
+        assert torch.cuda.memory_reserved() <= 0.02 * torch.cuda.get_device_properties(0).total_memory * 1.01
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_networks_of_parents_are_on_the_device() -> None:
+    import safetensors.torch
+
+    from tests.toy import Pupil, Teacher
+    from tests.trainables.test_parents import SPEC
+    from trainables.needs import Parent, needs_of, trained
+
+    (teacher,) = needs_of(Pupil(), SPEC).values()
+    left = Training(teacher, Teacher(), DEVICE)
+    left.advance()
+    weights = safetensors.torch.save({name: t.contiguous() for name, t in left.network.state_dict().items()})
+    pupil = Training(SPEC, trained(Pupil(), {"teacher": Parent(teacher, weights)}, DEVICE), DEVICE)
+    assert {p.device.type for p in pupil.model.parameters()} == {DEVICE}
+    pupil.advance()
+    assert pupil.result().status == "passed"
