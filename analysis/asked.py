@@ -85,9 +85,9 @@ def _penalty_search(question: Question) -> TuneAndConfirm:
         raise ValueError(f"space must have two numbers for each of {', '.join(WEIGHTS)} that is searched")
     if type(trials) is not int or not 1 <= trials <= MOST_PLANNED or type(seed) is not int:
         raise ValueError(f"trials must be a whole number from 1 to {MOST_PLANNED}, and seed a whole number")
-    words = {name: str(search.get(name)) for name in ("sampler", "pruner", "objectives")}
+    sampler, pruner, objectives = (str(search.get(name)) for name in ("sampler", "pruner", "objectives"))
     bounds = {name: (low, high) for name, (low, high) in space.items()}
-    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, seed=seed, **words)
+    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, sampler, pruner, objectives, seed)
     known = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
     return TuneAndConfirm(tuning, known, question.specs.get(TUNED, ()))
 
