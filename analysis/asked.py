@@ -94,3 +94,38 @@ def _penalty_search(question: Question) -> TuneAndConfirm:
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
+
+
+def tuned(questions: Iterable[Question], runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The keys of runs that a search of the tune study asked for: they say nothing of another study unless it asked for them,
+    too. A question that is damaged names none."""
+    searches = [found for question in questions if question.study == "tune" and (found := _Tuned.of(question)) is not None]
+    return frozenset(run["key"] for run in runs if any(search.asks(run) for search in searches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """What tells the runs of a search with any settings: the seeds, and all that was not varied."""
+
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+    seeds: frozenset[Any]
+    version: str
+
+    @classmethod
+    def of(cls, question: Question) -> _Tuned | None:
+        templates, search = question.specs.get(TRIALS, ()), question.search
+        lists = [search.get(name) for name in ("varied", "trial_seeds", "fresh_seeds")]
+        if len(templates) != 1 or not all(isinstance(found, list) for found in lists):
+            return None
+        varied, seeds = lists[0], [seed for found in lists[1:] for seed in found or () if isinstance(seed, int)]
+        fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*(varied or ()), "seed", "options")}
+        options = {name: value for name, value in templates[0].options if name not in (varied or ())}
+        return cls(fields, options, frozenset(seeds), question.task_version)
+
+    def asks(self, run: Mapping[str, Any]) -> bool:
+        if run["seed"] not in self.seeds or run["task_version"] != self.version:
+            return False
+        return all(run[name] == value for name, value in self.fields.items()) and all(
+            run["options"].get(name) == value for name, value in self.options.items()
+        )

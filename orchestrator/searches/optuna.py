@@ -143,6 +143,11 @@ class OptunaSearch:
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
 
+    @property
+    def dimensions(self) -> Sequence[Dimension]:
+        """What is searched."""
+        return self._space.dimensions
+
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """Further seeds of trials in contention and points of a grid up to `room`; trials that learn from earlier ones up to
         `fill`."""

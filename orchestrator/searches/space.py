@@ -81,7 +81,7 @@ class Dimension:
         if self.span is None or not self.words:
             return {self.name: value}
         if value in self.words:
-            return {self._switch: _text(value)}
+            return {self._switch: shown(value)}
         return {self._switch: self._choices[-1], self.name: value}
 
     def distributions(self, value: Scalar) -> dict[str, BaseDistribution]:
@@ -124,9 +124,9 @@ class Dimension:
     def _choices(self) -> list[str]:
         """The words, and the range as the last one."""
         if self.span is None:
-            return [*map(_text, self.words)]
+            return [*map(shown, self.words)]
         how = ":log" if self.log else f":{self.step}" if self.step not in (None, 1) else ""
-        return [*map(_text, self.words), f"{_text(self.span[0])}..{_text(self.span[1])}{how}"]
+        return [*map(shown, self.words), f"{shown(self.span[0])}..{shown(self.span[1])}{how}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,8 @@ def with_values(spec: RunSpec, values: Values) -> RunSpec:
     return replace(spec, **fields, options=tuple(options.items()))
 
 
-def _text(value: Scalar | None) -> str:
+def shown(value: Scalar) -> str:
+    """A value as a user writes it."""
     if isinstance(value, float):
         return short if float(short := f"{value:g}") == value else repr(value)
     return str(value)
