@@ -115,13 +115,13 @@ class _Tuned:
     @classmethod
     def of(cls, question: Question) -> _Tuned | None:
         templates, search = question.specs.get(TRIALS, ()), question.search
-        lists = [search.get(name) for name in ("varied", "trial_seeds", "fresh_seeds")]
-        if len(templates) != 1 or not all(isinstance(found, list) for found in lists):
+        varied, trials, fresh = (search.get(name) for name in ("varied", "trial_seeds", "fresh_seeds"))
+        if len(templates) != 1 or not isinstance(varied, list) or not isinstance(trials, list) or not isinstance(fresh, list):
             return None
-        varied, seeds = lists[0], [seed for found in lists[1:] for seed in found or () if isinstance(seed, int)]
-        fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*(varied or ()), "seed", "options")}
-        options = {name: value for name, value in templates[0].options if name not in (varied or ())}
-        return cls(fields, options, frozenset(seeds), question.task_version)
+        fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*varied, "seed", "options")}
+        options = {name: value for name, value in templates[0].options if name not in varied}
+        known = frozenset(seed for seed in (*trials, *fresh) if isinstance(seed, int))
+        return cls(fields, options, known, question.task_version)
 
     def asks(self, run: Mapping[str, Any]) -> bool:
         if run["seed"] not in self.seeds or run["task_version"] != self.version:

@@ -365,6 +365,10 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
         except ValueError as error:
             told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
             raise UserError(f"--search allows {told}, which cannot be trained: {error}") from None
+    for dimension in space.dimensions:
+        if not any(dimension.name in values for values in space.corners()):
+            why = "of the settings that are searched, none makes it matter"
+            raise UserError(f"--search {dimension.name} would change nothing: {why}")
     if not isinstance(task, ProgramTask):
         made = (space.make(values, 0) for values in space.edges())
         shapes = {dataclasses.replace(spec, lr=1.0, weight_decay=0.0, batch_size=1, max_steps=1): spec for spec in made}

@@ -85,10 +85,9 @@ def _front(axes: Axes, answer: Answer) -> None:
         axes.annotate(row["setting"], (row[first.name], row[second.name]), (4, 4), textcoords="offset points", fontsize=7)
     axes.set(xlabel=first.name, ylabel=second.name)
     axes.set_title(f"search: {len(answer.trials)} trials", fontsize=10)
-    if answer.geometric[0]:
-        axes.set_xscale("log")
-    if answer.geometric[1]:
-        axes.set_yscale("log")
+    if len(complete):
+        axes.set_xscale("log" if answer.geometric[0] else "linear")
+        axes.set_yscale("log" if answer.geometric[1] else "linear")
     axes.legend(fontsize=7, frameon=False)
 
 
@@ -112,7 +111,10 @@ def _confirmation(axes: Axes, answer: Answer) -> None:
 
 
 def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> None:
+    axes.set_xlabel(name)
     found = complete[complete[name].notna()]
+    if found.empty:
+        return
     searched = str(answer.settings["search"][name])
     values, style = found[name], {"s": 14, "c": found["number"], "cmap": "viridis"}
     if span := re.search(r"([^|]*)\.\.([^:|]*)", searched):
@@ -128,7 +130,6 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> Non
         axes.scatter([words.index(shown(value)) for value in values], found[answer.aims[0].name], **style)
         axes.set_xticks(range(len(words)), words, fontsize=8)
         axes.set_xlim(-0.5, len(words) - 0.5)
-    axes.set_xlabel(name)
     _scale(axes, answer)
 
 
@@ -138,5 +139,5 @@ def _bars(found: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def _scale(axes: Axes, answer: Answer) -> None:
-    if answer.geometric[0]:
+    if answer.geometric[0] and answer.trials[answer.aims[0].name].notna().any():
         axes.set_yscale("log")

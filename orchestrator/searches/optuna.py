@@ -47,8 +47,9 @@ GENERATIONS = 6
 """`nsga2` makes about this many generations of the trials."""
 BEST_SHARE = 3
 """Of the complete trials, one in so many is trained on every seed, in any case."""
-MOST_ATTEMPTS = 100
-"""Points that are asked for in vain before none is proposed: they are known already, or the task cannot do them."""
+MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
+"""Points that are asked for in vain before none is proposed, as they are known already, or the task cannot do them; and before
+any other is taken, where all points are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class OptunaSearch:
             else:  # a point that is known already, from a range of few numbers
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
-                if attempt > MOST_ATTEMPTS:
+                if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
                     free = (s for s in self._listed() if rows.get(self._key(s)) is None and self._key(s) not in taken)
                     return chosen + list(itertools.islice(free, room - len(chosen)))
         return chosen
