@@ -35,6 +35,8 @@ class Answer:
     `NAME_lower`, `NAME_upper`; whether it is the `winner`, or, with several objectives, on the front."""
     comparison: Mapping[str, Any] | None
     """The winner against the second, seed by seed, see `compare`."""
+    crossed: float
+    """What the winner is worth, free of the luck that made it win: see `crossed_mean`. NaN where nothing is crossed."""
     aims: Sequence[Objective]
     names: Sequence[str]
     """Of the searched settings."""
@@ -83,13 +85,17 @@ class Answer:
             confirmed.append(entry)
         over = all(len(of_setting[setting]) == len(specs) for setting, specs in finals.items())
         comparison = _crown(confirmed, of_setting, tuning.aims, geometric) if over else None
+        sound = [of_setting[entry["setting"]] for entry in confirmed if not entry["failed"]]
+        aim = tuning.aims[0]
+        by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
+        crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None else math.nan
         scores = [aim.name for aim in tuning.aims]
         columns = [f"{name}{part}" for name in scores for part in ("_search", "", "_lower", "_upper")]
         tables = (
             _table(trials, ["number", *names, *scores, "seeds", "state", "steps", "key"], scores),
             _table(confirmed, ["setting", *names, *columns, "seeds", "failed", "winner"], columns),
         )
-        return cls(*tables, comparison, tuning.aims, names, geometric, dict(settings))
+        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings))
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """The settings of a row in words."""
@@ -106,6 +112,8 @@ class Answer:
                 kind = "geometric mean" if logs else "mean"
                 found = f"{aim.name} {interval_text(row, aim.name)}, {kind} over {int(row['seeds'])} fresh seeds"
                 lines.append(f"  {found}; in the search it had {row[f'{aim.name}_search']:.3g}")
+        if not math.isnan(self.crossed):
+            lines.append(f"  chosen on all seeds but one and judged on that one, each in turn: {self.crossed:.3g}")
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
@@ -130,6 +138,7 @@ class Answer:
                 "settings": self.settings,
                 "winner": next(iter(records(self.confirmed[self.confirmed["winner"]], COUNTS)), None),
                 "comparison": self.comparison,
+                "crossed": self.crossed,
                 "geometric": {aim.name: logs for aim, logs in zip(self.aims, self.geometric, strict=True)},
                 "doubt": self.doubt(),
                 "confirmed": records(self.confirmed, COUNTS),
@@ -163,6 +172,24 @@ def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> 
     bounds = middle - half, middle + half
     lower, upper = (math.exp(bound) if logs else bound for bound in bounds)
     return mean(list(numbers), logs), lower, upper
+
+
+def crossed_mean(settings: Sequence[Mapping[int, float]], up: bool, logs: bool) -> float:
+    """The mean over seeds of the setting that is best on all other seeds. The winner's own mean is a little too good, as it was
+    chosen by the same numbers; here no number chooses the setting that it judges. NaN with one seed.
+
+    Args:
+        settings: of each, the objective by seed.
+    """
+    seeds = sorted(set.intersection(*(set(found) for found in settings)))
+    if len(seeds) < 2:
+        return math.nan
+    choose = max if up else min
+
+    def without(seed: int, found: Mapping[int, float]) -> float:
+        return mean([found[other] for other in seeds if other != seed], logs)
+
+    return mean([choose(settings, key=lambda found: without(seed, found))[seed] for seed in seeds], logs)
 
 
 def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool) -> dict[str, Any]:

@@ -4,9 +4,10 @@
     python -m benchmarks.winners_curse --quick    five of each
 
 Nothing is trained: the error of a run is a known function of its settings times the luck of its seed, lognormal. So what a
-setting is really worth is known. Of every search these are looked at: the best trial, as the search reports it; the settings that
-are confirmed, on fresh seeds; and the winner among them. "Too good by" is the true error over the reported one, "regret" the
-true error of what was chosen over the least error there is; both are geometric means over the searches, with 95 % intervals.
+setting is really worth is known. Of every search these are looked at: the best trial, as the search reports it; the settings
+that are confirmed, on fresh seeds; and the winner among them. "Too good by" is the true error over the reported one, "regret"
+the true error of what was chosen over the least error there is; both are geometric means over the searches, with their 95 %
+intervals.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Found:
     confirmed: float
     """Of the confirmed settings, on average."""
     winner: tuple[float, float]
+    crossed: float
+    """Of the winner, judged as `analysis.tune.crossed_mean` does."""
 
 
 def search(seeds: int, spread: float, trials: int, repeat: int) -> Found:
@@ -77,7 +80,7 @@ def search(seeds: int, spread: float, trials: int, repeat: int) -> Found:
     too_good = [error / told for error, told in zip(true, answer.confirmed["mse"], strict=True)]
     won = int(answer.confirmed["winner"].to_numpy().argmax())
     best = true[0], true[0] / chosen[0].scores[0]
-    return Found(len(rows), best, statistics.geometric_mean(too_good), (true[won], too_good[won]))
+    return Found(len(rows), best, statistics.geometric_mean(too_good), (true[won], too_good[won]), true[won] / answer.crossed)
 
 
 def text(ratios: Sequence[float]) -> str:
@@ -94,12 +97,12 @@ def main(
     repeats = 5 if quick else repeats
     print(f"{repeats} searches of {trials} trials each; {CONFIRMED} settings confirmed on {FRESH} fresh seeds")
     print()
-    names = ["best trial: too good by", "confirmed settings", "winner", "regret of the best trial", "of the winner"]
+    names = ["best trial: too good by", "confirmed settings", "winner", "winner, crossed", "regret of the best trial", "of the winner"]
     print(f"| spread of luck | seeds per trial | runs | {' | '.join(names)} |")
-    print("|---:|---:|---:|---|---|---|---|---|")
+    print("|---:|---:|---:|---|---|---|---|---|---|")
     for seeds, spread in WAYS:
         found = [search(seeds, spread, trials, repeat) for repeat in range(repeats)]
-        cells = [text(too_good) for too_good in zip(*((f.trial[1], f.confirmed, f.winner[1]) for f in found), strict=True)]
+        cells = [text(too_good) for too_good in zip(*((f.trial[1], f.confirmed, f.winner[1], f.crossed) for f in found), strict=True)]
         cells += [text(regret) for regret in zip(*((f.trial[0] / LEAST, f.winner[0] / LEAST) for f in found), strict=True)]
         print(f"| {spread:g} | {seeds} | {statistics.fmean(f.runs for f in found):.0f} | {' | '.join(cells)} |", flush=True)
 

@@ -480,8 +480,11 @@ def tune(
     if program is not None:
         described = Described(program, program_settings, vary or (), counts)
         task, task_ = PROGRAM_TASK, described.task()
-        if [aim.name for aim in aims] != ["accuracy"]:
-            raise UserError("a program prints its accuracy and nothing else: add --objective accuracy")
+        if unknown := [aim.name for aim in aims if aim.name in ("id_mse", "loss", "steps")]:
+            told = "choose accuracy, mse, or a measure that it prints"
+            raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
+        if target == inspect.signature(tune).parameters["target"].default:
+            target = 1.0  # a program is ended when it reaches the target, and its accuracy would be no better than that
         if precision not in ("auto", "float32"):
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
         precision = "float32"

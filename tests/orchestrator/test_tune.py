@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from analysis.asked import tuned
-from analysis.tune import Answer, compare, interval
+from analysis.tune import Answer, compare, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
@@ -178,7 +178,7 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
     [
         (["--search", "noise=1|2"], "there is no setting 'noise' to search"),
         (["--search", "batch_size=8|16"], "--search batch_size would change nothing: write {batch_size} in --program"),
-        (["--search", "lr=0.1..1", "--objective", "mse"], "a program prints its accuracy and nothing else"),
+        (["--search", "lr=0.1..1", "--objective", "loss"], "--objective loss is nothing that a program tells of what is held out"),
         (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
         (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
@@ -207,7 +207,7 @@ def test_the_settings_of_a_program_are_searched() -> None:
     for spec in study.search.propose(Rows(), 4):
         assert spec.option("kind") in ("a", "b")
         assert 0.1 <= spec.lr <= 1
-        assert spec.data_count == 9
+        assert (spec.data_count, spec.target) == (9, 1.0)
     assert study.seconds_left(Rows()) is None
 
 
@@ -529,3 +529,11 @@ def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -
 
 
 OTHERS: Sequence[Mapping[str, Scalar]] = ({"seed": 5}, {"N": 5}, {"weight_decay": 0.5}, {"stop": "early"})
+
+
+def test_a_number_does_not_judge_the_setting_that_it_chose() -> None:
+    lucky_at_1, steady = {1: 1.0, 2: 5.0, 3: 5.0}, {1: 3.0, 2: 3.0, 3: 3.0}
+    assert crossed_mean([lucky_at_1, steady], up=False, logs=False) == 3.0
+    assert crossed_mean([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 4.0, 2: 4.0, 3: 4.0}], up=False, logs=False) == pytest.approx((4 + 4 + 9) / 3)
+    assert crossed_mean([{1: 1.0, 2: 4.0}, {1: 2.0, 2: 1.0}], up=True, logs=False) == pytest.approx((1.0 + 1.0) / 2)
+    assert math.isnan(crossed_mean([{1: 1.0}, {1: 2.0}], up=False, logs=True))
