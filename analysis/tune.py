@@ -85,7 +85,7 @@ class Answer:
             confirmed.append(entry)
         over = all(len(of_setting[setting]) == len(specs) for setting, specs in finals.items())
         comparison = _crown(confirmed, of_setting, tuning.aims, geometric) if over else None
-        sound = [of_setting[entry["setting"]] for entry in confirmed if not entry["failed"]]
+        sound = [of_setting[str(entry["setting"])] for entry in confirmed if not entry["failed"]]
         aim = tuning.aims[0]
         by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
         crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None else math.nan

@@ -97,13 +97,14 @@ def main(
     repeats = 5 if quick else repeats
     print(f"{repeats} searches of {trials} trials each; {CONFIRMED} settings confirmed on {FRESH} fresh seeds")
     print()
-    names = ["best trial: too good by", "confirmed settings", "winner", "winner, crossed", "regret of the best trial", "of the winner"]
+    names = ["best trial: too good by", "confirmed settings", "winner", "winner, crossed"]
+    names += ["regret of the best trial", "of the winner"]
     print(f"| spread of luck | seeds per trial | runs | {' | '.join(names)} |")
     print("|---:|---:|---:|---|---|---|---|---|---|")
     for seeds, spread in WAYS:
         found = [search(seeds, spread, trials, repeat) for repeat in range(repeats)]
-        cells = [text(too_good) for too_good in zip(*((f.trial[1], f.confirmed, f.winner[1], f.crossed) for f in found), strict=True)]
-        cells += [text(regret) for regret in zip(*((f.trial[0] / LEAST, f.winner[0] / LEAST) for f in found), strict=True)]
+        ratios = [[f.trial[1], f.confirmed, f.winner[1], f.crossed, f.trial[0] / LEAST, f.winner[0] / LEAST] for f in found]
+        cells = map(text, zip(*ratios, strict=True))
         print(f"| {spread:g} | {seeds} | {statistics.fmean(f.runs for f in found):.0f} | {' | '.join(cells)} |", flush=True)
 
 
