@@ -35,7 +35,7 @@ from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.objective import Objective, direction_of
 from orchestrator.searches.optuna import PRUNERS, SAMPLERS, OptunaSearch
-from orchestrator.searches.space import FIELDS, Dimension, Space, Values, value_of
+from orchestrator.searches.space import FIELDS, Dimension, Space, Values, has_value, value_of
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.check import check_task, counts_of
@@ -86,8 +86,13 @@ class TuneStudy:
         return isinstance(self.task, ProgramTask)
 
     @property
-    def dimensions(self) -> list[Dimension]:
-        return list(self.search.tuning.dimensions)
+    def dimensions(self) -> Sequence[Dimension]:
+        """What is searched."""
+        return self.search.tuning.dimensions
+
+    @property
+    def _names(self) -> list[str]:
+        return [dimension.name for dimension in self.dimensions]
 
     @property
     def question(self) -> Question:
@@ -131,7 +136,7 @@ class TuneStudy:
         spec = RunSpec.from_dict(row)
         kind = "trial" if spec.seed in self.search.tuning.seeds else "fresh seed"
         told = ", ".join(f"{aim.name} {aim.of(row):.3g}" for aim in self.search.tuning.aims)
-        values = ", ".join(f"{d.name} {short(value_of(spec, d.name))}" for d in self.dimensions)
+        values = ", ".join(f"{name} {short(value_of(spec, name))}" for name in self._names if has_value(spec, name))
         run = f"{kind} ({values}) seed {spec.seed}: {ending(row)}"
         return run if row["status"] == "failed" else f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
@@ -147,7 +152,7 @@ class TuneStudy:
         counts = Counter(ending(trial.row) for trial in trials)
         ended = [f"{counts[name]} {name}" for name in ("pruned", "diverged", "failed") if counts[name]]
         table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
-        for name in ("trial", *(d.name for d in self.dimensions), *(aim.name for aim in tuning.aims), "seeds", "state"):
+        for name in ("trial", *self._names, *(aim.name for aim in tuning.aims), "seeds", "state"):
             table.add_column(name.replace("_", " "), justify="right")
         best = tuning.ranked(rows)[:SHOWN] if len(tuning.aims) == 1 else tuning.front(rows)[:SHOWN]
         leading = [trial.number for trial in best]
@@ -160,7 +165,7 @@ class TuneStudy:
         for run in running.values():
             if run.spec.seed in tuning.seeds:
                 share = f"seed {run.spec.seed}, {run.step / run.spec.max_steps:.0%}"
-                values = {d.name: value_of(run.spec, d.name) for d in self.dimensions}
+                values = {name: value_of(run.spec, name) for name in self._names}
                 table.add_row("", *self._cells(values), *[""] * len(tuning.aims), "", share, style="dim")
         return table
 
@@ -183,7 +188,7 @@ class TuneStudy:
         return table
 
     def _cells(self, values: Values) -> list[str]:
-        return [short(values[d.name]) if d.name in values else "-" for d in self.dimensions]
+        return [short(values[name]) if name in values else "-" for name in self._names]
 
     def seconds_left(self, rows: Rows) -> float | None:
         found = self._rows(rows)
@@ -352,27 +357,27 @@ def with_curves(aims: Sequence[Objective], error_is_mse: bool) -> tuple[Objectiv
 
 
 def check_points(task: Task, space: Space) -> list[RunSpec]:
-    """The runs at the corners of the space, all of which the task can do; the first of them, and others that differ from it in
-    one setting, are made and measured.
+    """The runs at the corners of the space, all of which the task can do. Some that differ in one setting are made and measured.
 
     Raises:
         UserError: it cannot do one, which the message names.
     """
-    found = []
-    for values in space.corners():
+    found, corners = [], space.corners()
+    for values in corners:
         try:
             found.append(space.make(values, 0))
         except ValueError as error:
             told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
             raise UserError(f"--search allows {told}, which cannot be trained: {error}") from None
     for dimension in space.dimensions:
-        if not any(dimension.name in values for values in space.corners()):
+        if not any(dimension.name in values for values in corners):
             why = "of the settings that are searched, none makes it matter"
             raise UserError(f"--search {dimension.name} would change nothing: {why}")
     if not isinstance(task, ProgramTask):
         made = (space.make(values, 0) for values in space.edges())
-        shapes = {dataclasses.replace(spec, lr=1.0, weight_decay=0.0, batch_size=1, max_steps=1): spec for spec in made}
-        for spec in list(shapes.values())[:MOST_CHECKED]:
+        alike = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "schedule": "constant", "depth": 0, "width": 1}
+        different = {dataclasses.replace(spec, **alike): spec for spec in made}  # the last of each, which is the largest
+        for spec in list(different.values())[:MOST_CHECKED]:
             checked(check_task, task, spec)
     return found
 

@@ -90,8 +90,10 @@ class ConfirmBest(TuneAndConfirm):
 
     def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
         """As `finals`; before the trials are known, the runs of one that stands for each."""
-        waiting = [self.tuning.template] * len(self.seeds)
-        return {**self.finals(rows)} if self.tuning.finished(rows) else {f"best {i + 1}": waiting for i in range(self.most)}
+        if self.tuning.finished(rows):
+            return {**self.finals(rows)}
+        waiting = [dataclasses.replace(self.tuning.template, seed=seed) for seed in self.seeds]
+        return {f"best {place + 1}": waiting for place in range(self.most)}
 
 
 def setting_of(trial: Trial) -> str:

@@ -180,8 +180,7 @@ class Space:
 
     def values(self, spec: RunSpec) -> dict[str, Scalar] | None:
         """The values that a run has; None if they do not lie in the space. Other fields of the run are not looked at."""
-        options = dict(spec.options)
-        if any(d.name not in FIELDS and d.name not in options for d in self.dimensions):
+        if not all(has_value(spec, d.name) for d in self.dimensions):
             return None
         found: dict[str, Scalar] = {d.name: value_of(spec, d.name) for d in self.dimensions}
         try:
@@ -246,6 +245,11 @@ class Space:
                 values = self.canonical(values)
             found.setdefault(tuple((name, type(value), value) for name, value in values.items()), values)
         return list(found.values())
+
+
+def has_value(spec: RunSpec, name: str) -> bool:
+    """Whether a run has this setting."""
+    return name in FIELDS or name in dict(spec.options)
 
 
 def value_of(spec: RunSpec, name: str) -> Scalar:

@@ -20,6 +20,8 @@ from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from analysis.asked import tuned
+from analysis.report.answers import scaling_answer
+from analysis.results import Results
 from analysis.tune import Answer, compare, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
@@ -30,7 +32,7 @@ from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension, with_values
-from orchestrator.store import make_row
+from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import check_refusal
 from tests.toy import ChoosySettings
 from trainables.settings import settings_of
@@ -65,7 +67,8 @@ def finish(spec: RunSpec, second: int, error: float | None = None, **changes: An
     error = lucky(spec) if error is None else error
     steps = list(range(20, spec.max_steps + 1, 20))
     found = {"ood_mse": error, "id_mse": spec.lr, "accuracy": 1 / (1 + error), "curve_step": steps}
-    found |= {"curve_error": [error] * len(steps), "curve_accuracy": [1 / (1 + error)] * len(steps)}
+    found |= {name: [error] * len(steps) for name in ("curve_loss", "curve_error")}
+    found |= {"curve_accuracy": [1 / (1 + error)] * len(steps)}
     result = {"status": "missed", "reason": "budget", "steps": spec.max_steps, **found}
     about = {"task_version": "1", "fixed_count": 0, "finished_at": BEGAN + timedelta(seconds=second)}
     return make_row(spec, **about, **{**result, **changes})
@@ -537,3 +540,18 @@ def test_a_number_does_not_judge_the_setting_that_it_chose() -> None:
     assert crossed_mean([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 4.0, 2: 4.0, 3: 4.0}], up=False, logs=False) == pytest.approx(17 / 3)
     assert crossed_mean([{1: 1.0, 2: 4.0}, {1: 2.0, 2: 1.0}], up=True, logs=False) == 1.0
     assert math.isnan(crossed_mean([{1: 1.0}, {1: 2.0}], up=False, logs=True))
+
+
+@pytest.mark.slow(6)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_the_report_takes_no_trial_for_a_probe_of_a_threshold(is_asked: bool, tmp_path: Path) -> None:
+    words = ("--search", "lr=1e-3..1e-1:log", "--objective", "steps", "--decoder", "mlp", "--N", "8", "--trials", "4")
+    study = made_by(*words, "--precision", "float32", "--max-steps", "40")
+    with ResultStore(tmp_path) as store:
+        store.append(list(walk(study.search)))
+        if is_asked:
+            save_question(store, study.question)
+    results = Results.of(tmp_path)
+    assert results.notices == []
+    assert len(results.tuned) == (4 + 3 * 5 if is_asked else 0)
+    assert (scaling_answer(results) is None) == is_asked, "without the question the rows look like those of a scaling study"
