@@ -357,7 +357,7 @@ def with_curves(aims: Sequence[Objective], error_is_mse: bool) -> tuple[Objectiv
 
 
 def check_points(task: Task, space: Space) -> list[RunSpec]:
-    """The runs at the corners of the space, all of which the task can do. Some that differ in one setting are made and measured.
+    """The runs at the corners of the space, all of which the task can do. Some of them are made and measured.
 
     Raises:
         UserError: it cannot do one, which the message names.
@@ -375,7 +375,7 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
             raise UserError(f"--search {dimension.name} would change nothing: {why}")
     if not isinstance(task, ProgramTask):
         made = (space.make(values, 0) for values in space.edges())
-        alike = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "schedule": "constant", "depth": 0, "width": 1}
+        alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
         different = {dataclasses.replace(spec, **alike): spec for spec in made}  # the last of each, which is the largest
         for spec in list(different.values())[:MOST_CHECKED]:
             checked(check_task, task, spec)

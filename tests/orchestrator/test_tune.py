@@ -27,6 +27,7 @@ from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.engine.cluster import Cluster
+from orchestrator.errors import UserError
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.objective import Objective, means
@@ -118,30 +119,43 @@ def test_what_a_user_writes_is_understood(text: str, expected: list[Dimension]) 
     assert read_search([f"{one.name}={one.text}" for one in found], KNOWN) == expected
 
 
+MISSPELLED = [
+    ("lr", "names no values: write NAME=LOW..HIGH"),
+    ("lr=", "names no values"),
+    ("speed=1|2", "there is no setting 'speed' to search: choose of lr, weight_decay,"),
+    ("lr=0.1", "leaves nothing to choose"),
+    ("lr=0.1..0.01", "empty range, because 0.1 is not below 0.01"),
+    ("lr=0..1", "lr must be above 0"),
+    ("lr=a..b", "takes a float, not 'a'"),
+    ("lr=1e-4..inf", "lr must be a finite number"),
+    ("lr=1e-4..1e-2:ln", "'ln' is no way to divide this range"),
+    ("lr=1e-4..1e-2:", "ends in a colon"),
+    ("lr=1e-4..1e-3|1e-3..1e-2", "has two ranges"),
+    ("noise=0..1:log", "a log range begins above 0, not at 0: for 0 too, write 0|LOW..HIGH:log"),
+    ("weight_decay=-1..1", "weight_decay must be at least 0"),
+    ("width=0|8", "width must be at least 1"),
+    ("width=8..1000", "width must be at most 512"),
+    ("width=8|8.5", "takes a int, not '8.5'"),
+    ("width=8..64:0", "'0' is no way to divide this range"),
+    ("width=16|8..64", "a value that lies in its range"),
+    ("decoder=linear|cnn", "decoder 'cnn' is unknown: choose linear or mlp"),
+    ("decoder=linear..mlp", "is unknown: choose linear or mlp"),
+    ("decoder=mlp|mlp", "names a value twice"),
+    ("schedule=constant|step", "schedule 'step' is unknown"),
+    ("lr=1e-4..1e-2,lr=1|2", "lr is searched twice"),
+]
+
+
+@pytest.mark.parametrize(("text", "hint"), MISSPELLED)
+def test_values_that_a_setting_cannot_have_are_refused(text: str, hint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_search([text], KNOWN)
+    assert hint in str(refused.value)
+    assert str(refused.value).startswith(f"--search {text.split(',')[-1]!r}")
+
+
 MISTAKES = [
     (["lr"], "names no values: write NAME=LOW..HIGH"),
-    (["lr="], "names no values"),
-    (["speed=1|2"], "there is no setting 'speed' to search: choose of lr, weight_decay,"),
-    (["lr=0.1"], "leaves nothing to choose"),
-    (["lr=0.1..0.01"], "empty range, because 0.1 is not below 0.01"),
-    (["lr=0..1"], "lr must be above 0"),
-    (["lr=a..b"], "takes a float, not 'a'"),
-    (["lr=1e-4..inf"], "lr must be a finite number"),
-    (["lr=1e-4..1e-2:ln"], "'ln' is no way to divide this range"),
-    (["lr=1e-4..1e-2:"], "ends in a colon"),
-    (["lr=1e-4..1e-3|1e-3..1e-2"], "has two ranges"),
-    (["noise=0..1:log"], "a log range begins above 0, not at 0: for 0 too, write 0|LOW..HIGH:log"),
-    (["weight_decay=-1..1"], "weight_decay must be at least 0"),
-    (["width=0|8"], "width must be at least 1"),
-    (["width=8..1000"], "width must be at most 512"),
-    (["width=8|8.5"], "takes a int, not '8.5'"),
-    (["width=8..64:0"], "'0' is no way to divide this range"),
-    (["width=16|8..64"], "a value that lies in its range"),
-    (["decoder=linear|cnn"], "decoder 'cnn' is unknown: choose linear or mlp"),
-    (["decoder=linear..mlp"], "is unknown: choose linear or mlp"),
-    (["decoder=mlp|mlp"], "names a value twice"),
-    (["schedule=constant|step"], "schedule 'step' is unknown"),
-    (["lr=1e-4..1e-2", "--search", "lr=1|2"], "lr is searched twice"),
     (["width=8|16", "--width", "8"], "--search and --width both give width"),
     (["lr=1e-4..1e-2", "--lr", "0.01"], "--search and --lr both give lr"),
     (["noise=0..2,kind=round|square"], "--search allows noise=2, kind=square, which cannot be trained: a square has no noise"),
