@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
-.PHONY: help setup scaling regularization encodings geometry tuning rotation paper report up submit logs fetch down check test deep bench \
+.PHONY: help setup scaling tune regularization encodings geometry tuning rotation paper report up submit logs fetch down check test deep bench \
 	bench-quick lint ruff mypy lint-imports unit clean
 
 help: ## this list
@@ -24,6 +24,9 @@ setup: $(VENV)/.installed ## install the pinned dependencies and the project int
 
 scaling: $(VENV)/.installed ## the scaling study; options: make scaling ARGS="--N 16,24 --decoder mlp"
 	@$(BIN)/python -m orchestrator.scaling $(ARGS)
+
+tune: $(VENV)/.installed ## tune any settings of a task; options: make tune ARGS="--search lr=1e-4..1e-2:log --decoder mlp"
+	@$(BIN)/python -m orchestrator.tune $(ARGS)
 
 regularization: $(VENV)/.installed ## the regularization study; options: make regularization ARGS="--N 8 --trials 16 --lr 0.01"
 	@$(BIN)/python -m orchestrator.regularization $(ARGS)

@@ -85,12 +85,47 @@ def _penalty_search(question: Question) -> TuneAndConfirm:
         raise ValueError(f"space must have two numbers for each of {', '.join(WEIGHTS)} that is searched")
     if type(trials) is not int or not 1 <= trials <= MOST_PLANNED or type(seed) is not int:
         raise ValueError(f"trials must be a whole number from 1 to {MOST_PLANNED}, and seed a whole number")
-    words = {name: str(search.get(name)) for name in ("sampler", "pruner", "objectives")}
+    sampler, pruner, objectives = (str(search.get(name)) for name in ("sampler", "pruner", "objectives"))
     bounds = {name: (low, high) for name, (low, high) in space.items()}
-    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, seed=seed, **words)
+    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, sampler, pruner, objectives, seed)
     known = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
     return TuneAndConfirm(tuning, known, question.specs.get(TUNED, ()))
 
 
 def _is_pair(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
+
+
+def tuned(questions: Iterable[Question], runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The keys of runs that a search of the tune study asked for: they say nothing of another study unless it asked for them,
+    too. A question that is damaged names none."""
+    searches = [found for question in questions if question.study == "tune" and (found := _Tuned.of(question)) is not None]
+    return frozenset(run["key"] for run in runs if any(search.asks(run) for search in searches))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """What tells the runs of a search with any settings: the seeds, and all that was not varied."""
+
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+    seeds: frozenset[Any]
+    version: str
+
+    @classmethod
+    def of(cls, question: Question) -> _Tuned | None:
+        templates, search = question.specs.get(TRIALS, ()), question.search
+        varied, trials, fresh = (search.get(name) for name in ("varied", "trial_seeds", "fresh_seeds"))
+        if len(templates) != 1 or not isinstance(varied, list) or not isinstance(trials, list) or not isinstance(fresh, list):
+            return None
+        fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*varied, "seed", "options")}
+        options = {name: value for name, value in templates[0].options if name not in varied}
+        known = frozenset(seed for seed in (*trials, *fresh) if isinstance(seed, int))
+        return cls(fields, options, known, question.task_version)
+
+    def asks(self, run: Mapping[str, Any]) -> bool:
+        if run["seed"] not in self.seeds or run["task_version"] != self.version:
+            return False
+        return all(run[name] == value for name, value in self.fields.items()) and all(
+            run["options"].get(name) == value for name, value in self.options.items()
+        )

@@ -12,7 +12,7 @@ from orchestrator.store import Artifacts, UnreadableError
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
     import optuna
 
-    from analysis import regularization, scaling
+    from analysis import regularization, scaling, tune
 
 
 def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
@@ -69,4 +69,24 @@ def write_regularization(
         answer.not_drawn.clear()
         contents |= {f"{name}.png": content for name, content in draw_study(study, answer.not_drawn)}
     contents["regularization.json"] = json_bytes(answer.to_json())  # names the figures that are not drawn
+    return write_files(out, contents)
+
+
+def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
+    """Write `tune.csv`, a line per trial, `tune-confirmed.csv`, `tune.json`, and the figures `tune.png`, `.svg` and
+    `tune-settings.png`, into `out`, each replaced in one step."""
+    from analysis.figures.style import image
+    from analysis.figures.tune import draw, draw_settings
+    from analysis.tune import COUNTS
+
+    figure, settings = draw(answer), draw_settings(answer)
+    contents = {
+        "tune.csv": csv_bytes(answer.trials, COUNTS),
+        "tune-confirmed.csv": csv_bytes(answer.confirmed, COUNTS),
+        "tune.json": json_bytes(answer.to_json()),
+        "tune.png": image(figure, "png"),
+        "tune.svg": image(figure, "svg"),
+    }
+    if settings is not None:
+        contents["tune-settings.png"] = image(settings)
     return write_files(out, contents)

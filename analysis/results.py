@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.asked import Asked, asked_again
+from analysis.asked import Asked, asked_again, tuned
 from analysis.tasks import BUILT_IN, load_all, not_loaded
 from orchestrator.store import MeasureTable, ResultStore, load_questions
 from orchestrator.store.questions import left_out
@@ -36,6 +36,8 @@ class Results:
     store: str = "results"
     """Where it all lies."""
     asked: Sequence[Asked] = ()
+    tuned: frozenset[str] = frozenset()
+    """The keys of `runs` that are trials of the tune study, or confirm them."""
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -62,7 +64,7 @@ class Results:
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
-        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store), asked)
+        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store), asked, tuned(questions, runs))
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

@@ -35,6 +35,7 @@ BENCHMARKS = {
     "programs": "a program as a run, beside the bare command",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",
+    "winners_curse": "the best trial of a search, and its confirmation on fresh seeds",
     "analysis": "every measure of one trained decoder",
 }
 ON_A_CPU = {"gpu": ["--device", "cpu"]}

@@ -4,12 +4,13 @@ import copy
 import os
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from trainables.settings import setting
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split
 
@@ -112,3 +113,41 @@ class Pupil(Toy):
 
     def model(self, spec: RunSpec, parents: dict[str, nn.Module]) -> nn.Module:
         return copy.deepcopy(parents["teacher"]).requires_grad_(True)
+
+
+@dataclass(frozen=True)
+class ChoosySettings:
+    decoder: str = setting("linear", "Network.", words=("linear", "mlp"))
+    width: int = setting(4, "Units of the mlp.", low=1, high=512)
+    kind: str = setting("round", words=("round", "square"))
+    flat: bool = setting(False)
+    noise: float = setting(0.0, low=0)
+
+
+class Choosy:
+    """A task whose `width` matters for one of its decoders alone, and that has measures of its own."""
+
+    version, settings = "1", ChoosySettings
+
+    def matters(self, settings):
+        return [name for name in settings if name != "width" or settings["decoder"] == "mlp"]
+
+    def counts(self, spec: RunSpec) -> Counts:
+        if spec.option("kind") == "square" and spec.option("noise") > 1:
+            raise ValueError("a square has no noise above 1")
+        return Counts(low=1, high=spec.N**2)
+
+    def data(self, spec: RunSpec) -> Data:
+        inputs = torch.linspace(-1, 1, spec.N**2 + 8)[:, None]
+        samples = Split(inputs, inputs**2, inputs)
+        train, held_out = slice(spec.data_count), slice(-8, None)
+        return Data(*(Split(*(t[part] for t in samples)) for part in (train, held_out)))
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        if spec.decoder == "linear":
+            return nn.Linear(1, 1)
+        return nn.Sequential(nn.Linear(1, spec.width), nn.ReLU(), nn.Linear(spec.width, 1))
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        error = (outputs - split.targets).abs().flatten()
+        return {"correct": error < 0.1, "shift": error}

@@ -56,6 +56,8 @@ class Task(Protocol):
     - `packable` names the options that change neither the shape of any tensor nor what `measure` says of an output: runs that
       differ in these may be trained together, and runs of all seeds, data counts, targets and rates are measured together.
       Without it, only runs with equal options are trained together, each measured by itself.
+    - `matters(settings)` gives the names of the settings that matter, given all settings by name. A search of settings leaves
+      the others at their default, so that no training is made twice. Without it, all matter.
     - `audits(spec)` tells how many runs like `spec`, of any N, data count and seed, are known to have been given up by the
       stopping rule and not to have passed when they were trained to the end. Without it, or under 299, the search trains what
       its answers rest on to the end.

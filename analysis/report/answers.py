@@ -127,7 +127,7 @@ def _rows_of(asked: Iterable[Asked], runs: Iterable[Run]) -> Rows:
 
 
 def _guessed_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
-    probes = [run for run in results.runs if _is_probe(run)]
+    probes = [run for run in results.runs if _is_probe(run) and run["key"] not in results.tuned]
     asked = filter(_is_threshold_question, results.asked)
     for group in _beyond(asked, _grouped(probes, but=("dataset", "holdout", "N", "seed", "data_count", "stop"))):
         thresholds, stop, resolution = _thresholds(group)
@@ -138,7 +138,7 @@ def _guessed_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
 
 
 def _guessed_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:
-    finals = [run for run in results.runs if _is_final(run)]
+    finals = [run for run in results.runs if _is_final(run) and run["key"] not in results.tuned]
     for group in _beyond(filter(_is_comparison, results.asked), _grouped(finals, but=("seed", *WEIGHTS))):
         settings = _penalty_settings(group[0])
         rows = [{"setting": SETTINGS[_weights(run["options"])], "row": run} for run in group]

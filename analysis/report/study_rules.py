@@ -40,7 +40,8 @@ def regularization_helps(results: Results) -> Finding:
         Condition("OOD MSE, no penalty / both", paired(ratio, none, both), ">=", 10),
         Condition("least ID MSE with a penalty / ID MSE without", lowest, ">=", 1),
     ]
-    run = penalty_run(results.runs) if found is None else next(iter(found.answer.rows.values()))
+    runs = [run for run in results.runs if run["key"] not in results.tuned]
+    run = penalty_run(runs) if found is None else next(iter(found.answer.rows.values()))
     lacks = None if run is None else of_penalties(run)
     if found is None:
         return Finding(conditions, lacks=lacks)

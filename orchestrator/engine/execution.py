@@ -227,7 +227,8 @@ class Execution:
     def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
         if not curves.get("curve_step"):
             return None
-        return self.search.pruned_at(self.rows, spec, Curve(curves["curve_step"], curves["curve_error"]))
+        curve = Curve(curves["curve_step"], curves["curve_error"], curves["curve_accuracy"])
+        return self.search.pruned_at(self.rows, spec, curve)
 
     def _warn_of_cpu(self, host: str) -> None:
         if host not in self._warned:

@@ -22,10 +22,11 @@ def ending(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What is known of a run along the way: held-out mean squared `error` at each `step`."""
+    """What is known of a run along the way: held-out mean squared `error`, and `accuracy`, at each `step`."""
 
     step: Sequence[int]
     error: Sequence[float]
+    accuracy: Sequence[float] = ()
 
 
 _NONE: Mapping[int, Row] = MappingProxyType({})

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.optuna import OptunaSearch, Trial
+from orchestrator.searches.space import Values
 from trainables.spec import RunSpec, run_key
 
 TUNED = "tuned"
@@ -60,6 +61,46 @@ class TuneAndConfirm:
         return rows.get(run_key(spec, self.tuning.task_version))
 
 
-def with_options(spec: RunSpec, values: Mapping[str, float]) -> RunSpec:
+@dataclass(slots=True)
+class ConfirmBest(TuneAndConfirm):
+    """A search, then its best trials over seeds that no trial has used. With several objectives these are trials of the front,
+    spread evenly along the first one.
+
+    Args:
+        most: how many trials to confirm.
+        seeds: the fresh seeds.
+    """
+
+    most: int = 1
+    seeds: Sequence[int] = ()
+
+    def chosen(self, rows: Rows) -> list[Trial]:
+        """The trials that are confirmed, in order of what the search found; none before it has ended."""
+        if not self.tuning.finished(rows):
+            return []
+        if len(self.tuning.aims) == 1:
+            return self.tuning.ranked(rows)[: self.most]
+        front = sorted(self.tuning.front(rows), key=lambda trial: (trial.scores[0], trial.number))
+        if len(front) <= self.most:
+            return front
+        return [front[round(i * (len(front) - 1) / max(1, self.most - 1))] for i in range(self.most)]
+
+    def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        return {setting_of(t): [self.tuning.spec(t.values, seed) for seed in self.seeds] for t in self.chosen(rows)}
+
+    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
+        """As `finals`; before the trials are known, the runs of one that stands for each."""
+        if self.tuning.finished(rows):
+            return {**self.finals(rows)}
+        waiting = [dataclasses.replace(self.tuning.template, seed=seed) for seed in self.seeds]
+        return {f"best {place + 1}": waiting for place in range(self.most)}
+
+
+def setting_of(trial: Trial) -> str:
+    """What a confirmed trial is called."""
+    return f"trial {trial.number}"
+
+
+def with_options(spec: RunSpec, values: Values) -> RunSpec:
     """`spec` with some of its task options replaced."""
     return dataclasses.replace(spec, options=tuple((dict(spec.options) | dict(values)).items()))

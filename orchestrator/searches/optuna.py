@@ -1,4 +1,4 @@
-"""The Optuna search: tunes numeric task options by asking and telling a study that is rebuilt from the finished rows.
+"""The Optuna search: tunes settings of runs by asking and telling a study that is rebuilt from the finished rows.
 
 The rows are the only memory. Every question is put to a fresh sampler, seeded by the number of trials begun, over an
 in-memory study of all finished trials; so the same rows give the same next trial, in any process.
@@ -6,31 +6,34 @@ in-memory study of all finished trials; so the same rows give the same next tria
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import random
+import statistics
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, PercentilePruner
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.searches import Curve, Row, Rows
-from trainables.spec import RunSpec, family_key, run_key
+from orchestrator.searches.objective import Objective, means
+from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, with_values
+from trainables.spec import RunSpec, run_key
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-SAMPLERS = ("tpe", "nsga2", "random", "grid")
+SAMPLERS = ("tpe", "nsga2", "random", "grid", "gp")
 PRUNERS = ("median", "percentile", "none")
-OBJECTIVES = {"validation": ("ood_mse",), "id,validation": ("id_mse", "ood_mse")}
-"""Words for what is minimised, and the columns of a row that hold it. What a trial holds out is the validation set."""
+_ID, _VALIDATION = Objective("id_mse", curve="curve_error"), Objective("mse", curve="curve_error")
+OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
+"""Words for what is minimised where trials hold out the validation set."""
 
 STARTUP_TRIALS = 10
 """Trials drawn at random before a model of them is made, and complete ones before any is pruned."""
@@ -42,115 +45,217 @@ PERCENTILE = 25.0
 """The `percentile` pruner lets this share of the trials, in percent, go on."""
 GENERATIONS = 6
 """`nsga2` makes about this many generations of the trials."""
+BEST_SHARE = 3
+"""Of the complete trials, one in so many is trained on every seed, in any case."""
+MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
+"""Points that are asked for in vain before none is proposed, as they are known already, or the task cannot do them; and before
+any other is taken, where all points are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A finished run as a trial of the search. `number` counts by time of finishing."""
+    """Settings that were tried. `number` counts by time of finishing."""
 
     number: int
-    values: Mapping[str, float]
-    """The searched options."""
+    values: Values
     state: TrialState
     row: Row
+    """Of its first seed."""
+    rows: Sequence[Row] = ()
+    """Of all its seeds that have finished, the first among them."""
+    scores: Sequence[float] = ()
+    """The mean of each objective over its seeds, if it is complete."""
 
 
 class OptunaSearch:
-    """Looks for the values of task options that minimise an error on held-out coordinates.
+    """Looks for the settings with the best mean of an objective, or for the Pareto front of several.
 
-    A trial is any row in the store that differs from `template` in nothing but the searched options, with values inside their
-    ranges; so raising `trials`, or another sampler on the same store, builds on all there are. Trials are put in the order in
+    A trial is any row in the store that differs from `template` in nothing but the searched settings, with values inside their
+    space; so raising `trials`, or another sampler on the same store, builds on all there are. Trials are put in the order in
     which they finished. Failed and diverged runs are trials too, told to Optuna as failed. With one worker, the same seed and
     an empty store, the trials are always the same ones, however often the launch is interrupted.
 
+    With several `seeds`, a trial begins with the first, and goes on to one after another while it is in contention: while its
+    mean is among the best third of the complete trials, or, less its standard error, not behind that of the best trial among
+    those of most seeds. The error is the spread over seeds, pooled over all trials, by the root of its own number of them. With
+    several objectives, a trial is in contention on the Pareto front alone. Optuna is told the means.
+
     Args:
-        space: range (low, high) of every searched option, drawn log-uniformly; 0 < low <= high. Empty: one trial, `template`.
+        space: the range (low, high) of every searched option, drawn log-uniformly, 0 < low <= high; or what is searched, with
+            any setting. Empty: one trial, `template`.
         trials: how many to make; `grid` makes the largest full grid of at most so many points.
-        sampler: one of SAMPLERS; `tpe` is Optuna's default, `nsga2` is for two objectives.
-        pruner: one of PRUNERS; ends runs whose error is above the median (or not among the best quarter) of those of
-            the finished trials at the same step.
-        objectives: a key of OBJECTIVES.
+        sampler: one of SAMPLERS; `tpe` is Optuna's default, `nsga2` is for two objectives. What `gp` and `nsga2` learn is
+            of the settings that all trials have: they draw the others at random.
+        pruner: one of PRUNERS; ends runs of the first seed whose curve is behind the median (or not among the best quarter)
+            of those of the finished trials at the same step.
+        objectives: a key of OBJECTIVES, or what is to be made small or large.
+        seed: of the sampler.
+        make: makes a run; replaces the values in `template` if not given.
+        matters: see `Space`.
+        seeds: those of a trial, from that of `template` on.
 
     Raises:
-        ValueError: an unknown word, an impossible range, or pruning with two objectives.
+        ValueError: an unknown word, an impossible range, or pruning where there is no curve.
     """
 
     def __init__(
         self,
         template: RunSpec,
         task_version: str,
-        space: Mapping[str, tuple[float, float]],
+        space: Mapping[str, tuple[float, float]] | Sequence[Dimension],
         trials: int,
         sampler: str = "tpe",
         pruner: str = "median",
-        objectives: str = "validation",
+        objectives: str | Sequence[Objective] = "validation",
         seed: int = 0,
+        *,
+        make: Make | None = None,
+        matters: Matters | None = None,
+        seeds: int = 1,
     ) -> None:
-        for name, value, allowed in (
-            ("sampler", sampler, SAMPLERS), ("pruner", pruner, PRUNERS), ("objectives", objectives, tuple(OBJECTIVES)),
-        ):  # fmt: skip
+        words = [("sampler", sampler, SAMPLERS), ("pruner", pruner, PRUNERS)]
+        if isinstance(objectives, str):
+            words.append(("objectives", objectives, tuple(OBJECTIVES)))
+        for name, value, allowed in words:
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-        for name, (low, high) in space.items():
-            if not 0 < low <= high < math.inf:
-                raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
-        if pruner != "none" and len(OBJECTIVES[objectives]) > 1:
+        self.template, self.task_version = template, task_version
+        self.space = dict(space) if isinstance(space, Mapping) else {d.name: d for d in space}
+        self.sampler, self.pruner, self.seed = sampler, pruner, seed
+        self.aims = OBJECTIVES[objectives] if isinstance(objectives, str) else tuple(objectives)
+        self.objectives = objectives if isinstance(objectives, str) else ",".join(aim.name for aim in self.aims)
+        if pruner != "none" and len(self.aims) > 1:
             raise ValueError("no pruner can weigh two objectives: use the pruner none with objectives id,validation")
-        self.template, self.task_version, self.space = template, task_version, dict(space)
-        self.sampler, self.pruner, self.objectives, self.seed = sampler, pruner, objectives, seed
-        self.columns = OBJECTIVES[objectives]
-        self._distributions: dict[str, BaseDistribution] = {
-            name: FloatDistribution(low, high, log=True) for name, (low, high) in space.items()
-        }
-        self._grid = self._make_grid(trials) if sampler == "grid" else []
-        self.trials = len(self._grid) if sampler == "grid" else trials if any(low < high for low, high in space.values()) else 1
-        self._family = self._family_of(template)
-        self._known: dict[str, bool] = {}
+        if pruner != "none" and not self.aims[0].curve:
+            raise ValueError(f"no pruner can judge {self.objectives}, of which a run has no curve: use the pruner none")
+        dimensions = [one if isinstance(one, Dimension) else _log_range(name, *one) for name, one in self.space.items()]
+        self.seeds = range(template.seed, template.seed + seeds)
+        self._space = Space(dimensions, make or self._in_template, matters)
+        self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
+        """Of the grid, or, if it is finite, of the space."""
+        if self._points is not None:
+            random.Random(f"{seed}/grid").shuffle(self._points)
+        listed = trials if self._points is None else len(self._points)
+        self.trials = listed if sampler == "grid" else min(trials, listed)
+        self._known: dict[str, Values | None] = {}
         self._trials: tuple[int, list[Trial]] | None = None
+        self._contending: tuple[int, list[Trial]] | None = None
+        self._geometric: list[bool] = []
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
 
+    @property
+    def dimensions(self) -> Sequence[Dimension]:
+        """What is searched."""
+        return self._space.dimensions
+
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """Points of a grid up to `room`; trials that learn from earlier ones up to `fill`."""
+        """Further seeds of trials in contention and points of a grid up to `room`; trials that learn from earlier ones up to
+        `fill`."""
         done = self.finished_trials(rows)
-        busy = [spec for spec in running if self._is_mine(spec)]
-        taken = {self._key(spec) for spec in busy}
+        busy = [(spec, values) for spec in running if (values := self._values(spec)) is not None]
+        taken = {self._key(spec) for spec, _ in busy}
+        begun = [values for spec, values in busy if spec.seed == self.template.seed]
+        chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
         if self.sampler == "grid":
-            free = (self._spec(point) for point in self._grid)
-            free = (s for s in free if rows.get(self._key(s)) is None and self._key(s) not in taken)
-            return list(itertools.islice(free, room))
-        room = min(room, room if fill is None else fill, self.trials - len(done) - len(busy))
-        if room <= 0:
-            return []
-        study = self._make_study(done)
-        for spec in busy:
-            self._begin(study, self._values(dict(spec.options)))
+            free = (s for s in self._listed() if rows.get(self._key(s)) is None and self._key(s) not in taken)
+            return [*chosen, *itertools.islice(free, room - len(chosen))]
+        room = min(room, room if fill is None else fill) - len(chosen)
+        room = min(room, self.trials - len(done) - len(begun))
+        return chosen + self._ask(rows, room, begun, taken) if room > 0 else chosen
+
+    def _ask(self, rows: Rows, room: int, begun: Sequence[Values], taken: set[str]) -> list[RunSpec]:
+        """New trials, learned from the finished ones and from those begun; `taken` are keys of runs in progress."""
+        done = self.finished_trials(rows)
+        study = self._make_study(done, modelled=self.sampler == "gp")
+        for values in begun:
+            self._begin(study, values)
         chosen: list[RunSpec] = []
-        begun = len(done) + len(busy)
+        count = len(done) + len(begun)
         attempt = 0
         while len(chosen) < room:
-            study.sampler = self._make_sampler(begun + len(chosen), attempt)
-            trial = study.ask(self._distributions)
-            spec = self._spec(trial.params)
-            if rows.get(self._key(spec)) is None and self._key(spec) not in taken:
+            study.sampler = self._make_sampler(count + len(chosen), attempt)
+            trial = study.ask()
+            spec = self._suggested(trial)
+            if spec is not None and rows.get(self._key(spec)) is None and self._key(spec) not in taken:
                 taken.add(self._key(spec))
                 chosen.append(spec)
             else:  # a point that is known already, from a range of few numbers
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
-                if attempt > 100:
-                    break
+                if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
+                    free = (s for s in self._listed() if rows.get(self._key(s)) is None and self._key(s) not in taken)
+                    return chosen + list(itertools.islice(free, room - len(chosen)))
         return chosen
 
+    def _suggested(self, trial: optuna.Trial) -> RunSpec | None:
+        try:
+            return self.spec(self._space.suggest(trial))
+        except ValueError:  # the task cannot do these together
+            return None
+
+    def _listed(self) -> Sequence[RunSpec]:
+        """The runs of all points, if these can be listed."""
+        return [self.spec(point) for point in self._points or ()]
+
+    def _next_seeds(self, rows: Rows) -> list[RunSpec]:
+        """The next run of every trial in contention, the best trial first."""
+        if len(self.seeds) == 1:
+            return []
+        found = []
+        for trial in self.contending(rows):
+            finished = {row["seed"] for row in trial.rows}
+            if left := [seed for seed in self.seeds if seed not in finished]:
+                found.append(self.spec(trial.values, left[0]))
+        return found
+
+    def contending(self, rows: Rows) -> list[Trial]:
+        """The trials that deserve every seed, the best first; see the class."""
+        if self._contending is None or self._contending[0] != len(rows):
+            self._contending = len(rows), self.front(rows) if len(self.aims) > 1 else self._near_the_best(self.ranked(rows))
+        return self._contending[1]
+
+    def _near_the_best(self, ranked: Sequence[Trial]) -> list[Trial]:
+        if not ranked:
+            return []
+        of_seeds = [[math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked]
+        scores = [statistics.fmean(some) for some in of_seeds]
+        spread = _pooled(of_seeds)
+        most = max(map(len, of_seeds))
+        incumbent = next(score for score, some in zip(scores, of_seeds, strict=True) if len(some) == most)
+        sign = -1 if self.aims[0].up else 1
+        certain = -(-len(ranked) // BEST_SHARE)
+        return [
+            trial
+            for place, (trial, score, some) in enumerate(zip(ranked, scores, of_seeds, strict=True))
+            if place < certain or (spread is not None and sign * (score - incumbent) <= spread / math.sqrt(len(some)))
+        ]
+
+    def ranked(self, rows: Rows) -> list[Trial]:
+        """The complete trials by their mean, in the last objective if there are several; the best first."""
+        complete = [t for t in self.finished_trials(rows) if t.state == TrialState.COMPLETE]
+        sign = -1 if self.aims[-1].up else 1
+        return sorted(complete, key=lambda trial: (sign * trial.scores[-1], trial.number))
+
+    def numbers(self, trial: Trial, aim: int) -> list[float]:
+        """An objective on each of the trial's seeds."""
+        return [self.aims[aim].of(row) for row in trial.rows]
+
+    def geometric(self, rows: Rows) -> list[bool]:
+        """Of each objective, whether its means are geometric."""
+        self.finished_trials(rows)
+        return self._geometric
+
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
-        if self.pruner == "none" or not self._is_mine(spec):
+        if self.pruner == "none" or spec.seed != self.template.seed or (values := self._values(spec)) is None:
             return None
         study = self._study_of(rows)
         pruner = self._make_pruner()
-        warmup, interval = self._pruning_steps()
+        warmup, interval = _pruning_steps(spec.max_steps)
         key = self._key(spec)
         known = self._asked.get(key, 0)
         due = -(-warmup // interval) * interval
+        judged = curve.accuracy if self.aims[0].curve == "curve_accuracy" else curve.error
         for points in range(1, len(curve.step) + 1):
             step = curve.step[points - 1]
             if step < due:
@@ -159,11 +264,11 @@ class OptunaSearch:
             if points <= known:
                 continue
             self._asked[key] = points
-            intermediate = dict(zip(curve.step[:points], curve.error[:points], strict=True))
+            intermediate = dict(zip(curve.step[:points], judged[:points], strict=True))
             trial = create_trial(
                 state=TrialState.RUNNING,
-                params=self._values(dict(spec.options)),
-                distributions=self._distributions,
+                params=self._space.params(values),
+                distributions=self._space.distributions(values),
                 intermediate_values=intermediate,
             )
             if pruner.prune(study, trial):
@@ -171,21 +276,39 @@ class OptunaSearch:
         return None
 
     def finished(self, rows: Rows) -> bool:
-        return not self.propose(rows, 1) if self._grid else len(self.finished_trials(rows)) >= self.trials
+        if self.sampler == "grid":
+            return not self.propose(rows, 1)
+        return len(self.finished_trials(rows)) >= self.trials and not self._next_seeds(rows)
 
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""
         if self._trials is None or self._trials[0] != len(rows):
             mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
-            self._trials = len(rows), [
-                Trial(number, self._values(row["options"]), self._state(row), row) for number, row in enumerate(mine)
-            ]
+            self._trials = len(rows), self._trials_of(mine)
         return self._trials[1]
 
+    def _trials_of(self, mine: Sequence[Row]) -> list[Trial]:
+        groups: dict[str, list[Row]] = {}
+        for row in mine:  # those of the first seed give the order
+            if row["seed"] == self.template.seed:
+                groups[row["key"]] = [row]
+        for row in mine:
+            if row["seed"] != self.template.seed and (first := self._key(self.spec(self._found(row)))) in groups:
+                groups[first].append(row)
+        trials = []
+        for number, of_trial in enumerate(groups.values()):
+            of_trial[1:] = sorted(of_trial[1:], key=lambda row: row["seed"])
+            trials.append(Trial(number, self._found(of_trial[0]), self._state(of_trial), of_trial[0], of_trial))
+        complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        found = [means([self.numbers(t, i) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
+        self._geometric = [geometric for _, geometric in found]
+        for place, trial in enumerate(complete):
+            trials[trial.number] = replace(trial, scores=[scores[place] for scores, _ in found])
+        return trials
+
     def best(self, rows: Rows) -> Trial | None:
-        """The complete trial of least validation error; with two objectives it lies on the Pareto front."""
-        complete = [t for t in self.finished_trials(rows) if t.state == TrialState.COMPLETE]
-        return min(complete, key=lambda trial: (trial.row["ood_mse"], trial.number), default=None)
+        """The complete trial with the best mean; with several objectives that of the last, so that it lies on the front."""
+        return next(iter(self.ranked(rows)), None)
 
     def front(self, rows: Rows) -> list[Trial]:
         """The complete trials than which none is better in every objective."""
@@ -217,15 +340,20 @@ class OptunaSearch:
 
     # Optuna's side
 
-    def _make_study(self, trials: Sequence[Trial]) -> optuna.Study:
+    def _make_study(self, trials: Sequence[Trial], modelled: bool = False) -> optuna.Study:
+        """
+        Args:
+            modelled: geometric means are told as logarithms, for a sampler with a model of the numbers themselves.
+        """
+        if modelled:
+            trials = [replace(trial, scores=self._as_modelled(trial.scores)) for trial in trials]
         sampler = self._make_sampler(len(trials), 0)
         study = optuna.create_study(sampler=sampler, directions=self._directions())
         for trial in trials:
             if isinstance(sampler, NSGAIISampler):
                 self._begin(study, trial.values)
                 sampler.get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
-                values = self._objective_values(trial) if trial.state == TrialState.COMPLETE else None
-                study.tell(trial.number, values, state=trial.state)
+                study.tell(trial.number, list(trial.scores) or None, state=trial.state)
             else:
                 study.add_trial(self._frozen(trial))
         return study
@@ -237,30 +365,31 @@ class OptunaSearch:
             self._compared = len(trials), self._make_study(trials)
         return self._compared[1]
 
-    def _begin(self, study: optuna.Study, values: Mapping[str, float]) -> None:
+    def _begin(self, study: optuna.Study, values: Values) -> None:
         """Add a trial in progress."""
-        study.add_trial(create_trial(state=TrialState.RUNNING, params=dict(values), distributions=self._distributions))
+        params, distributions = self._space.params(values), self._space.distributions(values)
+        study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
 
     def _frozen(self, trial: Trial) -> FrozenTrial:
         row = trial.row
-        complete = trial.state == TrialState.COMPLETE
+        curve = self.aims[0].curve
         # Rows from before there was a curve of the error have none of it.
-        curve = zip(row["curve_step"], row["curve_error"], strict=False) if len(self.columns) == 1 else ()
+        points = zip(row["curve_step"], row[curve], strict=False) if len(self.aims) == 1 and curve else ()
         return create_trial(
             state=trial.state,
-            params=dict(trial.values),
-            distributions=self._distributions,
-            values=self._objective_values(trial) if complete else None,
-            intermediate_values={step: error for step, error in curve if not math.isnan(error)},
+            params=self._space.params(trial.values),
+            distributions=self._space.distributions(trial.values),
+            values=list(trial.scores) or None,
+            intermediate_values={step: value for step, value in points if not math.isnan(value)},
             user_attrs={"key": row["key"], "status": row["status"], "steps": row["steps"]}
             | {name: row[column] for name, column in (("id_mse", "id_mse"), ("validation_mse", "ood_mse"))},
         )
 
-    def _objective_values(self, trial: Trial) -> list[float]:
-        return [trial.row[column] for column in self.columns]
+    def _as_modelled(self, scores: Sequence[float]) -> list[float]:
+        return [math.log(score) if logs else score for score, logs in zip(scores, self._geometric, strict=False)]
 
     def _directions(self) -> list[StudyDirection]:
-        return [StudyDirection.MINIMIZE] * len(self.columns)
+        return [StudyDirection.MAXIMIZE if aim.up else StudyDirection.MINIMIZE for aim in self.aims]
 
     def _make_sampler(self, begun: int, attempt: int) -> BaseSampler:
         seed = random.Random(f"{self.seed}/{begun}/{attempt}").getrandbits(32)
@@ -268,6 +397,10 @@ class OptunaSearch:
             return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
         if self.sampler == "nsga2":
             return NSGAIISampler(seed=seed, population_size=max(4, self.trials // GENERATIONS))
+        if self.sampler == "gp":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
         return RandomSampler(seed=seed)
 
     def _make_pruner(self) -> BasePruner:
@@ -275,59 +408,68 @@ class OptunaSearch:
             return MedianPruner(n_startup_trials=STARTUP_TRIALS)
         return PercentilePruner(PERCENTILE, n_startup_trials=STARTUP_TRIALS) if self.pruner == "percentile" else NopPruner()
 
-    def _pruning_steps(self) -> tuple[int, int]:
-        """Steps before the first question to the pruner, and between two."""
-        budget = self.template.max_steps
-        return math.ceil(WARMUP_SHARE * budget), max(1, round(INTERVAL_SHARE * budget))
-
-    def _make_grid(self, trials: int) -> list[dict[str, float]]:
-        """Points of the largest full grid of at most `trials`, log-spaced from end to end, in an order drawn by the seed."""
-        free = sum(low < high for low, high in self.space.values())
-        side = max(1, math.floor(trials ** (1 / max(1, free)) + 1e-9))
-        axes = [
-            [low] if low == high else [low * (high / low) ** (i / max(1, side - 1)) for i in range(side)]
-            for low, high in self.space.values()
-        ]
-        points = [dict(zip(self.space, point, strict=True)) for point in itertools.product(*axes)]
-        random.Random(f"{self.seed}/grid").shuffle(points)
-        return points
-
     # Rows and specs
 
-    def _spec(self, values: Mapping[str, Any]) -> RunSpec:
-        options = dict(self.template.options) | {name: float(values[name]) for name in self.space}
-        return dataclasses.replace(self.template, options=tuple(options.items()))
+    def spec(self, values: Values, seed: int | None = None) -> RunSpec:
+        """The run with these values, of the first seed if none is given.
+
+        Raises:
+            ValueError: the task cannot do it.
+        """
+        return self._space.make(values, self.template.seed if seed is None else seed)
+
+    def _in_template(self, values: Values, seed: int) -> RunSpec:
+        return replace(with_values(self.template, values), seed=seed)
 
     def _key(self, spec: RunSpec) -> str:
         return run_key(spec, self.task_version)
 
-    def _values(self, options: Mapping[str, Any]) -> dict[str, float]:
-        return {name: float(options[name]) for name in self.space}
-
-    def _family_of(self, spec: RunSpec) -> str:
-        """Identity shared by all specs that differ in the searched options only."""
-        options = dict(spec.options) | dict.fromkeys(self.space, 0.0)
-        return family_key(dataclasses.replace(spec, options=tuple(options.items())), self.task_version)
-
-    def _is_mine(self, spec: RunSpec) -> bool:
-        options = dict(spec.options)
-        return (
-            spec.data_count == self.template.data_count
-            and self.space.keys() <= options.keys()
-            and self._family_of(spec) == self._family
-            and all(low <= float(options[name]) <= high for name, (low, high) in self.space.items())
-        )
+    def _values(self, spec: RunSpec) -> Values | None:
+        """The values of a run of a trial; None if it is none."""
+        if spec.seed not in self.seeds or (values := self._space.values(spec)) is None:
+            return None
+        try:
+            return values if self._key(self.spec(values, spec.seed)) == self._key(spec) else None
+        except ValueError:
+            return None
 
     def _holds(self, row: Row) -> bool:
+        """Whether a row is that of a run of a trial."""
         key = row["key"]
         if key not in self._known:
             same = row["task_version"] == self.task_version and row["task"] == self.template.task
-            self._known[key] = same and self._is_mine(spec := RunSpec.from_dict(row)) and self._key(spec) == key
-        return self._known[key]
+            values = self._values(spec := RunSpec.from_dict(row)) if same else None
+            self._known[key] = values if values is not None and self._key(spec) == key else None
+        return self._known[key] is not None
 
-    def _state(self, row: Row) -> TrialState:
-        if row["status"] == "pruned":
+    def _found(self, row: Row) -> Values:
+        values = self._known[row["key"]]
+        assert values is not None
+        return values
+
+    def _state(self, rows: Sequence[Row]) -> TrialState:
+        if rows[0]["status"] == "pruned":
             return TrialState.PRUNED
-        values = [row[column] for column in self.columns]
-        known = all(value is not None and math.isfinite(value) for value in values)
-        return TrialState.COMPLETE if row["status"] in ("passed", "missed") and known else TrialState.FAIL
+        known = all(math.isfinite(aim.of(row)) for aim in self.aims for row in rows)
+        ended = all(row["status"] in ("passed", "missed") for row in rows)
+        return TrialState.COMPLETE if ended and known else TrialState.FAIL
+
+
+def _log_range(name: str, low: float, high: float) -> Dimension:
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
+    return Dimension(name, (), (float(low), float(high)), log=True)
+
+
+def _pooled(of_seeds: Sequence[Sequence[float]]) -> float | None:
+    """The standard deviation over seeds, pooled over trials; None while no trial has two."""
+    several = [some for some in of_seeds if len(some) > 1]
+    if not several:
+        return None
+    squares = math.fsum((value - statistics.fmean(some)) ** 2 for some in several for value in some)
+    return math.sqrt(squares / sum(len(some) - 1 for some in several))
+
+
+def _pruning_steps(budget: int) -> tuple[int, int]:
+    """Steps before the first question to the pruner, and between two."""
+    return math.ceil(WARMUP_SHARE * budget), max(1, round(INTERVAL_SHARE * budget))

@@ -45,6 +45,12 @@ COMMANDS = (
     "scaling --task benchmarks.subjects:NoisyLinear --N 10 --stop budget --precision float32",
     "scaling --task benchmarks.subjects:FallsThenRises --N 20 --option margin=1 --precision float32",
     "scaling --task benchmarks.subjects:LabelNoise --N 30 --target 0.96 --width 256 --precision float32",
+    "tune --search lr=1e-4..1e-2:log,width=32|64|128,decoder=cnn|mlp --precision float32",
+    "tune --search weight_decay=0|1e-4..1:log,max_steps=100..400:100,data_count=20..90,dataset=bumps|stripes+bumps --N 12 "
+    "--objective accuracy --sampler random --search-seed 3 --seeds-per-trial 2 --schedule cosine --decoder mlp "
+    "--holdout center --precision float32",
+    "tune --search depth=1..3,tolerance=0|1,lr=1e-3..1e-2 --N 8 --sampler grid --trials 30 --objective min:steps --decoder mlp "
+    "--precision float32",
     "regularization --trials 3",
     "regularization --N 16 --region center --trials 8 --sampler random --search-seed 7 --rank 4 --init positive --no-ablation",
     "regularization --N 8 --trials 9 --sampler grid --lambda-entropy 0.01..1 --lambda-variance 0 --schedule constant "

@@ -1,0 +1,143 @@
+"""The figures of the tune study: the search beside its confirmation, and every setting against what it reached."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.scale import SymmetricalLogScale
+from matplotlib.ticker import MaxNLocator, NullFormatter
+
+from analysis.figures.style import COLOURS
+from analysis.tune import Answer
+from orchestrator.searches.space import shown
+
+SEARCHED, CONFIRMED = COLOURS[0], COLOURS[1]
+MOST_PANELS = 9
+
+
+def draw(answer: Answer) -> Figure:
+    """Left the search: every trial in the order of finishing with the best so far; with several objectives, the first two
+    against each other. Right the confirmation: what the search said of each setting, and what the fresh seeds say."""
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=len(answer.aims) == 1)
+    if len(answer.aims) == 1:
+        _history(left, answer)
+    else:
+        _front(left, answer)
+    _confirmation(right, answer)
+    return figure
+
+
+def draw_settings(answer: Answer) -> Figure | None:
+    """A panel per searched setting: its values against the first objective. None while no trial is complete."""
+    complete = answer.trials[answer.trials[answer.aims[0].name].notna()]
+    names = list(answer.names)[:MOST_PANELS]
+    if complete.empty:
+        return None
+    columns = min(3, len(names))
+    lines = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(3.3 * columns, 2.8 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    for name, axes in zip(names, panels.flat, strict=False):
+        _slice(axes, complete, name, answer)
+    for axes in list(panels.flat)[len(names) :]:
+        axes.set_axis_off()
+    for axes in panels[:, 0]:
+        axes.set_ylabel(answer.aims[0].name)
+    return figure
+
+
+def _history(axes: Axes, answer: Answer) -> None:
+    aim, trials = answer.aims[0], answer.trials
+    complete = trials[trials[aim.name].notna()]
+    axes.scatter(complete["number"], complete[aim.name], s=16, color=SEARCHED, alpha=0.7, label="trial")
+    if len(complete):
+        best = complete[aim.name].cummax() if aim.up else complete[aim.name].cummin()
+        axes.step(complete["number"], best, where="post", color=SEARCHED, lw=1.2, label="best so far")
+    ended = trials[trials[aim.name].isna()]
+    if len(ended):
+        axes.plot(
+            ended["number"], [0.02] * len(ended), "x", color="0.6", ms=4, transform=axes.get_xaxis_transform(),
+            label="pruned, diverged or failed",
+        )  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="trial, in the order they finished", ylabel=aim.name)
+    axes.set_title(f"search: {len(trials)} trials", fontsize=10)
+    _scale(axes, answer)
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _front(axes: Axes, answer: Answer) -> None:
+    first, second = answer.aims[:2]
+    complete = answer.trials[answer.trials[first.name].notna()]
+    axes.scatter(complete[first.name], complete[second.name], s=16, color=SEARCHED, alpha=0.7, label="trial")
+    found = answer.confirmed
+    axes.errorbar(
+        found[first.name], found[second.name], xerr=_bars(found, first.name), yerr=_bars(found, second.name), fmt="o", ms=5,
+        color=CONFIRMED, capsize=2, label="confirmed on fresh seeds",
+    )  # fmt: skip
+    for row in found.to_dict("records"):
+        axes.annotate(row["setting"], (row[first.name], row[second.name]), (4, 4), textcoords="offset points", fontsize=7)
+    axes.set(xlabel=first.name, ylabel=second.name)
+    axes.set_title(f"search: {len(answer.trials)} trials", fontsize=10)
+    if len(complete):
+        axes.set_xscale("log" if answer.geometric[0] else "linear")
+        axes.set_yscale("log" if answer.geometric[1] else "linear")
+    axes.legend(fontsize=7, frameon=False)
+
+
+def _confirmation(axes: Axes, answer: Answer) -> None:
+    aim, found = answer.aims[0], answer.confirmed
+    places = np.arange(len(found))
+    axes.plot(places - 0.08, found[f"{aim.name}_search"], "o", mfc="none", color=SEARCHED, label="in the search")
+    axes.errorbar(
+        places + 0.08, found[aim.name], yerr=_bars(found, aim.name), fmt="o", color=CONFIRMED, capsize=3,
+        label="on fresh seeds: mean, 95 % interval",
+    )  # fmt: skip
+    names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
+    axes.set_xticks(places, names, fontsize=8)
+    axes.set_xlim(-0.6, max(0.6, len(found) - 0.4))
+    if len(answer.aims) > 1:
+        axes.set_ylabel(aim.name)
+    axes.set_title("confirmation" if len(found) else "nothing is confirmed yet", fontsize=10)
+    _scale(axes, answer)
+    if len(found):
+        axes.legend(fontsize=7, frameon=False)
+
+
+def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> None:
+    axes.set_xlabel(name)
+    found = complete[complete[name].notna()]
+    if found.empty:
+        return
+    searched = str(answer.settings["search"][name])
+    values, style = found[name], {"s": 14, "c": found["number"], "cmap": "viridis"}
+    if span := re.search(r"([^|]*)\.\.([^:|]*)", searched):
+        low, high = float(span[1]), float(span[2])
+        axes.scatter(values.astype(float), found[answer.aims[0].name], **style)
+        if ":log" in searched:
+            axes.set_xscale(SymmetricalLogScale(axes.xaxis, linthresh=low) if min(values) <= 0 else "log")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(min([low, *values]), max([high, *values]))
+        axes.margins(x=0.05)
+    else:
+        words = searched.split("|")
+        axes.scatter([words.index(shown(value)) for value in values], found[answer.aims[0].name], **style)
+        axes.set_xticks(range(len(words)), words, fontsize=8)
+        axes.set_xlim(-0.5, len(words) - 0.5)
+    _scale(axes, answer)
+
+
+def _bars(found: pd.DataFrame, name: str) -> np.ndarray:
+    bars = np.array([found[name] - found[f"{name}_lower"], found[f"{name}_upper"] - found[name]], dtype=float)
+    return np.nan_to_num(np.maximum(bars, 0))
+
+
+def _scale(axes: Axes, answer: Answer) -> None:
+    if answer.geometric[0] and answer.trials[answer.aims[0].name].notna().any():
+        axes.set_yscale("log")

@@ -1,0 +1,257 @@
+"""The answer of the tune study: what the trials reached, and what remains of it on fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from scipy import stats
+
+from orchestrator.command.files import plain, records
+from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches.confirm import setting_of
+from orchestrator.searches.objective import Objective, mean
+
+if TYPE_CHECKING:
+    from orchestrator.searches.confirm import ConfirmBest
+    from orchestrator.searches.optuna import Trial
+
+COUNTS = ("number", "seeds", "failed", "steps", "pairs")
+"""Columns of whole numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a search and its confirmation found; any part of it may still be missing."""
+
+    trials: pd.DataFrame
+    """A row per trial: its number and settings, the mean of every objective over its `seeds`, and its `state`."""
+    confirmed: pd.DataFrame
+    """A row per confirmed setting: every objective in the search (`NAME_search`) and on fresh seeds, `NAME` with the interval
+    `NAME_lower`, `NAME_upper`; whether it is the `winner`, or, with several objectives, on the front."""
+    comparison: Mapping[str, Any] | None
+    """The winner against the second, seed by seed, see `compare`."""
+    crossed: float
+    """What the winner is worth, free of the luck that made it win: see `crossed_mean`. NaN where nothing is crossed."""
+    aims: Sequence[Objective]
+    names: Sequence[str]
+    """Of the searched settings."""
+    geometric: Sequence[bool]
+    """Of every objective, whether its means are geometric."""
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of_search(cls, search: ConfirmBest, rows: Rows, settings: Mapping[str, Any]) -> Answer:
+        """What is known, as far as the rows go."""
+        tuning = search.tuning
+        names = [dimension.name for dimension in tuning.dimensions]
+        trials = [
+            {
+                "number": trial.number,
+                **{name: trial.values.get(name) for name in names},
+                **_scores(tuning.aims, trial.scores),
+                "seeds": len(trial.rows),
+                "state": state_of(trial),
+                "steps": sum(row["steps"] for row in trial.rows),
+                "key": trial.row["key"],
+            }
+            for trial in tuning.finished_trials(rows)
+        ]
+        finals = search.finals(rows)
+        of_setting = {
+            setting: [row for spec in specs if (row := search.row(rows, spec)) is not None] for setting, specs in finals.items()
+        }
+        geometric = list(tuning.geometric(rows)) or [False] * len(tuning.aims)
+        known = [row for found in of_setting.values() for row in found]
+        geometric = [
+            logs and all(number > 0 for number in _numbers(aim, known))
+            for logs, aim in zip(geometric, tuning.aims, strict=True)
+        ]
+        confirmed = []
+        for trial in search.chosen(rows):
+            setting = setting_of(trial)
+            found = of_setting[setting]
+            entry = {"setting": setting, **{name: trial.values.get(name) for name in names}}
+            for aim, logs, score in zip(tuning.aims, geometric, trial.scores, strict=True):
+                numbers = _numbers(aim, found)
+                middle, lower, upper = interval(numbers, logs)
+                entry |= {f"{aim.name}_search": score, aim.name: middle, f"{aim.name}_lower": lower, f"{aim.name}_upper": upper}
+            averaged = len(_numbers(tuning.aims[0], found))
+            entry |= {"seeds": averaged, "failed": len(found) - averaged, "winner": False}
+            confirmed.append(entry)
+        over = all(len(of_setting[setting]) == len(specs) for setting, specs in finals.items())
+        comparison = _crown(confirmed, of_setting, tuning.aims, geometric) if over else None
+        sound = [of_setting[str(entry["setting"])] for entry in confirmed if not entry["failed"]]
+        aim = tuning.aims[0]
+        by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
+        crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None else math.nan
+        scores = [aim.name for aim in tuning.aims]
+        columns = [f"{name}{part}" for name in scores for part in ("_search", "", "_lower", "_upper")]
+        tables = (
+            _table(trials, ["number", *names, *scores, "seeds", "state", "steps", "key"], scores),
+            _table(confirmed, ["setting", *names, *columns, "seeds", "failed", "winner"], columns),
+        )
+        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings))
+
+    def describe(self, row: Mapping[str, Any]) -> str:
+        """The settings of a row in words."""
+        told = ((name, row[name]) for name in self.names if row[name] is not None and row[name] == row[name])
+        return ", ".join(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in told)
+
+    def lines(self) -> list[str]:
+        """The winner, how the search had overrated it, and the comparison with the second."""
+        lines = []
+        for row in self.confirmed[self.confirmed["winner"]].to_dict("records"):
+            head = "winner" if len(self.aims) == 1 else "on the front"
+            lines.append(f"{head}: {row['setting']} ({self.describe(row)})")
+            for aim, logs in zip(self.aims, self.geometric, strict=True):
+                kind = "geometric mean" if logs else "mean"
+                found = f"{aim.name} {interval_text(row, aim.name)}, {kind} over {int(row['seeds'])} fresh seeds"
+                lines.append(f"  {found}; in the search it had {row[f'{aim.name}_search']:.3g}")
+        if not math.isnan(self.crossed):
+            lines.append(f"  chosen on all seeds but one and judged on that one, each in turn: {self.crossed:.3g}")
+        if self.comparison is not None:
+            lines.append(comparison_text(self.comparison))
+        lines += [
+            f"{row['setting']}: {int(row['failed'])} of its fresh seeds failed or diverged, so it cannot win"
+            for row in self.confirmed[self.confirmed["failed"] > 0].to_dict("records")
+        ]
+        return lines
+
+    def doubt(self) -> str | None:
+        """Why this answers nothing though all its runs are there: no trial is complete, or none could be confirmed."""
+        if len(self.trials) and not len(self.confirmed):
+            counts = ", ".join(f"{count} {state}" for state, count in Counter(self.trials["state"]).items())
+            return f"no trial is complete ({counts}), so nothing could be chosen: search other values"
+        if len(self.confirmed) and not self.confirmed["winner"].any():
+            return "every confirmed setting failed or diverged on a fresh seed: search other values"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything in plain values; what is not known is null."""
+        value: dict[str, Any] = plain(
+            {
+                "settings": self.settings,
+                "winner": next(iter(records(self.confirmed[self.confirmed["winner"]], COUNTS)), None),
+                "comparison": self.comparison,
+                "crossed": self.crossed,
+                "geometric": {aim.name: logs for aim, logs in zip(self.aims, self.geometric, strict=True)},
+                "doubt": self.doubt(),
+                "confirmed": records(self.confirmed, COUNTS),
+                "trials": records(self.trials, COUNTS),
+            }
+        )
+        return value
+
+
+def state_of(trial: Trial) -> str:
+    """How a trial ended, in the word of tables: as that of its runs that did not end well, if there is one."""
+    ends = [ending(row) for row in trial.rows]
+    return next((end for end in ends if end in ("pruned", "diverged", "failed")), "finished" if trial.scores else "no number")
+
+
+def interval_text(found: Mapping[str, Any], name: str) -> str:
+    """`0.00012 [8e-05, 0.00018]` of a row of the confirmed settings, without the interval where there is none."""
+    middle, lower, upper = (found[f"{name}{part}"] for part in ("", "_lower", "_upper"))
+    if math.isnan(middle):
+        return ""
+    return f"{middle:.3g}" + ("" if math.isnan(lower) else f" [{lower:.3g}, {upper:.3g}]")
+
+
+def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> tuple[float, float, float]:
+    """The mean and its t-interval; of the logarithms where `logs`. NaN for what is not known: the bounds of a single number."""
+    if not numbers:
+        return math.nan, math.nan, math.nan
+    n, scaled = len(numbers), pd.Series([math.log(number) if logs else number for number in numbers])
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * scaled.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    middle = float(scaled.mean())
+    bounds = middle - half, middle + half
+    lower, upper = (math.exp(bound) if logs else bound for bound in bounds)
+    return mean(list(numbers), logs), lower, upper
+
+
+def crossed_mean(settings: Sequence[Mapping[int, float]], up: bool, logs: bool) -> float:
+    """The mean over seeds of the setting that is best on all other seeds. The winner's own mean is a little too good, as it was
+    chosen by the same numbers; here no number chooses the setting that it judges. NaN with one seed.
+
+    Args:
+        settings: of each, the objective by seed.
+    """
+    seeds = sorted(set.intersection(*(set(found) for found in settings)))
+    if len(seeds) < 2:
+        return math.nan
+    choose = max if up else min
+
+    def without(seed: int, found: Mapping[int, float]) -> float:
+        return mean([found[other] for other in seeds if other != seed], logs)
+
+    return mean([choose(settings, key=lambda found: without(seed, found))[seed] for seed in seeds], logs)
+
+
+def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool) -> dict[str, Any]:
+    """Two settings seed by seed: the mean `ratio` of the first to the second where `logs`, else their mean `difference`, with
+    the t-interval [`lower`, `upper`] over the `pairs` of seeds, and whether it `decides`: lies on one side of no difference."""
+    pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+    middle, lower, upper = interval([math.log(a / b) if logs else a - b for a, b in pairs], False)
+    kind = "ratio" if logs else "difference"
+    values = [math.exp(value) if logs else value for value in (middle, lower, upper)]
+    return {kind: values[0], "lower": values[1], "upper": values[2], "pairs": len(pairs), "decides": lower > 0 or upper < 0}
+
+
+def comparison_text(found: Mapping[str, Any]) -> str:
+    """The comparison of the winner with the second, in a line."""
+    kind = "ratio" if "ratio" in found else "difference"
+    text = f"{found['winner']} against {found['second']}, seed by seed: {kind} of {found['objective']} {found[kind]:.3g}"
+    if math.isnan(found["lower"]):
+        return f"{text}; one seed tells no more"
+    verdict = "so it is better" if found["decides"] else "so they cannot be told apart"
+    return f"{text} [{found['lower']:.3g}, {found['upper']:.3g}], {verdict}"
+
+
+def _crown(
+    confirmed: Sequence[dict[str, Any]],
+    of_setting: Mapping[str, Sequence[Row]],
+    aims: Sequence[Objective],
+    geometric: Sequence[bool],
+) -> dict[str, Any] | None:
+    """Mark the winner, or the front, among the settings all of whose seeds have ended well; and compare the winner with the
+    second."""
+    sound = [entry for entry in confirmed if not entry["failed"]]
+
+    def costs(entry: Mapping[str, Any]) -> list[float]:
+        return [-entry[aim.name] if aim.up else entry[aim.name] for aim in aims]
+
+    for entry in sound:
+        others = [costs(other) for other in sound]
+        own = costs(entry)
+        entry["winner"] = not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
+    if len(aims) > 1 or not sound:
+        return None
+    ranked = sorted(sound, key=costs)
+    for entry in ranked[1:]:
+        entry["winner"] = False
+    if len(ranked) < 2:
+        return None
+    first, second = ({row["seed"]: aims[0].of(row) for row in of_setting[entry["setting"]]} for entry in ranked[:2])
+    told = {"winner": ranked[0]["setting"], "second": ranked[1]["setting"], "objective": aims[0].name}
+    return told | compare(first, second, geometric[0])
+
+
+def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str]) -> pd.DataFrame:
+    """Those columns, of which some hold floats and the others what was given: a whole number stays one beside nothing."""
+    table = pd.DataFrame(records, columns=list(columns), dtype=object)
+    return table.astype(dict.fromkeys(numbers, float) | ({"winner": bool} if "winner" in columns else {}))
+
+
+def _scores(aims: Sequence[Objective], scores: Sequence[float]) -> dict[str, float]:
+    return {aim.name: scores[i] if scores else math.nan for i, aim in enumerate(aims)}
+
+
+def _numbers(aim: Objective, rows: Sequence[Row]) -> list[float]:
+    """An objective on every run that ended well."""
+    numbers = [aim.of(row) for row in rows if row["status"] in ("passed", "missed")]
+    return [number for number in numbers if math.isfinite(number)]

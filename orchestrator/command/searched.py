@@ -1,0 +1,91 @@
+"""What a user writes of the settings that a search may choose: `lr=1e-4..1e-2:log,width=32|64|128,decoder=cnn|mlp`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from orchestrator.errors import UserError
+from orchestrator.searches.space import Dimension
+from trainables.settings import Setting
+from trainables.spec import LIMITS, SCHEDULES, Scalar
+
+OF_RUN: Mapping[str, Setting] = {
+    "lr": Setting("lr", float, None),
+    "weight_decay": Setting("weight_decay", float, None, low=0),
+    **{name: Setting(name, int, None, low=LIMITS[name][0], high=LIMITS[name][1]) for name in ("batch_size", "max_steps")},
+    "schedule": Setting("schedule", str, None, words=SCHEDULES),
+    **{name: Setting(name, int, None, low=LIMITS[name][0], high=LIMITS[name][1]) for name in ("N", "data_count")},
+}
+"""What may be searched of every run, besides the settings of its task."""
+HINT = "write NAME=LOW..HIGH, NAME=LOW..HIGH:log, NAME=LOW..HIGH:STEP, NAME=A|B|C, or NAME=0|LOW..HIGH:log"
+
+
+def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dimension]:
+    """The dimensions of a search as `--search` names them, separated by commas.
+
+    Args:
+        known: what may be searched, by name.
+
+    Raises:
+        UserError: an unknown name, or values that the setting may not have.
+    """
+    found: dict[str, Dimension] = {}
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        name, equals, spec = part.partition("=")
+        if not equals or not spec:
+            raise UserError(f"--search {part!r} names no values: {HINT}")
+        if name not in known:
+            raise UserError(f"--search {part!r}: there is no setting {name!r} to search: choose of {', '.join(known)}")
+        if name in found:
+            raise UserError(f"--search {part!r}: {name} is searched twice: keep one of the two")
+        found[name] = _dimension(part, known[name], spec)
+    return list(found.values())
+
+
+def _dimension(part: str, setting: Setting, spec: str) -> Dimension:
+    words: list[Scalar] = []
+    ranges = []
+    for choice in spec.split("|"):
+        if ".." in choice and setting.kind in (int, float):
+            ranges.append(choice)
+        else:
+            words.append(_value(part, setting, choice))
+    if len(ranges) > 1:
+        raise UserError(f"--search {part!r} has two ranges: keep one")
+    if len(set(words)) < len(words):
+        raise UserError(f"--search {part!r} names a value twice: keep one of the two")
+    if not ranges:
+        if len(words) < 2:
+            raise UserError(f"--search {part!r} leaves nothing to choose: {HINT}")
+        return Dimension(setting.name, tuple(words))
+    span, _, how = ranges[0].partition(":")
+    low, high = (setting.kind(_value(part, setting, end)) for end in (span.partition("..")[0], span.partition("..")[2]))
+    if low >= high:
+        raise UserError(f"--search {part!r} is an empty range, because {low:g} is not below {high:g}: {HINT}")
+    step = 1 if setting.kind is int else None
+    if how == "log":
+        if low <= 0:
+            raise UserError(f"--search {part!r}: a log range begins above 0, not at {low:g}: for 0 too, write 0|LOW..HIGH:log")
+    elif how and not (setting.kind is int and re.fullmatch(r"0*[1-9][0-9]{0,9}", how)):
+        raise UserError(f"--search {part!r}: {how!r} is no way to divide this range: {HINT}, with STEP for whole numbers alone")
+    elif how:
+        step = int(how)
+    elif ":" in ranges[0]:
+        raise UserError(f"--search {part!r} ends in a colon: {HINT}")
+    if any(low <= word <= high for word in words if not isinstance(word, str)):
+        raise UserError(f"--search {part!r} names a value that lies in its range: keep one of the two")
+    if step is not None:
+        high = low + (int(high) - int(low)) // step * step
+    return Dimension(setting.name, tuple(words), (low, high), log=how == "log", step=step)
+
+
+def _value(part: str, setting: Setting, text: str) -> Scalar:
+    """The value that a user wrote, if the setting may have it."""
+    try:
+        value: Scalar = setting.check(setting.read(text))
+    except ValueError as error:
+        raise UserError(f"--search {part!r}: {error}") from None
+    if setting.name == "lr" and isinstance(value, float) and value <= 0:
+        raise UserError(f"--search {part!r}: lr must be above 0, not {value:g}")
+    return value

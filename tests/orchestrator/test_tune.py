@@ -1,0 +1,571 @@
+"""The tune study and its search as functions of rows and words: no Ray, and no training but of single steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from typer.testing import CliRunner
+
+from analysis.asked import tuned
+from analysis.report.answers import scaling_answer
+from analysis.results import Results
+from analysis.tune import Answer, compare, crossed_mean, interval
+from orchestrator import launch, tune
+from orchestrator.command.cli import run
+from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.engine.cluster import Cluster
+from orchestrator.errors import UserError
+from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches.confirm import ConfirmBest
+from orchestrator.searches.objective import Objective, means
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.space import Dimension, with_values
+from orchestrator.store import ResultStore, make_row, save_question
+from tests.conftest import check_refusal
+from tests.toy import ChoosySettings
+from trainables.settings import settings_of
+from trainables.spec import RunSpec, Scalar, run_key
+
+CHOOSY = ("--task", "tests.toy:Choosy", "--N", "4", "--max-steps", "20")
+KNOWN = {**OF_RUN, **settings_of(ChoosySettings)}
+LR = Dimension("lr", (), (1e-3, 1.0), log=True)
+WIDTH = Dimension("width", (8, 32, 64))
+TEMPLATE = RunSpec(
+    task="tests.toy:Choosy", dataset="toys", N=8, data_count=3, seed=0, decoder="mlp", depth=0, width=8, encoding="none",
+    holdout="", options=(("noise", 0.0),), max_steps=100, stop="budget", lr=1e-3,
+)  # fmt: skip
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+MSE = (Objective("mse", curve="curve_error"),)
+
+Luck = Callable[[RunSpec], float]
+
+
+def true_error(spec: RunSpec) -> float:
+    """Least, 1, at lr = 0.1 and a width of 32."""
+    return math.exp((math.log10(spec.lr) + 1) ** 2 + (spec.width != 32))
+
+
+def lucky(spec: RunSpec, spread: float = 0.3) -> float:
+    """What a run makes of it, by chance of its settings and its seed."""
+    return true_error(spec) * math.exp(random.Random(run_key(spec, "1")).gauss(0, spread))
+
+
+def finish(spec: RunSpec, second: int, error: float | None = None, **changes: Any) -> Row:
+    """The row of a run, `second` seconds after the first."""
+    error = lucky(spec) if error is None else error
+    steps = list(range(20, spec.max_steps + 1, 20))
+    found = {"ood_mse": error, "id_mse": spec.lr, "accuracy": 1 / (1 + error), "curve_step": steps}
+    found |= {name: [error] * len(steps) for name in ("curve_loss", "curve_error")}
+    found |= {"curve_accuracy": [1 / (1 + error)] * len(steps)}
+    result = {"status": "missed", "reason": "budget", "steps": spec.max_steps, **found}
+    about = {"task_version": "1", "fixed_count": 0, "finished_at": BEGAN + timedelta(seconds=second)}
+    return make_row(spec, **about, **{**result, **changes})
+
+
+def search(dimensions: Sequence[Dimension] = (LR, WIDTH), **changes: Any) -> OptunaSearch:
+    given = {"template": TEMPLATE, "task_version": "1", "space": dimensions, "trials": 20, "objectives": MSE, "pruner": "none"}
+    return OptunaSearch(**(given | changes))
+
+
+def walk(made: Any, rows: Rows | None = None, until: int | None = None, workers: int = 1) -> Rows:
+    """Carry a search on."""
+    rows = Rows() if rows is None else rows
+    while not made.finished(rows) and (until is None or len(rows) < until):
+        specs = made.propose(rows, workers)
+        assert specs, "a search that has not finished asks for a run"
+        for spec in specs:
+            rows.add(finish(spec, len(rows)))
+    return rows
+
+
+def keys(rows: Rows) -> list[str]:
+    return sorted(row["key"] for row in rows)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("lr=1e-4..1e-2:log", [Dimension("lr", (), (1e-4, 1e-2), log=True)]),
+        ("noise=0..2", [Dimension("noise", (), (0.0, 2.0))]),
+        ("width=16..64", [Dimension("width", (), (16, 64), step=1)]),
+        ("width=16..65:16", [Dimension("width", (), (16, 64), step=16)]),
+        ("width=1..512:log", [Dimension("width", (), (1, 512), log=True, step=1)]),
+        ("width=32|64|128", [Dimension("width", (32, 64, 128))]),
+        ("noise=0|1e-4..1e-1:log", [Dimension("noise", (0.0,), (1e-4, 0.1), log=True)]),
+        ("decoder=linear|mlp,flat=yes|no", [Dimension("decoder", ("linear", "mlp")), Dimension("flat", (True, False))]),
+        ("schedule=constant|cosine", [Dimension("schedule", ("constant", "cosine"))]),
+    ],
+)
+def test_what_a_user_writes_is_understood(text: str, expected: list[Dimension]) -> None:
+    found = read_search([text], KNOWN)
+    assert found == expected
+    assert [repr(end) for one in found for end in one.ends] == [repr(end) for one in expected for end in one.ends]
+    assert read_search([f"{one.name}={one.text}" for one in found], KNOWN) == expected
+
+
+MISSPELLED = [
+    ("lr", "names no values: write NAME=LOW..HIGH"),
+    ("lr=", "names no values"),
+    ("speed=1|2", "there is no setting 'speed' to search: choose of lr, weight_decay,"),
+    ("lr=0.1", "leaves nothing to choose"),
+    ("lr=0.1..0.01", "empty range, because 0.1 is not below 0.01"),
+    ("lr=0..1", "lr must be above 0"),
+    ("lr=a..b", "takes a float, not 'a'"),
+    ("lr=1e-4..inf", "lr must be a finite number"),
+    ("lr=1e-4..1e-2:ln", "'ln' is no way to divide this range"),
+    ("lr=1e-4..1e-2:", "ends in a colon"),
+    ("lr=1e-4..1e-3|1e-3..1e-2", "has two ranges"),
+    ("noise=0..1:log", "a log range begins above 0, not at 0: for 0 too, write 0|LOW..HIGH:log"),
+    ("weight_decay=-1..1", "weight_decay must be at least 0"),
+    ("width=0|8", "width must be at least 1"),
+    ("width=8..1000", "width must be at most 512"),
+    ("width=8|8.5", "takes a int, not '8.5'"),
+    ("width=8..64:0", "'0' is no way to divide this range"),
+    ("width=16|8..64", "a value that lies in its range"),
+    ("decoder=linear|cnn", "decoder 'cnn' is unknown: choose linear or mlp"),
+    ("decoder=linear..mlp", "is unknown: choose linear or mlp"),
+    ("decoder=mlp|mlp", "names a value twice"),
+    ("schedule=constant|step", "schedule 'step' is unknown"),
+    ("lr=1e-4..1e-2,lr=1|2", "lr is searched twice"),
+]
+
+
+@pytest.mark.parametrize(("text", "hint"), MISSPELLED)
+def test_values_that_a_setting_cannot_have_are_refused(text: str, hint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_search([text], KNOWN)
+    assert hint in str(refused.value)
+    assert str(refused.value).startswith(f"--search {text.split(',')[-1]!r}")
+
+
+MISTAKES = [
+    (["lr"], "names no values: write NAME=LOW..HIGH"),
+    (["width=8|16", "--width", "8"], "--search and --width both give width"),
+    (["lr=1e-4..1e-2", "--lr", "0.01"], "--search and --lr both give lr"),
+    (["noise=0..2,kind=round|square"], "--search allows noise=2, kind=square, which cannot be trained: a square has no noise"),
+    (["data_count=1..17"], "data_count must lie in 1..16 at N = 4, not 17"),
+    (["N=4|2", "--N", "16", "--data-count", "9"], "data_count must lie in 1..4 at N = 2, not 9"),
+    (["lr=1e-4..1e-2", "--objective", "beauty"], "does not tell which way is better: write min:beauty or max:beauty"),
+    (["lr=1e-4..1e-2", "--objective", "max:beauty"], "is no number of these runs: choose of mse, id_mse, accuracy, steps"),
+    (["lr=1e-4..1e-2", "--objective", "seconds"], "depends on the machine and on what else runs there"),
+    (["lr=1e-4..1e-2", "--objective", "mse,"], "names no number of a run"),
+    (["lr=1e-4..1e-2", "--objective", "mse,mse"], "names a number twice"),
+    (["max_steps=20..40", "--max-steps", "2000", "--objective", "steps"], "search other settings than max_steps"),
+    (["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"], "of which a run has no curve: use the pruner none"),
+    (["lr=1e-4..1e-2", "--objective", "mse,id_mse", "--pruner", "median"], "pruner none"),
+    (["lr=1e-4..1e-2", "--sampler", "best"], "choose tpe, nsga2, random, grid or gp"),
+    (["width=8|16"], "--search width would change nothing: of the settings that are searched, none makes it matter"),
+    (["width=8|16|32", "--decoder", "mlp", "--sampler", "grid", "--trials", "2"], "the least grid of this space has 3 points"),
+    (["lr=1e-4..1e-2", "--export-optuna", "."], "exists: give the name of a new file"),
+    (["lr=1e-4..1e-2", "--seeds", "0"], "--seeds"),
+    (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "are too many"),
+    (["lr=1e-4..1e-2", "--vary", "noise=1"], "--vary is about a program: add --program"),
+]
+
+
+@pytest.mark.parametrize(("words", "hint"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_a_mistake_is_one_line_and_writes_nothing(
+    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(tune.app, [*CHOOSY, "--search", *words], hint, tmp_path, capsys)
+
+
+PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--objective", "accuracy")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--search", "noise=1|2"], "there is no setting 'noise' to search"),
+        (["--search", "batch_size=8|16"], "--search batch_size would change nothing: write {batch_size} in --program"),
+        (["--search", "lr=0.1..1", "--objective", "loss"], "--objective loss is nothing that a program tells"),
+        (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
+        (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
+        (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_program_is_told_what_is_searched(
+    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(tune.app, [*PROGRAM, *words], hint, tmp_path, capsys)
+
+
+def made_by(*arguments: str) -> tune.TuneStudy:
+    """The study that a command line makes."""
+    with mock.patch.object(launch, "_launch", return_value=0) as begun, mock.patch.object(Cluster, "check"):
+        assert run(tune.app, [*arguments]) == 0
+    study = begun.call_args.args[0]
+    assert isinstance(study, tune.TuneStudy)
+    return study
+
+
+def test_the_settings_of_a_program_are_searched() -> None:
+    words = ["--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=a"]
+    study = made_by(*words, "--objective", "accuracy", "--search", "lr=0.1..1:log,kind=a|b", "--trials", "5")
+    for spec in study.search.propose(Rows(), 4):
+        assert spec.option("kind") in ("a", "b")
+        assert 0.1 <= spec.lr <= 1
+        assert (spec.data_count, spec.target) == (9, 1.0)
+    assert study.seconds_left(Rows()) is None
+
+
+def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
+    result = CliRunner().invoke(tune.app, ["--help"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
+    assert options == {
+        *("--search", "--objective", "--trials", "--confirm", "--seeds", "--target"),
+        *("--sampler", "--pruner", "--seeds-per-trial", "--search-seed", "--export-optuna"),
+        *("--task", "--N", "--data-count", "--option", "--program", "--program-settings", "--vary", "--counts"),
+        *("--dataset", "--decoder", "--depth", "--width", "--encoding", "--holdout"),
+        *("--centres", "--sigma", "--absent", "--polarity", "--tolerance"),
+        *("--max-steps", "--schedule", "--batch-size", "--lr", "--weight-decay", "--precision"),
+        *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
+        *("--cpu-workers", "--price", "--max-cost", "--stall-minutes"),
+        *("--on-error", "--save-weights", "--json", "--verbose", "--help"),
+    }
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--search", "lr=1e-4..1e-2:log,noise=0|0.1..1", "--trials", "9", "--seeds-per-trial", "3", "--seeds", "4"]
+    assert run(tune.app, [*CHOOSY, *words, "--dry-run", "--store", str(tmp_path / "new")]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"noise\s+│\s+0\|0.1..1", printed)
+    assert re.search(r"trials\s+│\s+0\s+│\s+9\s+│\s+20, fewer", printed)
+    assert re.search(r"their further seeds\s+│\s+0\s+│\s+at most 18", printed)
+    assert re.search(r"best 3, fresh seeds\s+│\s+0\s+│\s+4\s+│\s+20", printed)
+    assert not list(tmp_path.iterdir())
+
+
+# The space
+
+
+def test_a_setting_that_does_not_matter_is_left_at_its_default_and_no_training_is_asked_for_twice() -> None:
+    study = made_by(*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp,kind=round|square", "--trials", "50")
+    rows = walk(study.search.tuning)
+    found = [(row["decoder"], row["width"], row["options"]["kind"]) for row in rows]
+    mlps = set(itertools.product(["mlp"], [8, 16, 32], ["round", "square"]))
+    assert sorted(found) == sorted(mlps | {("linear", 4, "round"), ("linear", 4, "square")})
+    assert len(study.search.tuning.finished_trials(rows)) == study.search.tuning.trials == 8
+    trial = next(t for t in study.search.tuning.finished_trials(rows) if t.row["decoder"] == "linear")
+    assert "width" not in trial.values
+    by_grid = made_by(*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp", "--trials", "9", "--sampler", "grid")
+    assert len(walk(by_grid.search.tuning)) == 4
+
+
+def test_a_switch_chooses_between_a_word_and_a_range() -> None:
+    noise = Dimension("noise", (0.0,), (1e-3, 1.0), log=True)
+    made = search([noise], sampler="random", trials=40)
+    rows = walk(made)
+    values = [row["options"]["noise"] for row in rows]
+    ranged = [value for value in values if value]
+    assert values.count(0.0) == 1, "0 is one training, however often it is drawn"
+    assert len(ranged) == 39
+    assert min(ranged) < 0.01
+    assert max(ranged) > 0.1
+    params = [trial.params for trial in made.study(rows).trials]
+    assert {"noise is": "0"} in params
+    assert sum(set(param) == {"noise is", "noise"} for param in params) == 39
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "nsga2"])
+def test_a_finite_space_ends_with_its_last_point(sampler: str) -> None:
+    made = search([WIDTH, Dimension("depth", (), (1, 4), step=1)], sampler=sampler, trials=99)
+    rows = walk(made)
+    assert len(rows) == made.trials == 12
+    assert {(row["width"], row["depth"]) for row in rows} == set(itertools.product((8, 32, 64), (1, 2, 3, 4)))
+
+
+def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
+    made = search([LR, WIDTH, Dimension("weight_decay", (0.0,), (0.1, 0.3))], sampler="grid", trials=40)
+    rows = walk(made)
+    assert len(rows) == 3 * 3 * 4
+    assert sorted({row["lr"] for row in rows}) == pytest.approx([1e-3, 10**-1.5, 1.0])
+    assert sorted({row["weight_decay"] for row in rows}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+# The search
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", "nsga2", pytest.param("gp", marks=pytest.mark.slow(5))])
+def test_interrupted_anywhere_and_resumed_asks_for_the_same_runs(sampler: str) -> None:
+    def make() -> ConfirmBest:
+        tuning = search(sampler=sampler, trials=12, seeds=3)
+        return ConfirmBest(tuning, {}, (), most=2, seeds=(1000, 1001))
+
+    whole = walk(make())
+    assert len(whole) > 12 + 4, "some trials have several seeds"
+    rows = Rows()
+    for stop in (1, 9, 14, 21, None):
+        shuffled = list(rows)
+        random.Random(stop).shuffle(shuffled)  # a store gives rows in any order
+        rows = walk(make(), Rows(shuffled), stop)
+    assert keys(rows) == keys(whole)
+    assert [t.values for t in make().chosen(rows)] == [t.values for t in make().chosen(whole)]
+
+
+def test_a_trial_takes_a_seed_at_a_time_while_it_is_in_contention() -> None:
+    made, rows = search(sampler="random", trials=9, seeds=4), Rows()
+    errors = iter([1.0, 1.1, 8.0, 9.0, 7.0, 9.5, 6.0, 5.0, 4.0])
+    seen: dict[str, list[int]] = {}
+    while not made.finished(rows):
+        (spec,) = made.propose(rows, 1)
+        setting = run_key(dataclasses.replace(spec, seed=0), "1")
+        error = next(errors) if spec.seed == 0 else seen[setting][0] * (1 + 0.01 * spec.seed)
+        seen.setdefault(setting, []).append(error)
+        rows.add(finish(spec, len(rows), error))
+    trials = made.finished_trials(rows)
+    assert [len(trial.rows) for trial in trials] == [4, 4, 1, 1, 1, 1, 4, 4, 4], "the best third when it began"
+    assert [row["seed"] for row in trials[1].rows] == [0, 1, 2, 3]
+    assert trials[1].scores[0] == pytest.approx(1.1 * (1.01 * 1.02 * 1.03) ** 0.25), "the mean is geometric"
+
+
+def test_a_trial_within_its_standard_error_of_the_best_goes_on() -> None:
+    made = search(sampler="random", trials=30, seeds=2)
+    specs = [with_values(TEMPLATE, {"lr": 0.01 * (i + 1), "width": 8}) for i in range(9)]
+    rows = Rows(finish(spec, i, 1 + 0.1 * i) for i, spec in enumerate(specs))
+    assert [t.number for t in made.contending(rows)] == [0, 1, 2]
+    rows.add(finish(dataclasses.replace(specs[0], seed=1), 20, 2.0))  # now a seed is known to make so much of a difference
+    spread = abs(math.log(2)) / math.sqrt(2)
+    best = math.log(2) / 2
+    within = [i for i in range(9) if math.log(1 + 0.1 * i) - (spread / math.sqrt(2) if i == 0 else spread) <= best]
+    assert sorted(t.number for t in made.contending(rows)) == within
+    assert 3 in within
+    asked = {spec.lr for spec in made.propose(rows, 100) if spec.seed == 1}
+    assert asked == {specs[i].lr for i in within if i}
+    assert made.propose(rows, 1, made.propose(rows, 1))[0].lr != made.propose(rows, 1)[0].lr, "one run of a trial at a time"
+
+
+def test_pruned_diverged_and_failed_trials_take_no_further_seed_and_one_bad_seed_ends_a_trial() -> None:
+    made, rows = search(sampler="random", trials=4, seeds=2), Rows()
+    statuses = iter(["missed", "diverged", "pruned", "diverged", "failed"])
+    while not made.finished(rows):
+        (spec,) = made.propose(rows, 1)
+        status = next(statuses)
+        error = None if status == "missed" else math.nan if status == "diverged" else 1.0
+        rows.add(finish(spec, len(rows), error, status=status))
+    states = [(trial.state, len(trial.rows)) for trial in made.finished_trials(rows)]
+    fail = TrialState.FAIL
+    assert states == [(fail, 2), (TrialState.PRUNED, 1), (fail, 1), (fail, 1)]
+    assert made.ranked(rows) == []
+
+
+def test_only_the_first_seed_is_pruned_and_by_the_curve_of_the_objective() -> None:
+    accuracy = (Objective("accuracy", up=True, curve="curve_accuracy"),)
+    made = search(sampler="random", trials=40, objectives=accuracy, pruner="median", seeds=2)
+    specs = [with_values(TEMPLATE, {"lr": 0.01 * (i + 1), "width": 8}) for i in range(12)]
+    rows = Rows(finish(spec, i, 1.0) for i, spec in enumerate(specs))
+    steps = [20, 40, 60, 80, 100]
+    poor = Curve(steps, [0.0] * 5, [0.1] * 5)  # which a search for small errors would not prune
+    good = Curve(steps, [9.0] * 5, [0.9] * 5)
+    spec = with_values(TEMPLATE, {"lr": 0.5, "width": 8})
+    assert made.pruned_at(rows, spec, poor) == 2
+    assert made.pruned_at(rows, dataclasses.replace(spec, lr=0.6), good) is None
+    assert made.pruned_at(rows, dataclasses.replace(spec, seed=1), poor) is None
+
+
+def test_what_is_larger_is_better_where_the_objective_says_so() -> None:
+    made = search(objectives=(Objective("accuracy", up=True),), trials=25)
+    rows = walk(made)
+    best = made.best(rows)
+    assert best is not None
+    assert best.row["accuracy"] == max(row["accuracy"] for row in rows)
+    assert made.study(rows).best_value == best.row["accuracy"]
+
+
+def test_means_are_geometric_where_all_numbers_are_positive_and_small_ones_are_better() -> None:
+    assert means([[1.0, 4.0], [3.0]], up=False) == ([pytest.approx(2.0), 3.0], True)
+    assert means([[1.0, 4.0], [0.0]], up=False) == ([2.5, 0.0], False)
+    assert means([[1.0, 4.0]], up=True) == ([2.5], False)
+
+
+def test_rows_of_other_runs_are_no_trials() -> None:
+    made = search(seeds=2)
+    inside = with_values(TEMPLATE, {"lr": 0.1, "width": 32})
+    others = [
+        dataclasses.replace(inside, N=9),
+        dataclasses.replace(inside, seed=2),
+        dataclasses.replace(inside, width=16),
+        dataclasses.replace(inside, lr=2.0),
+        dataclasses.replace(inside, weight_decay=0.5),
+        dataclasses.replace(inside, lr=0.2, seed=1),  # a second seed without a first
+    ]
+    rows = Rows(finish(spec, i) for i, spec in enumerate([inside, *others, dataclasses.replace(inside, seed=1)]))
+    (trial,) = made.finished_trials(rows)
+    assert dict(trial.values) == {"lr": 0.1, "width": 32}
+    assert [row["seed"] for row in trial.rows] == [0, 1]
+
+
+def test_another_search_seed_has_other_seeds_of_trainings() -> None:
+    words = (*CHOOSY, "--search", "lr=1e-4..1e-2:log", "--trials", "3", "--seeds-per-trial", "2", "--seeds", "2")
+    first, second = made_by(*words), made_by(*words, "--search-seed", "1")
+    assert (first.search.tuning.seeds, first.search.seeds) == (range(2), range(1000, 1002))
+    assert (second.search.tuning.seeds, second.search.seeds) == (range(2000, 2002), range(3000, 3002))
+
+
+@pytest.mark.slow(4)
+def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
+    made = search([LR, WIDTH, Dimension("weight_decay", (0.0,), (0.1, 0.3))], trials=12, seeds=2)
+    rows = walk(made)
+    made.export(rows, tmp_path / "study.db", "tune")
+    read = optuna.load_study(study_name="tune", storage=f"sqlite:///{tmp_path}/study.db")
+    assert [t.values for t in read.trials] == [list(t.scores) for t in made.finished_trials(rows)]
+
+
+# The answer
+
+
+def confirmed(rows: Rows | None = None, **changes: Any) -> tuple[ConfirmBest, Rows]:
+    made = ConfirmBest(search(**({"trials": 12} | changes)), {}, (), most=3, seeds=range(1000, 1005))
+    return made, walk(made, rows)
+
+
+def answer_of(made: ConfirmBest, rows: Rows) -> Answer:
+    return Answer.of_search(made, rows, {"search": {d.name: d.text for d in made.tuning.dimensions}})
+
+
+def test_the_winner_is_the_best_on_fresh_seeds_not_in_the_search() -> None:
+    made = ConfirmBest(search(trials=12), {}, (), most=3, seeds=range(1000, 1005))
+    rows = walk(made.tuning)
+    assert made.chosen(rows) == made.tuning.ranked(rows)[:3]
+    order = [dict(trial.values) for trial in made.chosen(rows)]
+    while not made.finished(rows):
+        (spec,) = made.propose(rows, 1)
+        place = order.index(dict(made.tuning._space.values(spec)))
+        rows.add(finish(spec, len(rows), (4.0, 1.0, 2.0)[place] * (1 + 0.01 * (spec.seed % 5))))
+    answer = answer_of(made, rows)
+    assert list(answer.confirmed["winner"]) == [False, True, False]
+    assert list(answer.confirmed["mse_search"]) == [trial.scores[0] for trial in made.chosen(rows)]
+    assert answer.confirmed["mse"][0] == pytest.approx(4 * (1.01 * 1.02 * 1.03 * 1.04) ** 0.2)
+    assert answer.comparison is not None
+    assert answer.comparison["ratio"] == pytest.approx(0.5)
+    assert answer.comparison["decides"]
+    assert answer.lines()[0].startswith(f"winner: trial {made.chosen(rows)[1].number} (lr ")
+    json.dumps(answer.to_json(), allow_nan=False)
+    assert answer.to_json()["winner"]["setting"] == f"trial {made.chosen(rows)[1].number}"
+
+
+def test_a_setting_that_diverges_on_a_fresh_seed_cannot_win() -> None:
+    made = ConfirmBest(search(trials=5), {}, (), most=2, seeds=(1000, 1001))
+    rows = walk(made.tuning)
+    best = dict(made.chosen(rows)[0].values)
+    while not made.finished(rows):
+        (spec,) = made.propose(rows, 1)
+        bad = spec.seed == 1001 and dict(made.tuning._space.values(spec)) == best
+        rows.add(finish(spec, len(rows), math.nan if bad else 1.0, status="diverged" if bad else "missed"))
+    answer = answer_of(made, rows)
+    assert list(answer.confirmed["failed"]) == [1, 0]
+    assert list(answer.confirmed["winner"]) == [False, True]
+    assert answer.comparison is None
+    assert "1 of its fresh seeds failed or diverged" in answer.lines()[-1]
+
+
+def test_nothing_is_crowned_before_every_fresh_run_has_ended() -> None:
+    made, whole = confirmed()
+    rows = Rows(list(whole)[:-1])
+    assert not answer_of(made, rows).confirmed["winner"].any()
+    assert answer_of(made, whole).confirmed["winner"].sum() == 1
+    assert answer_of(made, Rows()).doubt() is None
+
+
+def test_the_front_of_two_objectives_is_confirmed() -> None:
+    aims = (Objective("mse"), Objective("id_mse"))
+    made, rows = confirmed(objectives=aims, sampler="nsga2", trials=14, seeds=2)
+    chosen = made.chosen(rows)
+    front = sorted(made.tuning.front(rows), key=lambda trial: trial.scores[0])
+    assert len(chosen) == 3
+    assert (chosen[0], chosen[-1]) == (front[0], front[-1])
+    answer = answer_of(made, rows)
+    assert answer.comparison is None
+    assert answer.confirmed["winner"].any()
+    assert {"mse_search", "mse", "mse_lower", "id_mse_search", "id_mse", "id_mse_upper"} <= set(answer.confirmed.columns)
+    assert all(len(t.rows) == 2 for t in front)
+
+
+def test_intervals_and_comparisons() -> None:
+    assert interval([1.0, 3.0], False) == pytest.approx((2.0, 2 - 12.706, 2 + 12.706), abs=1e-3)
+    assert interval([1.0, 100.0], True)[0] == pytest.approx(10.0)
+    assert interval([5.0], True)[0] == 5.0
+    assert all(math.isnan(bound) for bound in interval([5.0], True)[1:])
+    found = compare({1: 1.0, 2: 2.0, 3: 4.0}, {1: 2.0, 2: 4.2, 3: 7.6, 4: 1.0}, logs=True)
+    assert (found["pairs"], found["decides"]) == (3, True)
+    assert found["ratio"] == pytest.approx((1 / (2.1 * 2.0 * 1.9)) ** (1 / 3))
+    assert not compare({1: 1.0, 2: 2.0}, {1: 2.0, 2: 1.0}, logs=False)["decides"]
+
+
+@pytest.mark.slow(8)
+def test_files_and_figures_are_there_for_whatever_is_known(tmp_path: Path) -> None:
+    study = made_by(*CHOOSY, "--search", "lr=1e-3..1:log,width=8|32,decoder=linear|mlp,noise=0|0.1..1:log", "--trials", "8")
+    assert study.write(Rows(), tmp_path, force=True) == []
+    for rows in (Rows([finish(study.search.propose(Rows(), 1)[0], 0, math.nan, status="diverged")]), walk(study.search)):
+        written = study.write(rows, tmp_path, force=True)
+        assert {"tune.csv", "tune-confirmed.csv", "tune.json", "tune.png", "tune.svg"} <= {path.name for path in written}
+        assert study.table(rows, {}) is not None
+        study.plan(rows)
+        for row in rows:
+            assert study.line(row)
+    assert (tmp_path / "tune-settings.png").stat().st_size > 1000
+    lines = (tmp_path / "tune.csv").read_text().splitlines()
+    assert lines[0] == "number,lr,width,decoder,noise,mse,seeds,state,steps,key"
+    assert len(lines) == 9
+    assert study.answered(rows)
+    assert study.doubt(rows) is None
+    none = Rows([finish(spec, i, math.nan, status="diverged") for i, spec in enumerate(study.search.propose(Rows(), 8))])
+    assert study.search.finished(none)
+    assert study.answered(none)
+    assert study.doubt(none) == "no trial is complete (8 diverged), so nothing could be chosen: search other values"
+
+
+def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -> None:
+    study = made_by(*CHOOSY, "--search", "lr=1e-3..1:log,decoder=linear|mlp", "--trials", "6")
+    rows = list(walk(study.search))
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    others = [finish(dataclasses.replace(RunSpec.from_dict(rows[0]), **change), 9) for change in OTHERS]
+    assert tuned([question], [*rows, *others]) == {row["key"] for row in rows}
+    damaged = dataclasses.replace(question, search={})
+    assert tuned([damaged], rows) == frozenset()
+
+
+OTHERS: Sequence[Mapping[str, Scalar]] = ({"seed": 5}, {"N": 5}, {"weight_decay": 0.5}, {"stop": "early"})
+
+
+def test_a_number_does_not_judge_the_setting_that_it_chose() -> None:
+    lucky_at_1, steady = {1: 1.0, 2: 6.0, 3: 6.0}, {1: 3.0, 2: 3.0, 3: 3.0}
+    assert crossed_mean([lucky_at_1, steady], up=False, logs=False) == 3.0
+    assert crossed_mean([{1: 1.0, 2: 2.0, 3: 9.0}, {1: 4.0, 2: 4.0, 3: 4.0}], up=False, logs=False) == pytest.approx(17 / 3)
+    assert crossed_mean([{1: 1.0, 2: 4.0}, {1: 2.0, 2: 1.0}], up=True, logs=False) == 1.0
+    assert math.isnan(crossed_mean([{1: 1.0}, {1: 2.0}], up=False, logs=True))
+
+
+@pytest.mark.slow(6)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_the_report_takes_no_trial_for_a_probe_of_a_threshold(is_asked: bool, tmp_path: Path) -> None:
+    words = ("--search", "lr=1e-3..1e-1:log", "--objective", "steps", "--decoder", "mlp", "--N", "8", "--trials", "4")
+    study = made_by(*words, "--precision", "float32", "--max-steps", "40")
+    with ResultStore(tmp_path) as store:
+        store.append(list(walk(study.search)))
+        if is_asked:
+            save_question(store, study.question)
+    results = Results.of(tmp_path)
+    assert results.notices == []
+    assert len(results.tuned) == (4 + 3 * 5 if is_asked else 0)
+    assert (scaling_answer(results) is None) == is_asked, "without the question the rows look like those of a scaling study"
