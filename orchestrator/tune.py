@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
+FIRST = MOST_PLANNED
+"""The first seed of a trial: no other study comes so far, so none takes a pruned trial for a run of its own."""
 FRESH = 1000
 """Trials of one search have so many seeds for themselves, and their confirmation the same number of others."""
 MOST_CHECKED = 24
@@ -521,7 +523,7 @@ def tune(
     matters = recipe.matters if hasattr(task_, "matters") else None
     space = Space(dimensions, recipe.make, matters)
     corners = check_points(task_, space)
-    first_seed = search_seed * 2 * FRESH
+    first_seed = FIRST + search_seed * 2 * FRESH
     template = dataclasses.replace(corners[0], seed=first_seed)
     if not isinstance(task_, ProgramTask):
         numbers, error_is_mse = checked(numbers_of, task_, template)

@@ -418,8 +418,8 @@ def test_rows_of_other_runs_are_no_trials() -> None:
 def test_another_search_seed_has_other_seeds_of_trainings() -> None:
     words = (*CHOOSY, "--search", "lr=1e-4..1e-2:log", "--trials", "3", "--seeds-per-trial", "2", "--seeds", "2")
     first, second = made_by(*words), made_by(*words, "--search-seed", "1")
-    assert (first.search.tuning.seeds, first.search.seeds) == (range(2), range(1000, 1002))
-    assert (second.search.tuning.seeds, second.search.seeds) == (range(2000, 2002), range(3000, 3002))
+    assert (first.search.tuning.seeds, first.search.seeds) == (range(100_000, 100_002), range(101_000, 101_002))
+    assert (second.search.tuning.seeds, second.search.seeds) == (range(102_000, 102_002), range(103_000, 103_002))
 
 
 @pytest.mark.slow(4)
