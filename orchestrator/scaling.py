@@ -344,7 +344,7 @@ def scaling(
         one_of("--datasets", dataset, words)
         for place, along_it in enumerate(asked.values):
             of_task = settings_given | ({"dataset": dataset} if "dataset" in known else {})
-            of_run = trained | {"N": asked.sizes[0], "data_count": read.fixed_count(asked, data_count)}
+            of_run = trained | {"N": asked.sizes[0], "data_count": read.fixed_count(asked, data_count, program is not None)}
             for name, first in asked.first(along_it).items():
                 (of_task if name in known else of_run)[name] = first
             fields = checked(spec_fields, task_, of_task)

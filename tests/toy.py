@@ -69,3 +69,13 @@ class Toy:
 
     def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
         return {"correct": torch.full((len(outputs),), spec.data_count >= threshold(spec.N, spec.seed))}
+
+
+class Wide(Toy):
+    """A run passes exactly if its width reaches `threshold(N, seed)`."""
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        return {"correct": torch.full((len(outputs),), spec.width >= threshold(spec.N, spec.seed))}
+
+    def note(self, spec: RunSpec, line: str) -> None:
+        super().note(spec, f"{line} {spec.width}")

@@ -67,7 +67,7 @@ def draw(answer: Answer) -> Figure:
 
 def _title(answer: Answer) -> str:
     """What is trained, and the accuracy that it is to reach."""
-    s = answer.settings
+    s = {name: value for name, value in answer.settings.items() if name != answer.axes.along}
     decoder, encoding = s.get("decoder", ""), s.get("encoding", "")
     subject = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding"))) or s["task"]
     accuracy = f"{subject}: accuracy {s['target']:g}" if "target" in s else subject

@@ -115,11 +115,11 @@ def _setting(known: Mapping[str, Setting], option: str, name: str) -> Setting:
 
 
 def _searched(known: Mapping[str, Setting], least: str) -> Setting:
-    found = _setting(known, "--least", least)
-    if found.kind not in (int, float) or least in NOT_SEARCHED:
-        ordered = [n for n, s in known.items() if s.kind in (int, float) and n not in (*NOT_SEARCHED, *COLUMNS)]
-        raise UserError(f"--least {least} is not possible: choose a number of the run, {alternatives(ordered)}")
-    return found
+    ordered = {n: s for n, s in known.items() if s.kind in (int, float) and n not in NOT_SEARCHED}
+    if least in known and least not in (*ordered, *COLUMNS):
+        numbers = alternatives([n for n in ordered if n not in COLUMNS])
+        raise UserError(f"--least {least} is not possible, because a number is searched: choose {numbers}")
+    return _setting(ordered, "--least", least)
 
 
 def _values(axis: Setting, text: str) -> tuple[Scalar, ...]:
@@ -152,13 +152,15 @@ def _between(searched: Setting, text: str | None) -> Between | None:
     return checked(Between, *(checked(searched.check, checked(searched.read, end)) for end in (low, high)))
 
 
-def fixed_count(asked: Asked, given: int | None) -> int:
-    """The data count of all runs; 0 where it is on an axis.
+def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:
+    """The data count of all runs; 0 where it is on an axis, and 1 of a program that is not told.
 
     Raises:
         UserError: it is given though it is on an axis, or not given though it is not.
     """
     if "data_count" not in asked.taken:
+        if given is None and of_program:
+            return 1
         if given is None:
             raise UserError(f"--least {asked.axes.least} keeps the data count as it is: give it, for example --data-count 500")
         return given

@@ -52,9 +52,11 @@ class Between:
         for end in (self.low, self.high):
             if isinstance(end, bool) or not isinstance(end, int | float):
                 raise ValueError(f"a range is between two numbers, not {end!r:.100}")
-        least = "above 0" if self.is_float else "at least 0"
-        if not 0 <= self.low <= self.high < float("inf") or (self.is_float and not self.low):
-            raise ValueError(f"a range begins {least} and does not end before, not {self.low!r}..{self.high!r}")
+        if not self.low <= self.high < float("inf"):
+            raise ValueError(f"the range {self.low!r}..{self.high!r} is empty: it must end where it begins, or above")
+        if self.low < 0 or (self.is_float and not self.low):
+            allowed = "of floats begins above 0" if self.is_float else "begins at 0 or above"
+            raise ValueError(f"a range {allowed}, not at {self.low!r}")
 
     @property
     def is_float(self) -> bool:
