@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.searches.axes import Axes, Between
+from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.threshold import ThresholdSearch
@@ -49,15 +51,23 @@ def asked_again(
         specs = [spec for part in parts for spec in question.specs.get(part, ())]
         ways = [spec for one in specs for spec in ((one, one.to_the_end()) if is_scaling else (one,))]
         own = frozenset(family_key(spec, task.version) for spec in ways)
-        if own.isdisjoint(families):
+        if own.isdisjoint(families) and is_usual(question):
             continue
         try:
             search = _threshold_search(question, specs, task) if is_scaling else _penalty_search(question)
         except ValueError as error:
             tell(question, str(error))
         else:
-            found.append(Asked(question, search, specs, own))
+            if isinstance(search, ThresholdSearch):
+                own = frozenset(search.families)
+            if not own.isdisjoint(families):
+                found.append(Asked(question, search, specs, own))
     return found
+
+
+def is_usual(question: Question) -> bool:
+    """Whether it is not about the least of another setting, or along another one than N."""
+    return not {"least", "along"} & question.search.keys()
 
 
 def _threshold_search(question: Question, specs: Sequence[RunSpec], task: Task) -> ThresholdSearch:
@@ -65,11 +75,32 @@ def _threshold_search(question: Question, specs: Sequence[RunSpec], task: Task) 
     Raises:
         ValueError: there is no such search.
     """
-    brackets = [bracket_of(task, spec) for spec in specs]
+    brackets = _brackets(question, specs, task)
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
     return ThresholdSearch(brackets, resolution, stop=str(stop))
+
+
+def _brackets(question: Question, specs: Sequence[RunSpec], task: Task) -> list[Bracket]:
+    """
+    Raises:
+        ValueError: the axes of the question are none.
+    """
+    least, along = (question.search.get(name, usual) for name, usual in (("least", "data_count"), ("along", "N")))
+    ends = question.search.get("between")
+    if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
+        raise ValueError(f"between must be two numbers, not {ends!r:.100}")
+    between = None if ends is None else Between(*ends)
+    kinds = set() if ends is None else set(map(type, ends))
+    try:
+        axes = Axes.of(str(least), str(along), [spec.value(str(along)) for spec in specs])
+        kinds |= {type(spec.value(axes.least)) for spec in specs}
+    except KeyError as error:
+        raise ValueError(f"its runs have no setting {error}") from None
+    if len(kinds) > 1:
+        raise ValueError(f"between must be two values of {axes.least}, not {ends!r:.100}")
+    return [bracket_of(task, spec, axes, between) for spec in specs]
 
 
 def _penalty_search(question: Question) -> TuneAndConfirm:

@@ -19,11 +19,10 @@ def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
     """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
     from analysis.figures.scaling import draw
     from analysis.figures.style import image
-    from analysis.scaling import COUNTS
 
     figure = draw(answer)
     contents = {
-        "scaling.csv": csv_bytes(answer.table, COUNTS),
+        "scaling.csv": csv_bytes(answer.shown, answer.counts),
         "scaling.json": json_bytes(answer.to_json()),
         "scaling.png": image(figure, "png"),
         "scaling.svg": image(figure, "svg"),

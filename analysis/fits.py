@@ -1,7 +1,9 @@
 """From thresholds per seed to numbers with intervals: a summary per grid size, and the exponent of the growth with N.
 
 Results tables have one row per bracket: `decoder`, `dataset`, `N`, `seed`, `threshold` (drawn images), `total_images`
-(threshold + images always present), `lower` and `upper` (the bracket, in total images), `verdict`, `runs`, `steps`.
+(threshold + images always present), `lower` and `upper` (the bracket, in total images), `verdict`, `runs`, `steps`. Where the
+least value of another setting was searched, it stands in these columns, and where this was done along another setting than N,
+that one is the column: `axes` say so.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from orchestrator.searches.axes import USUAL, Axes
+
 CURVE = ["decoder", "dataset"]
 SETTLED = ("reached", "minimum", "non-monotone", "none reached")
 LEAST_TOTAL = 0.5
@@ -22,11 +26,12 @@ LEAST_SIZES = 3
 LEAST_SEEDS = 3
 """With fewer seeds an interval would rest on a spread that is hardly known."""
 DIGITS = 12
-"""Decimals that are kept of a fit; those behind are errors of rounding."""
+"""Decimals that are kept of a fit, or digits of a number up to LEAST_ROUNDED; those behind are errors of rounding."""
+LEAST_ROUNDED = 1e-6
 
 
-def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """One row per decoder, dataset and N: what the seeds say together about the total images needed.
+def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUAL) -> pd.DataFrame:
+    """One row per decoder, dataset and N (or other value along): what the seeds say together about the total images needed.
 
     `total_images` is the geometric mean over seeds. [`lower`, `upper`] is the t-interval of the mean log threshold over
     seeds, widened by the seeds' own brackets: from mean log lower - h to mean log upper + h, h = t s / sqrt(n). With one
@@ -34,7 +39,8 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     no mean (NaN) and makes the upper bound infinite. Brackets that failed or are open do not count; `note` says so.
     """
     rows = []
-    for (decoder, dataset, N), group in results.groupby([*CURVE, "N"], sort=True):
+    names = [*(name for name in CURVE if name != axes.along), axes.along]
+    for values, group in results.groupby(names, sort=axes.scaled):
         settled = group[group["verdict"].isin(SETTLED)]
         reached = settled[settled["total_images"].notna()]
         n, censored = len(settled), len(settled) - len(reached)
@@ -44,10 +50,10 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
                 half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n))
-            lower = round(math.exp(_log(settled["lower"]).mean() - half), DIGITS)
+            lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
-                mean = round(math.exp(_log(reached["total_images"]).mean()), DIGITS)
-                upper = round(math.exp(_log(reached["upper"]).mean() + half), DIGITS)
+                mean = _rounded(math.exp(_log(reached["total_images"]).mean()))
+                upper = _rounded(math.exp(_log(reached["upper"]).mean() + half))
             else:
                 upper = math.inf
         notes = [f"{len(reached)} of {n} reached"] if censored else []
@@ -57,9 +63,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
                 notes.append(f"{count} {verdict}")
         rows.append(
             {
-                "decoder": decoder,
-                "dataset": dataset,
-                "N": N,
+                **dict(zip(names, values, strict=True)),
                 "seeds": n,
                 "reached": len(reached),
                 "total_images": mean,
@@ -70,7 +74,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
                 "note": "; ".join(notes),
             }
         )
-    columns = [*CURVE, "N", "seeds", "reached", "total_images", "lower", "upper", "runs", "steps", "note"]
+    columns = [*names, "seeds", "reached", "total_images", "lower", "upper", "runs", "steps", "note"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -97,6 +101,7 @@ def fit_power_law(
     confidence: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
+    axes: Axes = USUAL,
 ) -> PowerLaw:
     """Least squares in log-log through the thresholds of one curve (one decoder and dataset), one point per N and seed.
 
@@ -107,45 +112,58 @@ def fit_power_law(
     no interval. The estimate has every threshold at the upper end of its bracket, and the interval always reaches to it. Sizes
     at which some seed did not reach the target are left out: what remains there would be too low.
 
+    Values of another setting than the data count may lie far apart, as depths do. Then the seeds of one place along share one
+    bracket, and with it what is not known inside: they are placed together. Places at which the lowest value passes are left
+    out, because the threshold may lie below.
+
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
     """
     if quantity not in ("total_images", "threshold"):
         raise ValueError(f"quantity must be total_images or threshold, not {quantity!r}")
     settled = results[results["verdict"].isin(SETTLED)]
-    whole = settled.groupby("N")[quantity].transform(lambda values: values.notna().all()).astype(bool)
-    used = settled[whole].sort_values(["N", "seed"])
-    unreached, notes = settled[~whole].groupby("N")[quantity].count(), []
+    along, is_coarse = axes.along, axes.least != "data_count"
+    whole = settled.groupby(along)[quantity].transform(lambda values: values.notna().all()).astype(bool)
+    unreached, notes = settled[~whole].groupby(along)[quantity].count(), []
     for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
-        notes += [f"without N = {_list(without)}: {who} reached the target"] if len(without) else []
-    sizes, seeds, points = used["N"].nunique(), used["seed"].nunique(), len(used)
+        notes += [f"without {along} = {_list(without)}: {who} reached the target"] if len(without) else []
+    if is_coarse and len(lowest := settled[whole & (settled["verdict"] == "minimum")][along].unique()):
+        notes.append(f"without {along} = {_list(lowest)}: the lowest {axes.least} passes, and less cannot be tried")
+        whole &= ~settled[along].isin(lowest)
+    used = settled[whole].sort_values([along, "seed"])
+    sizes, seeds, points = used[along].nunique(), used["seed"].nunique(), len(used)
+    places = "grid sizes" if along == "N" else f"values of {along}"
 
     def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
-        exponent, lower, upper, prefactor = (None if n is None else round(n, DIGITS) for n in numbers)
+        exponent, lower, upper, prefactor = (None if n is None else _rounded(n) for n in numbers)
         return PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
 
     if sizes < 2:
-        return result(f"no exponent: this needs two grid sizes, and there {'is one' if sizes else 'are none'}")
+        return result(f"no exponent: this needs two {places}, and there {'is one' if sizes else 'are none'}")
     if (used[quantity] <= 0).any():
         return result("no exponent: some thresholds are 0, and 0 has no logarithm")
     if sizes < LEAST_SIZES:
-        notes.append("two grid sizes: a slope, not a fit")
-    x = np.log(used["N"].to_numpy(float))
+        notes.append(f"two {places}: a slope, not a fit")
+    x = np.log(used[along].to_numpy(float))
     y = np.log(used[quantity].to_numpy(float))
     exponent = float(_slopes(x, y))
     prefactor = math.exp(y.mean() - exponent * x.mean())
     freedom, tail = points - sizes, (1 - confidence) / 2
     if seeds < LEAST_SEEDS or freedom < 1:
-        few = {1: "one seed", 2: "two seeds"}.get(seeds, "one seed at every grid size")
+        every = "one seed at every grid size" if along == "N" else f"one seed at every {along}"
+        few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     fixed = used["total_images"] - used[quantity]
     width = _log(used["upper"] - fixed) - _log(used["lower"] - fixed)
-    means = used.assign(y=y).groupby("N")["y"].transform("mean").to_numpy()
+    means = used.assign(y=y).groupby(along)["y"].transform("mean").to_numpy()
     stretch = math.sqrt(points / freedom) * stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
     generator = np.random.default_rng(seed)
     picked = generator.choice(y - means, size=(resamples, points))
     # The slope through the means is the exponent, so only what is drawn about them takes part: no two roundings of one number.
-    shifts = _slopes(x, stretch * picked - generator.random((resamples, points)) * width)
+    inside = generator.random((resamples, points))
+    if is_coarse:
+        inside = inside[:, used.groupby(along).ngroup().to_numpy()]
+    shifts = _slopes(x, stretch * picked - inside * width)
     low, high = np.quantile(shifts, [tail, 1 - tail])
     return result(numbers=(exponent, exponent + min(float(low), 0.0), exponent + max(float(high), 0.0), prefactor))
 
@@ -167,7 +185,13 @@ def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _log(totals: pd.Series) -> np.ndarray:
-    return np.log(np.maximum(totals.to_numpy(float), LEAST_TOTAL))
+    numbers = totals.to_numpy(float)
+    return np.log(np.where(numbers == 0, LEAST_TOTAL, numbers))
+
+
+def _rounded(value: float) -> float:
+    """Without the digits that are errors of rounding."""
+    return round(value, DIGITS) if abs(value) > LEAST_ROUNDED else float(f"{value:.{DIGITS}g}")
 
 
 def _list(values: pd.Series | pd.Index) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, UNAUDITED
+from orchestrator.searches.axes import USUAL, Axes
 from orchestrator.searches.bracket import ThresholdResult
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
@@ -29,7 +30,8 @@ COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a scaling study found. `table`: a row per threshold (COLUMNS). `summary`: a row per data set and N. `fits`: the
-    power law of each data set that has one."""
+    power law of each data set that has one. If `axes` are others, the axis along is a column in the place of N, and the least
+    values are in the columns of images."""
 
     table: pd.DataFrame
     summary: pd.DataFrame
@@ -37,6 +39,7 @@ class Answer:
     settings: Mapping[str, Any]
     rules: Mapping[str, Mapping[str, Any]]
     """By data set, what audits found of the stopping rule."""
+    axes: Axes = USUAL
 
     @classmethod
     def of(
@@ -44,21 +47,47 @@ class Answer:
         results: Sequence[Mapping[str, Any]],
         settings: Mapping[str, Any],
         rules: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        axes: Axes = USUAL,
     ) -> Answer:
-        """From one mapping of COLUMNS per threshold; those still open take no part."""
-        table = pd.DataFrame(list(results), columns=list(COLUMNS))
+        """From one mapping of COLUMNS per threshold; those still open take no part. Categories have no power law."""
+        columns = dict.fromkeys(axes.along if name == "N" else name for name in COLUMNS)
+        table = pd.DataFrame(list(results), columns=list(columns))
         table = table[table["verdict"] != "open"].reset_index(drop=True)
-        fits = {str(dataset): fit_power_law(part) for dataset, part in table.groupby("dataset", sort=False)}
-        return cls(table, summarise(table), fits, settings, rules)
+        parts = table.groupby("dataset", sort=False) if axes.scaled else ()
+        fits = {str(dataset): fit_power_law(part, axes=axes) for dataset, part in parts}
+        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
         """From what a search found."""
-        return cls.of([r.to_row() for r in results], settings, {r.dataset: r.rule.to_dict() for r in results})
+        axes = results[0].axes if results else USUAL
+        return cls.of([r.to_row() for r in results], settings, {r.dataset: r.rule.to_dict() for r in results}, axes)
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table as it is written: the columns of images are called after the setting whose least value was searched."""
+        if self.axes.is_usual:
+            return self.table
+        former = [name for name in FORMER if name in self.table]
+        dropped = former if self.axes.least == "data_count" else [*former, "fixed_images"]
+        named = {name: name.replace("images", self.axes.quantity) for name in IMAGES[:3]}
+        return self.table.drop(columns=dropped).rename(columns=named)
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """The columns of `shown` that hold whole numbers."""
+        if self.axes.is_usual:
+            return COUNTS
+        shown = self.shown
+        return tuple(name for name in shown if name.startswith((self.axes.quantity, "fixed_")) and _are_whole(shown[name]))
+
+    def paper(self, dataset: str) -> float | None:
+        """The exponent that the paper reports, if that is what was asked."""
+        return CLAIMS.get(dataset) if self.axes.is_usual else None
 
     def lines(self) -> list[str]:
         """Per data set: the exponent, its interval, and the paper's claim; and what its lower bounds rest on."""
-        exponents = [f"{dataset}: {describe(fit, dataset)}" for dataset, fit in self.fits.items()]
+        exponents = [f"{dataset}: {self.describe(dataset)}" for dataset in self.fits]
         return [*exponents, *(line for dataset in self.rules for line in self._rule_lines(dataset))]
 
     def _rule_lines(self, dataset: str) -> list[str]:
@@ -88,25 +117,34 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Settings, fits and thresholds in plain values; what is not known or infinite is null."""
+        summary = self.summary
+        if not self.axes.is_usual:
+            summary = summary.rename(columns={"total_images": self.axes.quantity})
         return plain(
             {
                 "settings": dict(self.settings),
-                "fits": {d: {**asdict(f), "paper_exponent": CLAIMS.get(d)} for d, f in self.fits.items()},
+                "fits": {d: {**asdict(f), "paper_exponent": self.paper(d)} for d, f in self.fits.items()},
                 "rules": {dataset: dict(rule) for dataset, rule in self.rules.items()},
-                "summary": self.summary.to_dict("records"),
-                "thresholds": records(self.table, COUNTS),
+                "summary": summary.to_dict("records"),
+                "thresholds": records(self.shown, self.counts),
             }
         )
 
+    def describe(self, dataset: str) -> str:
+        """`images ~ N^1.72 [1.60, 1.84] (paper: 3)`, or why there is no exponent. What two grid sizes give is not written as
+        the interval of a fit."""
+        fit, paper = self.fits[dataset], self.paper(dataset)
+        if fit.exponent is None:
+            return fit.note
+        interval = ""
+        if fit.lower is not None and fit.upper is not None:
+            ends = f"{fit.lower:.2f}", f"{fit.upper:.2f}"
+            interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
+        claim = "" if paper is None else f" (paper: {paper:g})"
+        law = f"{self.axes.quantity} ~ {self.axes.along}^{fit.exponent:.2f}"
+        return f"{law}{interval}{claim}{'; ' + fit.note if fit.note else ''}"
 
-def describe(fit: PowerLaw, dataset: str) -> str:
-    """`images ~ N^1.72 [1.60, 1.84] (paper: 3)`, or why there is no exponent. What two grid sizes give is not written as the
-    interval of a fit."""
-    if fit.exponent is None:
-        return fit.note
-    interval = ""
-    if fit.lower is not None and fit.upper is not None:
-        ends = f"{fit.lower:.2f}", f"{fit.upper:.2f}"
-        interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
-    paper = f" (paper: {CLAIMS[dataset]:g})" if dataset in CLAIMS else ""
-    return f"images ~ N^{fit.exponent:.2f}{interval}{paper}{'; ' + fit.note if fit.note else ''}"
+
+def _are_whole(column: pd.Series) -> bool:
+    known = column.dropna().astype(float)
+    return bool((known % 1 == 0).all())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,12 +16,13 @@ from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches.axes import USUAL, Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
 from trainables.check import counts_of
-from trainables.spec import RunSpec
+from trainables.spec import Counts, RunSpec
 from trainables.task import Task
 
 ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
@@ -31,15 +32,46 @@ MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key"
 Setting = tuple[Any, ...]
 
 
-def bracket_of(task: Task, spec: RunSpec) -> Bracket:
+def bracket_of(task: Task, spec: RunSpec, axes: Axes = USUAL, between: Between | None = None) -> Bracket:
     """What a threshold search needs to know of the runs that are like `spec`.
+
+    Args:
+        between: the values of the searched setting; None: the data counts that the task allows.
 
     Raises:
         ValueError: the task cannot do it.
     """
+    counts = _counts_between(task, spec, axes, between)
+    if not axes.is_usual:  # brackets differ in nothing but the data set, the axis along, and the seed
+        return Bracket(template=spec, task_version=task.version, counts=counts, curve=spec.dataset, axes=axes)
     audits, curve = getattr(task, "audits", lambda spec: 0), getattr(task, "curve", lambda spec: "")
-    counts = counts_of(task, spec)
     return Bracket(template=spec, task_version=task.version, counts=counts, curve=curve(spec), audits=audits(spec))
+
+
+def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | None) -> Counts | Between:
+    """
+    Raises:
+        ValueError: as `bracket_of`.
+    """
+    if axes.least == "data_count":
+        counts = counts_of(task, spec)
+        if between is None:
+            return counts
+        low, high = max(counts.low, int(between.low)), min(counts.high, int(between.high))
+        if low > high:
+            asked, allowed = f"{between.low} to {between.high}", f"{counts.low} to {counts.high}"
+            place = f"{axes.along} = {spec.value(axes.along)}"
+            raise ValueError(f"no data count from {asked} is possible at {place}, where the task allows {allowed}")
+        return replace(counts, low=low, high=high)
+    if between is None:
+        raise ValueError(f"the least {axes.least} is searched in a range, and there is none")
+    for value in (between.low, between.high):
+        counts = counts_of(task, spec.with_value(axes.least, value))
+        if not counts.low <= spec.data_count <= counts.high:
+            place = f"{axes.along} = {spec.value(axes.along)}, {axes.least} = {value}"
+            allowed = f"{counts.low} to {counts.high}"
+            raise ValueError(f"data_count = {spec.data_count} is not possible at {place}, where the task allows {allowed}")
+    return between
 
 
 class Study(Protocol):

@@ -151,3 +151,13 @@ class Choosy:
     def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
         error = (outputs - split.targets).abs().flatten()
         return {"correct": error < 0.1, "shift": error}
+
+
+class Wide(Toy):
+    """A run passes exactly if its width reaches `threshold(N, seed)`."""
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        return {"correct": torch.full((len(outputs),), spec.width >= threshold(spec.N, spec.seed))}
+
+    def note(self, spec: RunSpec, line: str) -> None:
+        super().note(spec, f"{line} {spec.width}")

@@ -131,6 +131,18 @@ class RunSpec(_Keyed):
         """The task option called `name`; KeyError if the spec does not carry it."""
         return dict(self.options)[name]
 
+    def value(self, name: str) -> Scalar:
+        """The field or the task option called `name`; KeyError if the spec has neither."""
+        value: Scalar = getattr(self, name) if name in self.__dataclass_fields__ else self.option(name)
+        return value
+
+    def with_value(self, name: str, value: Scalar) -> RunSpec:
+        """The same run with another value of this field or task option."""
+        if name in self.__dataclass_fields__:
+            changed: dict[str, Any] = {name: value}
+            return dataclasses.replace(self, **changed)
+        return dataclasses.replace(self, options=(*self.options, (name, value)))
+
     def to_the_end(self) -> RunSpec:
         """The same run if the stopping rule never gives it up."""
         return dataclasses.replace(self, stop="target")

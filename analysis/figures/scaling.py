@@ -1,4 +1,4 @@
-"""The figure of the scaling study: images needed against the grid size."""
+"""The figure of the scaling study: images needed against the grid size, or the least values of another setting along one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from analysis.figures.style import COLOURS
-from analysis.scaling import Answer, describe
+from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
 
 MARKERS = "os^Dv<"
@@ -24,37 +24,54 @@ LEGEND_WIDTH = 92
 
 def draw(answer: Answer) -> Figure:
     """Total images against N, log-log: every seed, the geometric mean with its interval, the fitted law, and the
-    reference lines N, N^2, N^3 through the first mean."""
+    reference lines N, N^2, N^3 through the first mean. Categories stand side by side, and have neither law nor references."""
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.add_subplot()
-    sizes = np.array(sorted(answer.table["N"].unique()), dtype=float)
+    along, is_usual = answer.axes.along, answer.axes.is_usual
+    values = answer.table[along].unique()
+    sizes = np.array(sorted(values) if answer.axes.scaled else range(len(values)), dtype=float)
     for index, (dataset, part) in enumerate(answer.table.groupby("dataset", sort=False)):
         _draw_dataset(axes, str(dataset), part, answer, index)
-    _draw_references(axes, sizes, answer)
-    axes.set_xscale("log", base=2)
-    if answer.table["total_images"].notna().any() or (answer.table["verdict"] == "none reached").any():
-        axes.set_yscale("log")
-        _label_counts(axes)
+    if is_usual:
+        _draw_references(axes, sizes, answer)
+    if answer.axes.scaled:
+        axes.set_xscale("log", base=2)
+    found = answer.table["total_images"].dropna()
+    if len(found) or (answer.table["verdict"] == "none reached").any():
+        if (found > 0).all():
+            axes.set_yscale("log")
+            _label_counts(axes, whole=bool((found % 1 == 0).all()))
     else:
         axes.text(0.5, 0.5, "no threshold is known", transform=axes.transAxes, ha="center")
         axes.set_yticks([])
-    axes.set_xticks(shown := _apart(sizes), [f"{int(n)}" for n in shown])
+    if answer.axes.scaled:
+        axes.set_xticks(shown := _apart(sizes), [f"{n:.6g}" for n in shown])
+    else:
+        axes.set_xticks(sizes, [str(value) for value in values])
     axes.minorticks_off()
-    if len(sizes):
+    if not answer.axes.scaled:
+        axes.set_xlim(-0.5, len(sizes) - 0.5)
+    elif len(sizes):
         beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
         axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
-    axes.set_xlabel("grid size N (pixels)")
-    axes.set_ylabel("training images needed, bumps + stripes")
-    s = answer.settings
-    subject = ", ".join(filter(None, (s["decoder"].upper(), s["encoding"] and f"{s['encoding']} encoding")))
-    title = f"{subject or s['task']}: accuracy {s['target']:g} on held-out coordinates"
-    axes.set_title(title, fontsize=10)
+    axes.set_xlabel("grid size N (pixels)" if is_usual else along)
+    axes.set_ylabel("training images needed, bumps + stripes" if is_usual else f"least {answer.axes.quantity}")
+    axes.set_title(_title(answer), fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
         axes.text(0.99, 0.01, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
     return figure
+
+
+def _title(answer: Answer) -> str:
+    """What is trained, and the accuracy that it is to reach."""
+    s = {name: value for name, value in answer.settings.items() if name != answer.axes.along}
+    decoder, encoding = s.get("decoder", ""), s.get("encoding", "")
+    subject = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding"))) or s["task"]
+    accuracy = f"{subject}: accuracy {s['target']:g}" if "target" in s else subject
+    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual else accuracy
 
 
 def _apart(sizes: np.ndarray) -> list[float]:
@@ -69,37 +86,44 @@ def _apart(sizes: np.ndarray) -> list[float]:
     return list(dict.fromkeys([*shown, float(sizes[-1])]))
 
 
-def _label_counts(axes: Axes) -> None:
-    """At least three labelled ticks on a logarithmic axis of images, also where it spans less than a decade."""
+def _label_counts(axes: Axes, whole: bool) -> None:
+    """At least three labelled ticks on a logarithmic axis of images, also where it spans less than a decade; whole numbers, if
+    all values are."""
     low, high = axes.get_ylim()
     if high < LEAST_SPAN * low:
         low, high = (low * high / LEAST_SPAN) ** 0.5, (low * high * LEAST_SPAN) ** 0.5
     locators = [LogLocator(subs=digits) for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))]
-    for locator in (*locators, MaxNLocator(6, integer=True)):
+    for locator in (*locators, MaxNLocator(6, integer=whole)):
         ticks = np.asarray(locator.tick_values(low, high))
-        ticks = ticks[(ticks >= low) & (ticks <= high) & (ticks % 1 == 0)]
+        ticks = ticks[(ticks >= low) & (ticks <= high) & ((ticks % 1 == 0) | (not whole))]
         if len(ticks) >= LEAST_TICKS:
             break
-    axes.set_yticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+    axes.set_yticks(ticks, [f"{tick:,.0f}" if whole else f"{tick:.6g}" for tick in ticks])
     axes.set_ylim(low, high)
 
 
 def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, index: int) -> None:
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    values = answer.table[answer.axes.along].unique()
+    at = {value: value if answer.axes.scaled else i for i, value in enumerate(values)}
+
+    def place(rows: pd.DataFrame) -> pd.Series:
+        return rows[answer.axes.along].map(at).astype(float)
+
     found = part[part["total_images"].notna()]
-    axes.scatter(found["N"], found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
+    axes.scatter(place(found), found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
     summary = answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
     mean = summary["total_images"]
     bars = np.array([mean - summary["lower"], summary["upper"] - mean])
-    label = textwrap.fill(f"{dataset}: {describe(answer.fits[dataset], dataset)}", LEGEND_WIDTH)
-    axes.errorbar(summary["N"], mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
+    label = textwrap.fill(f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset, LEGEND_WIDTH)
+    axes.errorbar(place(summary), mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):
         label = f"{dataset}: more than this"
-        axes.scatter(censored["N"], censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
-    fit = answer.fits[dataset]
-    if fit.exponent is not None and fit.prefactor is not None:
-        sizes = np.array([summary["N"].min(), summary["N"].max()], dtype=float)
+        axes.scatter(place(censored), censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
+    fit = answer.fits.get(dataset)
+    if fit is not None and fit.exponent is not None and fit.prefactor is not None:
+        sizes = np.array([place(summary).min(), place(summary).max()], dtype=float)
         axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
 
 

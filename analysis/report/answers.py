@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
-from analysis.asked import Asked
+from analysis.asked import Asked, is_usual
 from analysis.measures.registry import BUMPS
 from analysis.results import Results
 from orchestrator.searches import Rows
@@ -105,7 +105,7 @@ def _asked_comparisons(results: Results) -> Iterator[Found[regularization.Answer
 def _is_threshold_question(asked: Asked) -> bool:
     """Of the bump task only if the held-out coordinates are the task's own choice: with a box, bumps alone never compose."""
     own = (_is_usual(spec.to_dict()) for spec in asked.specs)
-    return asked.question.study == "scaling" and (asked.question.task != BUMPS or all(own))
+    return asked.question.study == "scaling" and is_usual(asked.question) and (asked.question.task != BUMPS or all(own))
 
 
 def _is_comparison(asked: Asked) -> bool:
@@ -128,7 +128,7 @@ def _rows_of(asked: Iterable[Asked], runs: Iterable[Run]) -> Rows:
 
 def _guessed_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
     probes = [run for run in results.runs if _is_probe(run) and run["key"] not in results.tuned]
-    asked = filter(_is_threshold_question, results.asked)
+    asked = [one for one in results.asked if _is_threshold_question(one) or not is_usual(one.question)]
     for group in _beyond(asked, _grouped(probes, but=("dataset", "holdout", "N", "seed", "data_count", "stop"))):
         thresholds, stop, resolution = _thresholds(group)
         stops = {run["stop"] for run in group}

@@ -53,6 +53,31 @@ Vary = Annotated[
 DataCounts = Annotated[
     str | None, subject("--counts", help="The data counts that the program may be asked for, LOW..HIGH.", show_default="none")
 ]
+Least = Annotated[
+    str,
+    asked(
+        help="The setting whose least value is searched: `data_count`, `max_steps`, `width`, or another number among the "
+        "settings. More of it has to help."
+    ),
+]
+Along = Annotated[
+    str,
+    asked(
+        help="The setting along which this is done, with its values: `N` (those of `--N`), `width=32,64,128`, "
+        "`max_steps=500..2000:500`; also words, `encoding=bump,ramp`.",
+        show_default="the values of --N",
+    ),
+]
+Span = Annotated[
+    str | None,
+    asked(
+        "--between", help="The range in which the least value is searched, LOW..HIGH.", show_default="that of the setting"
+    ),
+]
+FixedCount = Annotated[
+    int | None,
+    asked("--data-count", min=0, help="The data count of all runs, where another setting is searched.", show_default="none"),
+]
 TaskPaths = Annotated[
     list[str] | None,
     typer.Option("--task", help="A task of your own, `module:Class`, to load for the runs that use it; repeatable."),

@@ -34,6 +34,20 @@ class Described:
     vary: Sequence[str] = ()
     """Settings with their values, NAME=VALUE."""
     counts: str | None = None
+    is_counted: bool = True
+    """Whether the data count is something that the command varies or gives, so that the program has to be told of it."""
+
+    @classmethod
+    def of(
+        cls, command: str, file: Path | None, vary: Sequence[str], counts: str | None, least: str = "data_count",
+        between: str | None = None, data_count: object = None,
+    ) -> Described:  # fmt: skip
+        """From the options of a command. Where another setting than the data count is searched, this is fixed, or no matter."""
+        if counts is None and least == "data_count":
+            counts = between
+        elif counts is None:
+            counts = "1..1" if data_count is None else f"{data_count}..{data_count}"
+        return cls(command, file, vary, counts, least == "data_count" or data_count is not None)
 
     def task(self) -> ProgramTask:
         """The task of the program, of which nothing has run.
@@ -54,7 +68,8 @@ class Described:
             named = names_in(words, known)
         except ValueError as error:
             raise UserError(f"--program: {error}") from None
-        if unused := [name for name in ("data_count", *settings_of(settings)) if name not in named]:
+        needed = (*["data_count"][: self.is_counted], *settings_of(settings))
+        if unused := [name for name in needed if name not in named]:
             name = unused[0]
             raise UserError(f"--program does not say where {name} goes, so it would change nothing: write {{{name}}} there")
         _check_found(words[0])

@@ -140,12 +140,12 @@ class Stages:
     def _lines(self, staged: Staged, running: Mapping[str, Running]) -> list[str]:
         busy = Counter(name for key in running if (name := staged.name(key)) is not None)
         lines = []
-        for name, specs in staged.parents(self._rows, self._known_specs()).items():
-            found = [row for key in specs if (row := self._rows.get(key)) is not None]
+        for name, keys in staged.known().items():
+            found = [row for key in keys if (row := self._rows.get(key)) is not None]
             counts = Counter(ending(row) for row in found)
             ends = ", ".join(f"{count} {word}" for word, count in counts.items())
             now = f", {busy[name]} running" if busy[name] else ""
-            lines.append(f"{name}: {len(found)} of {len(specs)} trained{f' ({ends})' if ends else ''}{now}")
+            lines.append(f"{name}: {len(found)} of {len(keys)} trained{f' ({ends})' if ends else ''}{now}")
         for parent in self.rests_on():
             reached = f"{parent['status']}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
             lines.append(f"{_runs(parent['needed_by'])} above rest on a {parent['name']} that did not pass ({reached})")
@@ -154,10 +154,11 @@ class Stages:
     def _known_specs(self) -> list[RunSpec]:
         """The study's runs that are known beforehand, as far as they matter to what they need."""
         specs = self._question.specs
+        of_counts = self._question.search.get("least", "data_count") == "data_count"
         for_any_count = [
             spec
             for template in specs.get(THRESHOLDS, ())
-            if self._tasks.needs(spec := template.with_count(1)) == self._tasks.needs(template.with_count(2))
+            if of_counts and self._tasks.needs(spec := template.with_count(1)) == self._tasks.needs(template.with_count(2))
         ]
         return [*specs.get(RUNS, ()), *for_any_count]
 

@@ -35,7 +35,10 @@ class TaskApp(App):
         if path is not None:
             raise UserError("--task and --program are both given, and a study has one subject: keep one")
         file = _last("--program-settings", words)
-        described = Described(program, None if file is None else Path(file), _all("--vary", words), _last("--counts", words))
+        least = _last("--least", words) or "data_count"
+        more = least, _last("--between", words), _last("--data-count", words)
+        path_of_file = None if file is None else Path(file)
+        described = Described.of(program, path_of_file, _all("--vary", words), _last("--counts", words), *more)
         return self.make(described.task())
 
 

@@ -29,7 +29,7 @@ class Curve:
     accuracy: Sequence[float] = ()
 
 
-_NONE: Mapping[int, Row] = MappingProxyType({})
+_NONE: Mapping[float, Row] = MappingProxyType({})
 _CURVES = {"curve_step": "i", "curve_loss": "d", "curve_accuracy": "d", "curve_error": "d"}
 """Columns kept as arrays of C's int and double: lists would take five times the memory."""
 
@@ -39,7 +39,7 @@ class Rows:
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._by_key: dict[str, Row] = {}
-        self._families: dict[str, dict[int, Row]] = {}
+        self._families: dict[str, dict[float, Row]] = {}
         self._added: list[str] = []
         for row in rows:
             self.add(row)
@@ -55,7 +55,7 @@ class Rows:
         """The run with this key; None if it has not finished."""
         return self._by_key.get(key)
 
-    def family(self, family: str) -> Mapping[int, Row]:
+    def family(self, family: str) -> Mapping[float, Row]:
         """Finished runs that differ only in their data count, by data count. A live view: do not change it."""
         return self._families.get(family, _NONE)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Row
 from trainables.spec import GIVEN_UP
 
 STOPS = ("auto", "early", "budget")
@@ -47,16 +47,13 @@ def given_up(row: Row) -> bool:
 
 @dataclass(frozen=True)
 class Family:
-    """The finished runs of one bracket: those that the rule may give up, and those trained to the end, by data count."""
+    """The finished runs of one bracket: those that the rule may give up, and those trained to the end, by data count, or by the
+    value of another setting that is searched."""
 
-    early: Mapping[int, Row]
-    full: Mapping[int, Row]
+    early: Mapping[float, Row]
+    full: Mapping[float, Row]
 
-    @classmethod
-    def of(cls, rows: Rows, early: str, full: str) -> Family:
-        return cls(rows.family(early), rows.family(full))
-
-    def verdicts(self, trusted: bool) -> Mapping[int, Row]:
+    def verdicts(self, trusted: bool) -> Mapping[float, Row]:
         """The row that speaks for each data count.
 
         A run trained to the end speaks for its count. While the rule is `trusted`, a run that was given up does, too, also
@@ -71,7 +68,7 @@ class Family:
                 found[count] = row
         return found
 
-    def audited(self) -> dict[int, bool]:
+    def audited(self) -> dict[float, bool]:
         """Data counts at which a run was given up and trained on: whether that was a flip."""
         return {
             count: row["status"] == "passed"
@@ -79,7 +76,7 @@ class Family:
             if row["status"] != "failed" and (known := self.early.get(count)) is not None and given_up(known)
         }
 
-    def rests_on(self, count: int, supported: bool) -> str:
+    def rests_on(self, count: float, supported: bool) -> str:
         """What the verdict that `count` misses rests on."""
         row = self.full.get(count) or self.early[count]
         if given_up(row):
@@ -138,7 +135,7 @@ class Curve:
     """By grid size, then seed: a bracket's place in this order is its number."""
     known: int
     limit: int = field(init=False)
-    audits: dict[int, dict[int, bool]] = field(default_factory=dict)
+    audits: dict[int, dict[float, bool]] = field(default_factory=dict)
     """By bracket: data count to whether it was a flip."""
     off: bool = False
     """Whether the rule has erred on this curve."""
@@ -148,7 +145,7 @@ class Curve:
     def __post_init__(self) -> None:
         self.limit = max(0, NEEDED - self.known)
 
-    def take(self, bracket: int, found: dict[int, bool]) -> None:
+    def take(self, bracket: int, found: dict[float, bool]) -> None:
         """Note what the audits of a bracket have found."""
         self.audits[bracket] = found
         self.off = self.off or any(found.values())

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.searches import Row
+from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import Family, Record, weakest
+from orchestrator.searches.axes import USUAL, Axes, Between
 from orchestrator.searches.probing import Ladder, Outcome, Probe, Start, bounds, next_probe, outcome, probes_left
-from trainables.spec import RunSpec, family_key
+from trainables.spec import RunSpec, Scalar, family_key
 
 if TYPE_CHECKING:
     from trainables.spec import Counts
@@ -20,8 +21,9 @@ PASSED, MISSED, FAILED = "passed", "missed", "failed"
 
 @dataclass(frozen=True, kw_only=True)
 class Bracket:
-    """One threshold to find: runs like `template` with any of the data `counts`, under one version of the task. The template's
-    `stop` is `early`; the search decides which runs are trained to the end.
+    """One threshold to find: runs like `template` with any of the `counts`, under one version of the task. The template's
+    `stop` is `early`; the search decides which runs are trained to the end. `axes` say of which setting these are the counts or
+    values, and which one tells the brackets of a curve apart: if nothing else is said, the data count and N.
 
     Brackets with the same `curve` lie on one curve D*(N) and predict each other. Left empty, it is everything in the
     template but N and the seed; give it where options follow from N.
@@ -29,10 +31,20 @@ class Bracket:
 
     template: RunSpec
     task_version: str
-    counts: Counts
+    counts: Counts | Between
     curve: str = ""
     audits: int = 0
     """Audits of the stopping rule without a flip that are known of runs like these (see `audits`)."""
+    axes: Axes = USUAL
+
+    @property
+    def along(self) -> Scalar:
+        """Its value on the axis along which thresholds are searched."""
+        return self.template.value(self.axes.along)
+
+    def at(self, value: float) -> RunSpec:
+        """The run with this value of the searched setting."""
+        return self.template.with_value(self.axes.least, value)
 
     @property
     def family(self) -> str:
@@ -61,16 +73,18 @@ class ThresholdResult:
     dataset: str
     decoder: str
     N: int
+    along: Scalar
+    """The bracket's value on the axis `axes.along`: N, if nothing else is asked."""
     seed: int
     fixed: int
     """Images always present: total images = count + fixed."""
     verdict: str
-    threshold: int | None
-    lower: int | None
+    threshold: float | None
+    lower: float | None
     """None: no failing probe below yet."""
-    upper: int | None
+    upper: float | None
     """None: no passing probe yet."""
-    missed: int | None
+    missed: float | None
     """The largest count below every passing one that is known to miss; None if there is none, as with a `minimum`, where
     `lower` is the threshold itself."""
     runs: int
@@ -80,7 +94,7 @@ class ThresholdResult:
     """Estimate; 0 once answered."""
     audits_left: int
     """Runs that were or may be given up and are still to be trained to the end before the answer stands; estimate."""
-    outliers: tuple[int, ...]
+    outliers: tuple[float, ...]
     """Counts of runs the walk did not ask for (speculation, other studies) that speak against its answer: failing ones
     from the threshold up, passing ones up to lower. Never part of the answer, which would else depend on chance; shown."""
     failed_key: str | None
@@ -90,9 +104,10 @@ class ThresholdResult:
     failing run right below the threshold counts, and the less firm of the two is named."""
     rule: Record
     """What the audits of this bracket's curve found."""
+    axes: Axes = USUAL
 
     @property
-    def total_images(self) -> int | None:
+    def total_images(self) -> float | None:
         return None if self.threshold is None else self.threshold + self.fixed
 
     def to_row(self) -> dict[str, Any]:
@@ -100,16 +115,17 @@ class ThresholdResult:
 
         All in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest count known to
         pass above every one that misses; `fixed_images`, which are among all of these. The former columns: `threshold` in drawn
-        images; `total_images`, `lower`, `upper` in total images, where a bound above that does not exist is inf.
+        images; `total_images`, `lower`, `upper` in total images, where a bound above that does not exist is inf. Where another
+        setting is searched, its values stand in the same places.
         """
 
-        def total(count: int | None, missing: float) -> float:
+        def total(count: float | None, missing: float) -> float:
             return missing if count is None else float(count + self.fixed)
 
         return {
             "decoder": self.decoder,
             "dataset": self.dataset,
-            "N": self.N,
+            self.axes.along: self.along,
             "seed": self.seed,
             "images": total(self.threshold, math.nan),
             "images_lower": total(self.missed, math.nan),
@@ -156,22 +172,38 @@ class Place:
     bracket: Bracket
     family: str
     full_family: str
+    rung_families: tuple[tuple[str, ...], ...]
+    """The same of the run at each rung, where not all of them have one family; else empty."""
+    x: float
+    """Its value on the axis along which thresholds are searched; of a category, the number."""
     curve: int
     """Number of its curve."""
     number: int
-    """Its place on the curve, by grid size, then seed."""
+    """Its place on the curve, by x, then seed."""
     rungs: Ladder
     leads: bool
-    """Whether this is the pilot: the lowest seed of its N."""
+    """Whether this is the pilot: the lowest seed of its x."""
     after: tuple[int, ...]
-    """The brackets it waits for: the pilots of its curve up to its own N (a pilot: of all smaller N), ascending."""
-    order: tuple[int, ...]
+    """The brackets it waits for: the pilots of its curve up to its own x (a pilot: of all smaller x), ascending. Those of
+    other categories tell nothing."""
+    order: tuple[float, ...]
     """Those it waits for come before it."""
-    rank: tuple[int, ...]
-    """Order of priority: pilots of small N (others wait for them), then followers of large N (the dear ones)."""
+    rank: tuple[float, ...]
+    """Order of priority: pilots of small x (others wait for them), then followers of large x (the dear ones)."""
+
+    def found(self, rows: Rows) -> Family:
+        """Its finished runs, by data count or by the value of the searched setting."""
+        if not self.rung_families:
+            return Family(rows.family(self.family), rows.family(self.full_family))
+        count = self.bracket.template.data_count
+        early, full = (
+            {value: rows.family(family).get(count) for value, family in zip(self.rungs.counts, families, strict=True)}
+            for families in self.rung_families
+        )
+        return Family(*({value: row for value, row in way.items() if row is not None} for way in (early, full)))
 
 
-def follow(place: Place, start: Start, family: Mapping[int, Row], old: Walk | None) -> Walk:
+def follow(place: Place, start: Start, family: Mapping[float, Row], old: Walk | None) -> Walk:
     """A walk through finished rows from its start, up to the first probe that has none. What the old walk has seen and is
     still so need not be found again."""
     seen: dict[int, Outcome] = {}
@@ -184,7 +216,7 @@ def follow(place: Place, start: Start, family: Mapping[int, Row], old: Walk | No
     return carry_on(place, start, family, seen)
 
 
-def carry_on(place: Place, start: Start, family: Mapping[int, Row], seen: dict[int, Outcome]) -> Walk:
+def carry_on(place: Place, start: Start, family: Mapping[float, Row], seen: dict[int, Outcome]) -> Walk:
     """The walk that has seen so much, carried on through finished rows; `seen` grows with it."""
     while (probe := next_probe(seen, place.rungs, start)) is not None:
         row = family.get(place.rungs.counts[probe.at])
@@ -229,7 +261,7 @@ def result_of(
         else:
             verdict = "reached"
         grounds = weakest([family.rests_on(counts[at], rule.supported) for at in walk.carriers])
-    outliers: tuple[int, ...] = ()
+    outliers: tuple[float, ...] = ()
     if verdict not in ("open", "failed"):
         outliers = tuple(
             d
@@ -242,6 +274,7 @@ def result_of(
         dataset=template.dataset,
         decoder=template.decoder,
         N=template.N,
+        along=place.bracket.along,
         seed=template.seed,
         fixed=place.bracket.counts.fixed,
         verdict=verdict,
@@ -257,4 +290,5 @@ def result_of(
         failed_key=walk.failed_key if walk else None,
         lower_ended=grounds,
         rule=rule,
+        axes=place.bracket.axes,
     )

@@ -89,6 +89,13 @@ class Staged:
         """What those that need a run call it; None if none does."""
         return self._parents[key][0] if key in self._parents else None
 
+    def known(self) -> dict[str, list[str]]:
+        """The keys of the runs that others need, as far as they are known, by name."""
+        found: dict[str, list[str]] = {}
+        for key, (name, _) in self._parents.items():
+            found.setdefault(name, []).append(key)
+        return found
+
     def again(self, key: str) -> bool:
         """Whether a finished run is to be trained once more, as others need its weights and they are gone."""
         return key in self._parents and not self._has_weights(key)

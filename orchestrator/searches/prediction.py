@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.searches.bracket import Place, Walk
+from orchestrator.searches.bracket import Bracket, Place, Walk
 from orchestrator.searches.probing import Start, bounds, learn
 
 BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
@@ -18,7 +18,9 @@ STAGGER = 1.0
 """Odd seeds begin so much higher and even ones so much lower (not the pilot): where passing is a matter of luck, walks from
 one place share the luck of that place, and the spread over seeds looks small."""
 PRIOR_EXPONENT, PRIOR_WIDTH = 2.0, 0.7
-"""Exponent of D*(N) expected beforehand, and how sure that is."""
+"""Exponent of D*(N) expected beforehand, and how sure that is ..."""
+UNKNOWN_EXPONENT, UNKNOWN_WIDTH = 0.0, 1.0
+"""... and that of another setting, or along another one."""
 SEED_SPREAD, SPREAD_WORTH = 0.15, 1.5
 """How far one seed is expected to lie from the law, in log, and how many seen residuals that expectation is worth. Of the MLP
 the seeds lie 0.13 apart at N = 16 and 0.05 at 24 to 32."""
@@ -60,29 +62,35 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
 def _predict(places: Sequence[Place], place: Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """log(total images) from a power law through the pilots, and how far off it may be: Bayesian linear regression with
     the expected exponent as prior. How far single seeds lie from the law is learned as well."""
-    x = [math.log(places[j].bracket.template.N) for j, _ in known]
+    x = [math.log(places[j].x) for j, _ in known] if place.bracket.axes.scaled else [0.0]
     y = [log_total for _, log_total in known]
     if len(known) == 1 and place.leads:
         return _scaled(places, place, *known[0])
     n = len(x)
     mean_x, mean_y = sum(x) / n, sum(y) / n
-    pull = (SEED_SPREAD / PRIOR_WIDTH) ** 2
-    prior = PRIOR_EXPONENT if place.bracket.counts.fixed == 0 else 1.0
+    prior, width = _prior(place.bracket)
+    prior = prior if place.bracket.counts.fixed == 0 else min(prior, 1.0)
+    pull = (SEED_SPREAD / width) ** 2
     sxx = sum((a - mean_x) ** 2 for a in x) + pull
     slope = (sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) + pull * prior) / sxx
     off = sum((b - mean_y - slope * (a - mean_x)) ** 2 for a, b in zip(x, y, strict=True)) + pull * (slope - prior) ** 2
     variance = (SPREAD_WORTH * SEED_SPREAD**2 + off) / (SPREAD_WORTH + n - 1)
-    away = math.log(place.bracket.template.N) - mean_x
+    away = math.log(place.x) - mean_x if place.bracket.axes.scaled else 0.0
     return mean_y + slope * away, math.sqrt(variance * (1 + 1 / n + away**2 / sxx))
 
 def _scaled(places: Sequence[Place], place: Place, j: int, log_total: float) -> tuple[float, float]:
     """The prediction from one other grid size: drawn images grow with the expected exponent, those always present as
     the task has them."""
-    other = places[j].bracket
-    growth = place.bracket.template.N / other.template.N
-    drawn = max(math.exp(log_total) - other.counts.fixed, 0.0) * growth**PRIOR_EXPONENT
-    spread = math.sqrt(2 * SEED_SPREAD**2 + (PRIOR_WIDTH * math.log(growth)) ** 2)
+    growth = place.x / places[j].x
+    prior, width = _prior(place.bracket)
+    drawn = max(math.exp(log_total) - places[j].bracket.counts.fixed, 0.0) * growth**prior
+    spread = math.sqrt(2 * SEED_SPREAD**2 + (width * math.log(growth)) ** 2)
     return math.log(max(place.bracket.counts.fixed + drawn, 0.5)), spread
+
+
+def _prior(bracket: Bracket) -> tuple[float, float]:
+    """The exponent expected beforehand, and how sure that is."""
+    return (PRIOR_EXPONENT, PRIOR_WIDTH) if bracket.axes.is_usual else (UNKNOWN_EXPONENT, UNKNOWN_WIDTH)
 
 
 def _blind(place: Place) -> int:

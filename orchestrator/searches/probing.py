@@ -11,13 +11,16 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 MAIN = 0.05
 """Neighbouring main rungs are as far apart as they may be at this resolution, relative to the upper one."""
+DIGITS = 5
+"""Significant digits, or more, of the values of a setting that is a float."""
 BLOCK = 16
 """A coarser resolution leaves out main rungs, by taking stretches of so many and halving them as often as it needs."""
 CONFIRM = math.log(1.15)
@@ -58,14 +61,15 @@ _ROOT2 = math.sqrt(2)
 
 @dataclass(frozen=True)
 class Ladder:
-    """Counts a bracket may ask for, ascending; every other attribute and every rung index refers to these.
+    """Counts, or values of another setting, that a bracket may ask for, ascending; every other attribute and every rung index
+    refers to these.
 
     A walk takes the main rungs first, so that a resolution finer than theirs only adds probes to the end of it.
     """
 
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
     logs: tuple[float, ...]
-    """log(count + images always present)."""
+    """log(count + images always present); of floats but for a constant."""
     depths: tuple[int, ...]
     """0 for a main rung; otherwise by how many halvings it lies between main rungs."""
     main: tuple[int, ...]
@@ -137,6 +141,15 @@ def ladder(low: int, high: int, fixed: int, resolution: float) -> Ladder:
         depths=tuple(depth_of[t] for t in totals),
         main=tuple(i for i, t in enumerate(totals) if depth_of[t] == 0),
     )
+
+
+@lru_cache(maxsize=4096)
+def float_ladder(low: float, high: float, resolution: float) -> Ladder:
+    """Rungs from `low` to `high`, both above 0: whole multiples of a power of ten that both ends are multiples of, too."""
+    ends = Decimal(repr(low)), Decimal(repr(high))
+    digits = max(DIGITS - 1 - ends[0].adjusted(), *(-int(end.as_tuple().exponent) for end in ends))
+    rungs = ladder(*(int(end.scaleb(digits)) for end in ends), 0, resolution)
+    return replace(rungs, counts=tuple(float(Decimal(count).scaleb(-digits)) for count in rungs.counts))
 
 
 def _log(total: int) -> float:

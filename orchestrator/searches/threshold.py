@@ -10,16 +10,18 @@ from __future__ import annotations
 import bisect
 import copy
 import heapq
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 from orchestrator.searches import Curve as ErrorCurve
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import STOPS, Curve, Family, Record, given_up
+from orchestrator.searches.axes import Between
 from orchestrator.searches.bracket import Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
 from orchestrator.searches.prediction import start_of
-from orchestrator.searches.probing import Outcome, Start, ladder
+from orchestrator.searches.probing import Ladder, Outcome, Start, float_ladder, ladder
 from trainables.spec import RunSpec, family_key
 
 UNLIKELY = 0.05
@@ -85,7 +87,10 @@ class ThresholdSearch:
         self._curves = _curves(self._places)
         by_rank = sorted(range(len(brackets)), key=lambda i: self._places[i].rank)
         self._priority = {i: priority for priority, i in enumerate(by_rank)}
-        self._by_family = {family: i for i, p in enumerate(self._places) for family in (p.family, p.full_family)}
+        self._by_family: dict[str, tuple[int, ...]] = {}
+        for i, place in enumerate(self._places):
+            for family in itertools.chain(*(place.rung_families or ((place.family, place.full_family),))):
+                self._by_family[family] = (*self._by_family.get(family, ()), i)
         self._before: list[list[int]] = [[] for _ in brackets]
         for i, place in enumerate(self._places):
             for j in place.after:
@@ -109,6 +114,19 @@ class ThresholdSearch:
     def finished(self, rows: Rows) -> bool:
         return not self._state(rows).needed
 
+    @property
+    def families(self) -> Collection[str]:
+        """The families of all runs that may be asked for."""
+        return self._by_family.keys()
+
+    def rungs(self, i: int) -> Sequence[float]:
+        """The values that bracket number `i` may ask for, ascending."""
+        return self._places[i].rungs.counts
+
+    def found(self, rows: Rows, i: int) -> Family:
+        """The finished runs of bracket number `i`."""
+        return self._places[i].found(rows)
+
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
         state = self._state(rows)
@@ -119,14 +137,14 @@ class ThresholdSearch:
                 walk, curve = state.walks[i], state.curves[place.curve]
                 audits_left = len(self._asked(state, i)) if walk is not None and walk.over else self._audits(curve, place)
                 state.results[i] = result_of(
-                    place, walk, self._family(rows, i), self._trusts(curve), audits_left, records[place.curve]
+                    place, walk, self.found(rows, i), self._trusts(curve), audits_left, records[place.curve]
                 )
         return [state.results[i] for i in range(len(self._places))]
 
     def may_audit(self, spec: RunSpec) -> bool:
         """Whether this run may have to be trained on where it is given up."""
-        place = self._places[self._by_family[family_key(spec, self._places[0].bracket.task_version)]]
-        return self._audits(self._curves[place.curve], place)
+        numbers = self._by_family[family_key(spec, self._places[0].bracket.task_version)]
+        return any(self._audits(self._curves[place.curve], place) for place in map(self._places.__getitem__, numbers))
 
     def _audits(self, curve: Curve, place: Place) -> bool:
         """Whether the answer of a bracket is to be audited."""
@@ -136,18 +154,15 @@ class ThresholdSearch:
         """Whether a run that was given up counts as missed."""
         return self.stop == "early" or (self.stop == "auto" and not curve.off)
 
-    def _family(self, rows: Rows, i: int) -> Family:
-        return Family.of(rows, self._places[i].family, self._places[i].full_family)
-
     def _record(self, rows: Rows, curve: Curve) -> Record:
         flips = []
         for i, audits in sorted(curve.audits.items()):
-            family, template = self._family(rows, i), self._places[i].bracket.template
+            family, bracket = self.found(rows, i), self._places[i].bracket
             for count in sorted(count for count, flip in audits.items() if flip):
                 early, full = family.early[count], family.full[count]
                 flips.append(
-                    f"N = {template.N}, seed {template.seed}, {count} images: given up at step {early['steps']}, "
-                    f"passed at step {full['steps']}"
+                    f"{bracket.axes.along} = {bracket.along}, seed {bracket.template.seed}, {bracket.axes.told(count)}: "
+                    f"given up at step {early['steps']}, passed at step {full['steps']}"
                 )
         return Record(curve.known, curve.number, tuple(flips))
 
@@ -155,7 +170,7 @@ class ThresholdSearch:
         spec = self._specs.get((i, at, early))
         if spec is None:
             place = self._places[i]
-            spec = place.bracket.template.with_count(place.rungs.counts[at])
+            spec = place.bracket.at(place.rungs.counts[at])
             self._specs[i, at, early] = spec = spec if early else spec.to_the_end()
         return spec
 
@@ -171,7 +186,7 @@ class ThresholdSearch:
             return state
         else:
             added = rows.added_since(state.additions)
-            touched = {i for family in added if (i := self._by_family.get(family)) is not None}
+            touched = {i for family in added for i in self._by_family.get(family, ())}
             state.additions = rows.additions
         for i in tuple(touched):
             touched.update(self._take_audits(rows, state, i))
@@ -182,7 +197,7 @@ class ThresholdSearch:
 
     def _take_audits(self, rows: Rows, state: _State, i: int) -> Sequence[int]:
         """Note what audits of a bracket have found. Returns the brackets that have to be looked at since one was a flip."""
-        curve, found = state.curves[self._places[i].curve], self._family(rows, i).audited()
+        curve, found = state.curves[self._places[i].curve], self.found(rows, i).audited()
         if found == curve.audits.get(i, {}):
             return ()
         was_off = curve.off
@@ -211,7 +226,7 @@ class ThresholdSearch:
         state.results.pop(i, None)
         state.stale.add(i)
         new = None
-        family, curve = self._family(rows, i), state.curves[place.curve]
+        family, curve = self.found(rows, i), state.curves[place.curve]
         verdicts = family.verdicts(self._trusts(curve))
         if state.awaited[i] == 0:
             if i not in state.starts:
@@ -228,7 +243,7 @@ class ThresholdSearch:
                 state.awaited[j] += was_over - is_over
         return [j for j in self._before[i] if was_over or state.awaited[j] == 0] if was_over or is_over else ()
 
-    def _ask(self, state: _State, i: int, walk: Walk | None, verdicts: Mapping[int, Row]) -> None:
+    def _ask(self, state: _State, i: int, walk: Walk | None, verdicts: Mapping[float, Row]) -> None:
         """Put what a bracket needs in the place of what it needed: the next probe of its walk or, when this is over, audits."""
         curve, asked = state.curves[self._places[i].curve], []
         if walk is not None and walk.probe is not None:
@@ -268,7 +283,7 @@ class ThresholdSearch:
         no accuracy."""
         assert walk.probe is not None
         place, trusted = self._places[i], self._trusts(state.curves[self._places[i].curve])
-        family = self._family(rows, i).verdicts(trusted)
+        family = self.found(rows, i).verdicts(trusted)
         found: dict[int, float] = {walk.probe.at: -1.0}
         heap: list[tuple[float, int, Walk]] = [(-1.0, 0, walk)]
         pushed = 0
@@ -287,49 +302,71 @@ class ThresholdSearch:
         guesses = enumerate(found.items())
         return [(likely, self._priority[i], n, self._spec(i, at, trusted)) for n, (at, likely) in guesses]
 
+
 def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
-    families: dict[str, Bracket] = {}
-    pilots: dict[str, dict[int, int]] = {}
+    given: set[tuple[str, int]] = set()
+    pilots: dict[str, dict[float, int]] = {}
     curves = [b.curve or family_key(replace(b.template, N=1, seed=0), b.task_version) for b in brackets]
-    for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
+    categories = {value: n for n, value in enumerate(dict.fromkeys(b.along for b in brackets if not b.axes.scaled))}
+    xs = [float(b.along) if b.axes.scaled else categories[b.along] for b in brackets]
+    for i, (b, curve, x) in enumerate(zip(brackets, curves, xs, strict=True)):
         if not 0 <= b.counts.low <= b.counts.high:
             raise ValueError(f"no data counts to choose from at N = {b.template.N}: {b.counts.low} to {b.counts.high}")
         if b.template.stop != "early":
             raise ValueError(f"the template of a bracket has stop = 'early', not {b.template.stop!r}")
-        if b.family in families:
-            raise ValueError(f"the bracket of {b.template.dataset}, N = {b.template.N}, seed {b.template.seed} is given twice")
-        families[b.family] = b
+        identity = b.family, 0 if b.axes.least == "data_count" else b.template.data_count
+        if identity in given:
+            where = f"{b.template.dataset}, {b.axes.along} = {b.along}, seed {b.template.seed}"
+            raise ValueError(f"the bracket of {where} is given twice")
+        given.add(identity)
         of_size = pilots.setdefault(curve, {})
-        if (j := of_size.get(b.template.N)) is None or b.template.seed < brackets[j].template.seed:
-            of_size[b.template.N] = i
+        if (j := of_size.get(x)) is None or b.template.seed < brackets[j].template.seed:
+            of_size[x] = i
     places = []
     numbers, counted = {curve: n for n, curve in enumerate(dict.fromkeys(curves))}, dict.fromkeys(curves, 0)
     number = {}
-    for i in sorted(range(len(brackets)), key=lambda i: (brackets[i].template.N, brackets[i].template.seed)):
+    for i in sorted(range(len(brackets)), key=lambda i: (xs[i], brackets[i].template.seed)):
         number[i] = counted[curves[i]]
         counted[curves[i]] += 1
-    for i, (b, curve) in enumerate(zip(brackets, curves, strict=True)):
-        pilot = pilots[curve][b.template.N]
+    for i, (b, curve, x) in enumerate(zip(brackets, curves, xs, strict=True)):
+        pilot = pilots[curve][x]
         leads = pilot == i
-        after = tuple(j for n, j in sorted(pilots[curve].items()) if n < b.template.N or (j == pilot and not leads))
-        order = (b.template.N, not leads)
-        rank = (0, b.template.N, i) if leads else (1, -b.template.N, b.template.seed, i)
-        rungs = ladder(b.counts.low, b.counts.high, b.counts.fixed, resolution)
+        smaller = [j for n, j in sorted(pilots[curve].items()) if n < x and b.axes.scaled]
+        rungs = rungs_of(b, resolution)
         places.append(
             Place(
                 bracket=b,
                 family=b.family,
                 full_family=b.full_family,
+                rung_families=_rung_families(b, rungs),
+                x=x,
                 curve=numbers[curve],
                 number=number[i],
                 rungs=rungs,
                 leads=leads,
-                after=after,
-                order=order,
-                rank=rank,
+                after=tuple(smaller if leads else [*smaller, pilot]),
+                order=(x, not leads),
+                rank=(0, x, i) if leads else (1, -x, b.template.seed, i),
             )
         )
     return places
+
+
+def rungs_of(bracket: Bracket, resolution: float) -> Ladder:
+    """The values that a bracket may ask for."""
+    low, high = bracket.counts.low, bracket.counts.high
+    if isinstance(bracket.counts, Between) and bracket.counts.is_float:
+        return float_ladder(low, high, resolution)
+    return ladder(int(low), int(high), bracket.counts.fixed, resolution)
+
+
+def _rung_families(bracket: Bracket, rungs: Ladder) -> tuple[tuple[str, ...], ...]:
+    """The families of the runs at each rung, given up and trained to the end; empty where each way has only one."""
+    if bracket.axes.least == "data_count":
+        return ()
+    specs = [bracket.at(value) for value in rungs.counts]
+    ways = specs, [spec.to_the_end() for spec in specs]
+    return tuple(tuple(family_key(spec, bracket.task_version) for spec in way) for way in ways)
 
 
 def _curves(places: Sequence[Place]) -> list[Curve]:

@@ -144,7 +144,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
     assert options == {
         *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
-        "--stop",
+        *("--stop", "--least", "--along", "--between", "--data-count"),
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--program", "--program-settings", "--vary", "--counts"),
         *("--polarity", "--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),

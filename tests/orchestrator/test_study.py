@@ -101,6 +101,26 @@ def test_kills_of_the_driver_change_nothing(join: Start, tmp_path: Path) -> None
     assert answers(tmp_path) == answers(tmp_path, "whole")
 
 
+def test_kills_of_a_study_of_widths_change_nothing(join: Start, tmp_path: Path) -> None:
+    options = ("--task", "tests.toy:Wide", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01",
+               "--least", "width", "--between", "2..99", "--data-count", "5", "--workers", "2", "--no-speculate",
+               "--pack-size", "1", "--option", f"ledger={tmp_path / 'ledger'}", "--option", "pause=0.2")  # fmt: skip
+    command = join(*options)
+    assert wait_for_rows(command, tmp_path, 3), command.stdout + command.stderr
+    command.process.kill()
+    assert command.wait() == -signal.SIGKILL, "the study ended before it could be killed: make it longer"
+    stored = set(read_rows(tmp_path)["key"])
+    last = join(*options, "--json")
+    assert last.wait() == 0, last.stdout + last.stderr
+    found = {(one["N"], one["seed"]): one["width"] for one in json.loads(last.stdout)["thresholds"]}
+    assert found == {(n, s): threshold(n, s) for n in (8, 16) for s in (0, 1)}
+    rows = read_rows(tmp_path)
+    assert rows["key"].is_unique
+    assert stored < set(rows["key"])
+    starts = (tmp_path / "ledger").read_text().splitlines()
+    assert len(starts) <= len(rows) + 2, "only the runs under the kill are trained again"
+
+
 def test_a_killed_worker_costs_no_result(start: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     options = ("--option", "pause=0.5", "--option", f"ledger={ledger}", "--no-speculate")

@@ -57,7 +57,12 @@ def headers(printed: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [*everything.STUDIES, "scaling --N 64,128,1024 --seeds 5 --decoder mlp"],
+    [
+        *everything.STUDIES,
+        "scaling --N 64,128,1024 --seeds 5 --decoder mlp",
+        "scaling --N 16 --along encoding=bump,positional --holdout center --decoder mlp",
+        "scaling --N 16,24 --least weight_decay --between 0.01..1 --data-count 50 --decoder mlp",
+    ],
 )
 def test_nothing_is_cut_off_at_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.0123)

@@ -1,0 +1,195 @@
+"""`--least`, `--between` and `--along`: which setting's least value is searched, in which range, and along which other one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.command.cli import checked
+from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.errors import UserError
+from orchestrator.searches.axes import Axes, Between
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.threshold import rungs_of
+from trainables.settings import Setting, alternatives, settings_class, settings_of, spec_fields
+from trainables.spec import LARGEST, LIMITS, Scalar
+from trainables.task import Task
+
+OF_RUN = {
+    "data_count": Setting("data_count", int, 0, low=0, high=LIMITS["data_count"][1]),
+    "N": Setting("N", int, 1, low=1, high=LARGEST),
+    "max_steps": Setting("max_steps", int, 1, low=1, high=LIMITS["max_steps"][1]),
+    "batch_size": Setting("batch_size", int, 1, low=1, high=LIMITS["batch_size"][1]),
+    "lr": Setting("lr", float, 1.0),
+    "weight_decay": Setting("weight_decay", float, 0.0, low=0.0),
+    "target": Setting("target", float, 1.0, low=0.0, high=1.0),
+}
+"""Settings of every run that may be on an axis, besides those of its task."""
+NOT_SEARCHED = ("N", "target")
+COLUMNS = (
+    "dataset", "seed", "images", "fixed_images", "threshold", "total_images", "lower", "upper", "verdict", "runs", "steps",
+    "lower_ended", "seeds", "reached", "note",
+)  # fmt: skip
+"""Of the tables: no axis can have such a name."""
+HINT = "write LOW..HIGH, for example --between 4..512"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The axes of a study, the values along, and the range of the searched setting; None: the data counts of the task."""
+
+    axes: Axes
+    values: tuple[Scalar, ...]
+    between: Between | None
+
+    sizes: tuple[int, ...]
+    """Grid sizes; one, if they are not what is along."""
+
+    @property
+    def taken(self) -> tuple[str, str]:
+        """The settings that the axes vary, so that nothing else may say what they are."""
+        return self.axes.least, self.axes.along
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the answer says of them: nothing new where the least data count along N is asked."""
+        told = {} if self.axes.is_usual else {"least": self.axes.least, "along": self.axes.along}
+        between = {} if self.between is None else {"between": [self.between.low, self.between.high]}
+        return {**told, **between, self.axes.along: list(self.values)}
+
+    def first(self, value: Scalar) -> dict[str, Scalar]:
+        """The lowest run at this place."""
+        along = {self.axes.along: value}
+        if self.between is None or self.axes.least == "data_count":
+            return along
+        return along | {self.axes.least: self.between.low}
+
+    def check_runs(self, brackets: Sequence[Bracket], thresholds: int, resolution: float) -> None:
+        """
+        Raises:
+            UserError: there are more different runs than can be planned.
+        """
+        if len(brackets) == 1 and self.axes.least != "data_count":
+            values = len(rungs_of(brackets[0], resolution).counts)
+            if thresholds * values > MOST_PLANNED:
+                raise UserError(
+                    f"{thresholds} thresholds of {values} possible values each are too many (at most {MOST_PLANNED} runs): "
+                    "ask for fewer values along, a smaller --between or a larger --resolution"
+                )
+
+
+def read_axes(task: Task, least: str, along: str, between: str | None, N: str, usual_N: str) -> Asked:
+    """The axes that a user wrote.
+
+    Args:
+        N: of `--N`, which is the axis along where that is `N` without values; `usual_N` if the user says nothing.
+
+    Raises:
+        UserError: a setting that cannot be there, a value that it cannot have, or a range that is none.
+    """
+    known = OF_RUN | settings_of(settings_class(task))
+    name, equals, text = along.partition("=")
+    searched, axis = _searched(known, least), _setting(known, "--along", name)
+    if name == least:
+        raise UserError(f"--least and --along are both {least}: the least value of one setting is asked along another")
+    if name == "N" and equals and usual_N != N:
+        raise UserError("--N and --along N=... both give grid sizes: keep one")
+    if name != "N" and not equals:
+        raise UserError(f"--along {along} has no values: write them, for example --along {name}=32,64,128")
+    values = _values(axis, text if equals else N)
+    sizes = checked(parse_grid, text if name == "N" and equals else N, 1, LARGEST)
+    if name != "N" and len(sizes) > 1:
+        raise UserError(f"--along {name} keeps the grid size as it is: give one, for example --N 24")
+    return Asked(Axes.of(least, name, values), values, _between(searched, between), sizes)
+
+
+def _setting(known: Mapping[str, Setting], option: str, name: str) -> Setting:
+    if name == "dataset":
+        raise UserError(f"{option} dataset is not needed: --datasets compares data sets in one study")
+    if name in COLUMNS:
+        raise UserError(f"{option} {name} is not possible, because the table has another column of that name")
+    if name not in known:
+        raise UserError(f"{option} {name!r} is no setting: choose {alternatives([n for n in known if n not in COLUMNS])}")
+    return known[name]
+
+
+def _searched(known: Mapping[str, Setting], least: str) -> Setting:
+    ordered = {n: s for n, s in known.items() if s.kind in (int, float) and n not in NOT_SEARCHED}
+    if least in known and least not in (*ordered, *COLUMNS):
+        numbers = alternatives([n for n in ordered if n not in COLUMNS])
+        raise UserError(f"--least {least} is not possible, because a number is searched: choose {numbers}")
+    return _setting(ordered, "--least", least)
+
+
+def _values(axis: Setting, text: str) -> tuple[Scalar, ...]:
+    """The values along: numbers ascending, words in their order."""
+    if axis.name == "N":
+        return checked(parse_grid, text, 1, LARGEST)
+    if axis.kind is int and ".." in text:
+        low, high = int(axis.low or 0), int(LARGEST if axis.high is None else axis.high)
+        examples = ("32..64", "32..128:32", "32,64,128")
+        return checked(parse_grid, text, low, high, 1, f"values of {axis.name}", examples)
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise UserError(f"--along {axis.name}={text} lacks a value: write values with commas between them, as {axis.name}=1,2")
+    values = dict.fromkeys(checked(axis.check, checked(axis.read, word)) for word in words)
+    return tuple(values) if axis.kind in (str, bool) else tuple(sorted(values))
+
+
+def _between(searched: Setting, text: str | None) -> Between | None:
+    """The range of the searched setting: the one that is written, or the one that the setting declares."""
+    name = searched.name
+    if text is None:
+        if name == "data_count":
+            return None
+        if name in OF_RUN or searched.low is None or searched.high is None:
+            raise UserError(f"--least {name} needs the range in which to search: {HINT}")
+        return checked(Between, searched.kind(searched.low), searched.kind(searched.high))
+    low, dots, high = text.partition("..")
+    if not (low and dots and high):
+        raise UserError(f"--between {text!r} is no range: {HINT}")
+    return checked(Between, *(checked(searched.check, checked(searched.read, end)) for end in (low, high)))
+
+
+def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:
+    """The data count of all runs; 0 where it is on an axis, and 1 of a program that is not told.
+
+    Raises:
+        UserError: it is given though it is on an axis, or not given though it is not.
+    """
+    if "data_count" not in asked.taken:
+        if given is None and of_program:
+            return 1
+        if given is None:
+            raise UserError(f"--least {asked.axes.least} keeps the data count as it is: give it, for example --data-count 500")
+        return given
+    if given is not None:
+        which = "searched" if asked.axes.least == "data_count" else "what --along varies"
+        raise UserError(f"--data-count {given} is not possible, because the data count is {which}: omit the option")
+    return 0
+
+
+def check_free(asked: Asked, given: Collection[str]) -> None:
+    """
+    Raises:
+        UserError: something that an axis varies is given besides.
+    """
+    for name, option in zip(asked.taken, ("--least", "--along"), strict=True):
+        if name in given:
+            raise UserError(f"--{name.replace('_', '-')} and {option} {name} both say what {name} is: keep one")
+
+
+def check_alone(task: Task, asked: Asked, given: Mapping[str, Scalar]) -> None:
+    """
+    Raises:
+        UserError: some other setting of the task follows from the one that is searched, so that runs would differ in both.
+    """
+    name, between = asked.axes.least, asked.between
+    if between is None or name in OF_RUN:
+        return
+    low, high = (checked(spec_fields, task, {**given, name: end}) for end in (between.low, between.high))
+    flat = [dict(fields["options"]) | {n: v for n, v in fields.items() if n != "options"} for fields in (low, high)]
+    if others := [n for n in flat[0] if n != name and flat[0][n] != flat[1][n]]:
+        raise UserError(f"the task chooses {others[0]} by {name}, so more than {name} would vary: give {others[0]} a value")
+

@@ -1,0 +1,99 @@
+"""Thresholds as tables and lines: brackets as they narrow, and what is still to be done for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
+
+from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.tables import FittingTable
+from orchestrator.searches.audits import UNAUDITED
+from orchestrator.searches.bracket import ThresholdResult
+from trainables.program import COMMAND, FILES
+from trainables.program import PATH as PROGRAM_TASK
+from trainables.spec import RunSpec, Scalar
+
+At = tuple[str, Scalar]
+"""A data set, and a value of the axis along."""
+
+
+def at(spec: RunSpec, along: str) -> At:
+    """Where a run belongs."""
+    return spec.dataset, spec.value(along)
+
+
+def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running]) -> FittingTable:
+    """One line per data set and place along: each seed's bracket as it narrows, in images on top of the fixed ones."""
+    axes = results[0].axes
+    probing: dict[tuple[At, int], list[Running]] = {}
+    for run in running.values():
+        probing.setdefault((at(run.spec, axes.along), run.spec.seed), []).append(run)
+    by_place: dict[At, dict[int, ThresholdResult]] = {}
+    for r in results:
+        by_place.setdefault((r.dataset, r.along), {})[r.seed] = r
+    seeds = sorted({r.seed for r in results})
+    fixed = any(r.fixed for r in results)
+    table = FittingTable(title)
+    table.add_column("data set")
+    for name in (axes.along, *(f"seed {seed}" for seed in seeds), *(["+ stripes"] if fixed else []), "runs"):
+        table.add_column(name, justify="right")
+    for place, of_seeds in by_place.items():
+        row = [of_seeds[seed] for seed in seeds]
+        cells = [bracket_text(r, probing.get((place, r.seed), [])) for r in row]
+        extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
+        table.add_row(place[0], str(place[1]), *cells, *extra, str(sum(r.runs for r in row)))
+    return table
+
+
+def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], guessed_probes: int) -> FittingTable:
+    """Runs done and to do at each place. `seconds`: the time that they may take; empty if nobody knows."""
+    table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
+    for name in ("data set", results[0].axes.along, "open", "runs done", "runs to do", "audits", "time"):
+        table.add_column(name, justify="left" if name == "data set" else "right")
+    for place in dict.fromkeys((r.dataset, r.along) for r in results):
+        row = [r for r in results if (r.dataset, r.along) == place]
+        still = [r for r in row if r.verdict == "open"]
+        probes, audits = sum(r.probes_left or guessed_probes for r in still), sum(r.audits_left for r in still)
+        counted = (len(still), sum(r.runs for r in row), probes, audits)
+        table.add_row(place[0], str(place[1]), *map(str, counted), format_seconds(seconds[place]) if seconds else "unknown")
+    return table
+
+
+def what_is_trained(spec: RunSpec) -> str:
+    """The network, or the program with its files."""
+    if spec.task == PROGRAM_TASK:
+        files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
+        return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
+    depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
+    shape = (spec.decoder, depth, f"width {spec.width}", encoding)
+    return ", ".join([*filter(None, shape), spec.precision])
+
+
+def outlier_text(result: ThresholdResult) -> str:
+    """Runs that the search did not ask for and that speak against its answer, in words."""
+    place = f"{result.dataset}, {result.axes.along} = {result.along}, seed {result.seed}"
+    return f"{place}: other runs, with {result.axes.told(', '.join(map(str, result.outliers)))}, contradict the threshold"
+
+
+def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
+    """The state of one threshold in a table cell."""
+    style = {"open": "", "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}.get(result.verdict, "bold green")
+    if result.verdict == "none reached":
+        text = f"> {result.lower}"
+    elif result.verdict == "failed":
+        text = "failed"
+    elif result.verdict == "open":
+        low = "" if result.lower is None else str(result.lower)
+        high = "" if result.upper is None else str(result.upper)
+        text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
+    else:
+        text = f"{result.threshold}{' ?' if result.verdict == 'non-monotone' else ''}"
+    if result.lower_ended == UNAUDITED:
+        text += " *"
+    for run in probing:
+        accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
+        audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
+        text += f" [{run.spec.value(result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
+    return Text(text, style=style)

@@ -1,0 +1,73 @@
+"""What a threshold study asks: the least value of one setting, along the values of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainables.spec import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The setting whose least value is searched, and the one along which this is done."""
+
+    least: str = "data_count"
+    along: str = "N"
+    scaled: bool = True
+    """Whether the values along are positive numbers, through which a power law may go. Others are categories."""
+
+    @classmethod
+    def of(cls, least: str, along: str, values: Iterable[Scalar]) -> Axes:
+        """From the values along."""
+        return cls(least, along, all(isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in values))
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the least data count along N is asked for."""
+        return (self.least, self.along) == ("data_count", "N")
+
+    @property
+    def quantity(self) -> str:
+        """What the least values are called in tables and figures."""
+        return "images" if self.least == "data_count" else self.least
+
+    def told(self, value: object) -> str:
+        """A value of the searched setting in words."""
+        return f"{value} images" if self.least == "data_count" else f"{self.least} {value}"
+
+
+USUAL = Axes()
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The values of the searched setting, `low` to `high` inclusive: whole numbers, or floats above 0."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        for end in (self.low, self.high):
+            if isinstance(end, bool) or not isinstance(end, int | float):
+                raise ValueError(f"a range is between two numbers, not {end!r:.100}")
+        if not self.low <= self.high < float("inf"):
+            raise ValueError(f"the range {self.low!r}..{self.high!r} is empty: it must end where it begins, or above")
+        if self.low < 0 or (self.is_float and not self.low):
+            allowed = "of floats begins above 0" if self.is_float else "begins at 0 or above"
+            raise ValueError(f"a range {allowed}, not at {self.low!r}")
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.low, float) or isinstance(self.high, float)
+
+    @property
+    def fixed(self) -> int:
+        """Nothing is always present, as images may be."""
+        return 0
+
+
+def value_of(row: Mapping[str, Any], name: str) -> Any:
+    """A setting of a finished run."""
+    return row[name] if name in row else row["options"][name]
