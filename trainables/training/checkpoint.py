@@ -1,16 +1,18 @@
-"""Whether a checkpoint is one that a run can have left: its types are right in any case, its values may be anything."""
+"""Checkpoints: the copy of a state that is kept, and whether one is such as a run can have left."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from trainables.training.loop import Training
 from trainables.training.result import CURVES
+
+if TYPE_CHECKING:
+    from trainables.training.loop import Training
 
 
 def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
@@ -88,3 +90,12 @@ def _tensors(value: Any) -> list[Tensor]:
         return [value]
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return [tensor for item in items for tensor in _tensors(item)]
+
+
+def detached(value: Any) -> Any:
+    """A deep copy. A view into a larger tensor becomes a small tensor, where `copy.deepcopy` takes the larger one along."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: detached(item) for key, item in value.items()}
+    return [detached(item) for item in value] if isinstance(value, list) else value

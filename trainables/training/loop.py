@@ -33,6 +33,7 @@ from trainables.objectives import (
 )  # fmt: skip
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Data, Split, Task
+from trainables.training.checkpoint import detached
 from trainables.training.precision import autocast
 from trainables.training.result import CURVES, Progress, RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every, set_learning_rate
@@ -323,7 +324,7 @@ class Training:
             state["average"] = self.average.state_dict()
         if self.curve_summary is not None:
             state["curve_summary"] = self.curve_summary
-        copied: dict[str, Any] = _copy(state | {name: getattr(self, name) for name in _STATE})
+        copied: dict[str, Any] = detached(state | {name: getattr(self, name) for name in _STATE})
         return copied
 
     def close(self) -> None:
@@ -391,12 +392,3 @@ class Training:
         draws = tuple(t.to(self.device) for t in draw(self.network, part, self.spec.seed, "look", start))
         with autocast(self.spec, self.device):
             return {"loss": self.network.losses(part, draws, self.average)}  # type: ignore[operator]
-
-
-def _copy(value: Any) -> Any:
-    """A deep copy. A view into a larger tensor becomes a small tensor, where `copy.deepcopy` takes the larger one along."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    return [_copy(item) for item in value] if isinstance(value, list) else value
