@@ -22,7 +22,7 @@ from trainables.spec import RunSpec
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import TuneAndConfirm
-    from orchestrator.searches.optuna import Trial
+    from orchestrator.searches.samplers import Trial
 
 SETTINGS = (*COMPARED, "tuned")
 """The two penalties off, one on, both on at the published weights, and both at the weights that the trials chose."""

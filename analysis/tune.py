@@ -18,7 +18,7 @@ from orchestrator.searches.objective import Objective, mean
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import ConfirmBest
-    from orchestrator.searches.optuna import Trial
+    from orchestrator.searches.samplers import Trial
 
 COUNTS = ("number", "seeds", "failed", "steps", "pairs")
 """Columns of whole numbers."""

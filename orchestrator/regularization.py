@@ -30,7 +30,8 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
-from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
+from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
+from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -25,24 +24,25 @@ from orchestrator.command.cli import checked, invocation, main_of, one_of
 from orchestrator.command.programs import Described
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, with_curves
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
+from orchestrator.command.trials import confirmed_table, trials_table
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmBest
-from orchestrator.searches.objective import Objective, direction_of
-from orchestrator.searches.optuna import PRUNERS, SAMPLERS, OptunaSearch
-from orchestrator.searches.space import FIELDS, Dimension, Space, Values, has_value, value_of
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.samplers import PRUNERS, SAMPLERS
+from orchestrator.searches.space import Dimension, Space, has_value, value_of
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
-from trainables.check import check_task, counts_of
 from trainables.program import PATH as PROGRAM_TASK
-from trainables.program import ProgramTask, names_in
-from trainables.settings import Setting, complete, settings_class, settings_of, spec_fields
-from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
+from trainables.program import ProgramTask
+from trainables.settings import Setting, settings_class, settings_of
+from trainables.spec import LIMITS, SCHEDULES, RunSpec
 from trainables.task import Task
 from trainables.trial import numbers_of
 
@@ -55,12 +55,8 @@ FIRST = MOST_PLANNED
 """The first seed of a trial: no other study comes so far, so none takes a pruned trial for a run of its own."""
 FRESH = 1000
 """Trials of one search have so many seeds for themselves, and their confirmation the same number of others."""
-MOST_CHECKED = 24
-"""Points of the space that are made and measured once before anything is trained."""
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, where some are pruned."""
-SHOWN = 5
-"""Trials in the live table."""
 
 
 @dataclass(slots=True)
@@ -143,54 +139,12 @@ class TuneStudy:
         return run if row["status"] == "failed" else f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        tables = [self._trials_table(rows, running)]
-        if self.search.chosen(rows):
-            tables.append(self._confirmed_table(rows, running))
-        return Group(*tables, *map(Text, self._answer(rows).lines()))
-
-    def _trials_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
-        tuning = self.search.tuning
-        trials = tuning.finished_trials(rows)
-        counts = Counter(ending(trial.row) for trial in trials)
-        ended = [f"{counts[name]} {name}" for name in ("pruned", "diverged", "failed") if counts[name]]
-        table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
-        for name in ("trial", *self._names, *(aim.name for aim in tuning.aims), "seeds", "state"):
-            table.add_column(name.replace("_", " "), justify="right")
-        best = tuning.ranked(rows)[:SHOWN] if len(tuning.aims) == 1 else tuning.front(rows)[:SHOWN]
-        leading = [trial.number for trial in best]
-        for trial in [*best, *(t for t in trials[-3:] if t.number not in leading)]:
-            first = bool(best) and trial.number == best[0].number and len(tuning.aims) == 1
-            state = "best" if first else "front" if len(tuning.aims) > 1 and trial.number in leading else ending(trial.row)
-            scores = [f"{score:.3g}" for score in trial.scores] or [""] * len(tuning.aims)
-            cells = [str(trial.number), *self._cells(trial.values), *scores, str(len(trial.rows)), state]
-            table.add_row(*cells, style="bold green" if first else "")
-        for run in running.values():
-            if run.spec.seed in tuning.seeds:
-                share = f"seed {run.spec.seed}, {run.step / run.spec.max_steps:.0%}"
-                values = {name: value_of(run.spec, name) for name in self._names}
-                table.add_row("", *self._cells(values), *[""] * len(tuning.aims), "", share, style="dim")
-        return table
-
-    def _confirmed_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
         from analysis.tune import interval_text
 
-        tuning = self.search.tuning
-        table = FittingTable("confirmed on fresh seeds: mean and 95 % interval")
-        for name in ("setting", "seeds", *(f"{aim.name}{part}" for aim in tuning.aims for part in (" in the search", ""))):
-            table.add_column(name, justify="left" if name == "setting" else "right")
-        busy = [run.spec for run in running.values()]
-        of_setting = {row["setting"]: row for row in self._answer(rows).confirmed.to_dict("records")}
-        for setting, specs in self.search.finals(rows).items():
-            found = of_setting[setting]
-            done = sum(self.search.row(rows, spec) is not None for spec in specs)
-            started = sum(spec in busy for spec in specs)
-            cells = [c for aim in tuning.aims for c in (f"{found[f'{aim.name}_search']:.3g}", interval_text(found, aim.name))]
-            style = "bold green" if found["winner"] else ""
-            table.add_row(setting, f"{done}/{len(specs)}" + (f" +{started}" if started else ""), *cells, style=style)
-        return table
-
-    def _cells(self, values: Values) -> list[str]:
-        return [short(values[name]) if name in values else "-" for name in self._names]
+        tables = [trials_table(self.search.tuning, rows, running)]
+        if self.search.chosen(rows):
+            tables.append(confirmed_table(self.search, rows, running, self._answer(rows).confirmed, interval_text))
+        return Group(*tables, *map(Text, self._answer(rows).lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
         found = self._rows(rows)
@@ -274,114 +228,6 @@ class TuneStudy:
         """Those of this study."""
         trials = [row for trial in self.search.tuning.finished_trials(rows) for row in trial.rows]
         return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
-
-
-def short(value: Scalar) -> str:
-    """A setting in a table cell."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a run is made of the searched settings: all else is as the user gave it, or as the task chooses it.
-
-    Args:
-        settings: what the user gave of the settings of the task.
-        fields: of a `RunSpec`, those of the training; a `data_count` of None is the largest that the task allows.
-        precision: that of a decoder.
-    """
-
-    task: Task
-    path: str
-    settings: Mapping[str, Scalar]
-    fields: Mapping[str, Any]
-    precision: Callable[[str], str]
-
-    def make(self, values: Values, seed: int) -> RunSpec:
-        """
-        Raises:
-            ValueError: the task cannot do it.
-        """
-        of_task = spec_fields(self.task, self._of_task(values))
-        of_run: dict[str, Any] = {**self.fields, **{name: value for name, value in values.items() if name in OF_RUN}}
-        count = of_run.pop("data_count")
-        precision = self.precision(of_task["decoder"])
-        spec = RunSpec(task=self.path, seed=seed, data_count=0, precision=precision, **of_task, **of_run)
-        if isinstance(self.task, ProgramTask):
-            spec = self.task.describe(spec)
-        counts = counts_of(self.task, spec)
-        if count is not None and not counts.low <= count <= counts.high:
-            raise ValueError(f"data_count must lie in {counts.low}..{counts.high} at N = {spec.N}, not {count}")
-        return spec.with_count(counts.high if count is None else count)
-
-    def matters(self, values: Values) -> Collection[str]:
-        """The settings that matter, given some of those that are searched.
-
-        Raises:
-            ValueError: the task cannot do them, or its `matters` gives no names.
-        """
-        names = self.task.matters(complete(self.task, self._of_task(values)))  # type: ignore[attr-defined]
-        if isinstance(names, str) or not isinstance(names, Collection):
-            raise ValueError(f"the task's matters() must give the names of settings, not {names!r:.60}")
-        return {*names, *OF_RUN}
-
-    def _of_task(self, values: Values) -> dict[str, Scalar]:
-        return {**self.settings, **{name: value for name, value in values.items() if name not in OF_RUN}}
-
-
-def read_objectives(text: str) -> tuple[Objective, ...]:
-    """What `--objective` names: `mse`, `max:agreement`, or several, separated by commas.
-
-    Raises:
-        UserError: a name that does not tell its direction, or one given twice.
-    """
-    found = []
-    for word in (word.strip() for word in text.split(",")):
-        direction, colon, name = word.rpartition(":")
-        if not name or (colon and direction not in ("min", "max")):
-            raise UserError(f"--objective {word!r} names no number of a run: write its name, min:NAME or max:NAME")
-        if name == "seconds":
-            raise UserError("--objective seconds depends on the machine and on what else runs there: choose steps")
-        up = direction == "max" if colon else direction_of(name)
-        if up is None:
-            raise UserError(f"--objective {name!r} does not tell which way is better: write min:{name} or max:{name}")
-        found.append(Objective(name, up))
-    if len({aim.name for aim in found}) < len(found):
-        raise UserError(f"--objective {text!r} names a number twice: keep one of the two")
-    return tuple(found)
-
-
-def with_curves(aims: Sequence[Objective], error_is_mse: bool) -> tuple[Objective, ...]:
-    """Objectives with the curves that rows of a task have of them."""
-    of_error = "mse" if error_is_mse else "loss"
-    curves = {"accuracy": "curve_accuracy", of_error: "curve_error"}
-    return tuple(dataclasses.replace(aim, curve=curves.get(aim.name, "")) for aim in aims)
-
-
-def check_points(task: Task, space: Space) -> list[RunSpec]:
-    """The runs at the corners of the space, all of which the task can do. Some of them are made and measured.
-
-    Raises:
-        UserError: it cannot do one, which the message names.
-    """
-    found, corners = [], space.corners()
-    for values in corners:
-        try:
-            found.append(space.make(values, 0))
-        except ValueError as error:
-            told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
-            raise UserError(f"--search allows {told}, which cannot be trained: {error}") from None
-    for dimension in space.dimensions:
-        if not any(dimension.name in values for values in corners):
-            why = "of the settings that are searched, none makes it matter"
-            raise UserError(f"--search {dimension.name} would change nothing: {why}")
-    if not isinstance(task, ProgramTask):
-        made = (space.make(values, 0) for values in space.edges())
-        alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
-        different = {dataclasses.replace(spec, **alike): spec for spec in made}  # the last of each, which is the largest
-        for spec in list(different.values())[:MOST_CHECKED]:
-            checked(check_task, task, spec)
-    return found
 
 
 def tune(
@@ -508,7 +354,7 @@ def tune(
         if name in settings_given or name in changed:
             raise UserError(f"--search and {option_of(name)} both give {name}: keep one of the two")
     if program is not None:
-        _check_named(described, task_, names, changed)
+        check_named(described, task_, names, changed)
     if "steps" in [aim.name for aim in aims] and "max_steps" in names:
         raise UserError("--objective steps counts a run that never passes as max_steps: search other settings than max_steps")
     if trials * seeds_per_trial + confirm * seeds > MOST_PLANNED:
@@ -553,20 +399,6 @@ def tune(
     }
     confirming = ConfirmBest(tuning, {}, (), most=min(confirm, tuning.trials), seeds=fresh)
     return launch(TuneStudy(task_, confirming, settings, varied, export_optuna), where, invocation())
-
-
-def _check_named(described: Described, task: Task, searched: Sequence[str], changed: Sequence[str]) -> None:
-    """
-    Raises:
-        UserError: the program is not told something that is searched or was given, or its seed.
-    """
-    assert isinstance(task, ProgramTask)
-    assert task.program is not None
-    described.check_named(task, 1, 2, changed)
-    in_command = names_in(task.program.words, (*FIELDS, "seed", "target", *settings_of(task.settings)))
-    for name in searched:
-        if name not in in_command:
-            raise UserError(f"--search {name} would change nothing: write {{{name}}} in --program, or search other settings")
 
 
 app = task_app(tune, TASK)

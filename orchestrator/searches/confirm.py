@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.optuna import OptunaSearch, Trial
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.samplers import Trial
 from orchestrator.searches.space import Values
 from trainables.spec import RunSpec, run_key
 

@@ -10,61 +10,30 @@ import itertools
 import math
 import random
 import statistics
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
-from optuna.pruners import BasePruner, MedianPruner, NopPruner, PercentilePruner
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, NSGAIISampler
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.objective import Objective, means
+from orchestrator.searches.objective import Objective, means, pooled
+from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
 from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, with_values
 from trainables.spec import RunSpec, run_key
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
-
-SAMPLERS = ("tpe", "nsga2", "random", "grid", "gp")
-PRUNERS = ("median", "percentile", "none")
 _ID, _VALIDATION = Objective("id_mse", curve="curve_error"), Objective("mse", curve="curve_error")
 OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 """Words for what is minimised where trials hold out the validation set."""
 
-STARTUP_TRIALS = 10
-"""Trials drawn at random before a model of them is made, and complete ones before any is pruned."""
-WARMUP_SHARE = 0.25
-"""Share of a run's steps before which it is never pruned."""
-INTERVAL_SHARE = 0.05
-"""Share of a run's steps between two questions to the pruner."""
-PERCENTILE = 25.0
-"""The `percentile` pruner lets this share of the trials, in percent, go on."""
-GENERATIONS = 6
-"""`nsga2` makes about this many generations of the trials."""
 BEST_SHARE = 3
 """Of the complete trials, one in so many is trained on every seed, in any case."""
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain before none is proposed, as they are known already, or the task cannot do them; and before
 any other is taken, where all points are listed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Settings that were tried. `number` counts by time of finishing."""
-
-    number: int
-    values: Values
-    state: TrialState
-    row: Row
-    """Of its first seed."""
-    rows: Sequence[Row] = ()
-    """Of all its seeds that have finished, the first among them."""
-    scores: Sequence[float] = ()
-    """The mean of each objective over its seeds, if it is complete."""
 
 
 class OptunaSearch:
@@ -174,7 +143,7 @@ class OptunaSearch:
         count = len(done) + len(begun)
         attempt = 0
         while len(chosen) < room:
-            study.sampler = self._make_sampler(count + len(chosen), attempt)
+            study.sampler = self._sampler(count + len(chosen), attempt)
             trial = study.ask()
             spec = self._suggested(trial)
             if spec is not None and rows.get(self._key(spec)) is None and self._key(spec) not in taken:
@@ -220,7 +189,7 @@ class OptunaSearch:
             return []
         of_seeds = [[math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked]
         scores = [statistics.fmean(some) for some in of_seeds]
-        spread = _pooled(of_seeds)
+        spread = pooled(of_seeds)
         most = max(map(len, of_seeds))
         incumbent = next(score for score, some in zip(scores, of_seeds, strict=True) if len(some) == most)
         sign = -1 if self.aims[0].up else 1
@@ -250,8 +219,8 @@ class OptunaSearch:
         if self.pruner == "none" or spec.seed != self.template.seed or (values := self._values(spec)) is None:
             return None
         study = self._study_of(rows)
-        pruner = self._make_pruner()
-        warmup, interval = _pruning_steps(spec.max_steps)
+        pruner = pruner_of(self.pruner)
+        warmup, interval = pruning_steps(spec.max_steps)
         key = self._key(spec)
         known = self._asked.get(key, 0)
         due = -(-warmup // interval) * interval
@@ -327,16 +296,8 @@ class OptunaSearch:
         Raises:
             OSError: the file cannot be written.
         """
-        temporary = file.with_name(f".{file.name}.partial")
-        temporary.unlink(missing_ok=True)
-        with temporary.open("xb"):
-            pass  # so that a place that cannot be written is an OSError
-        storage = optuna.storages.RDBStorage(f"sqlite:///{temporary}")
-        study = optuna.create_study(storage=storage, study_name=name, directions=self._directions())
-        study.set_user_attr("objectives", self.objectives)
-        study.add_trials([self._frozen(trial) for trial in self.finished_trials(rows)])
-        storage.engine.dispose()
-        temporary.replace(file)
+        trials = [frozen(trial, self._space, self.aims) for trial in self.finished_trials(rows)]
+        write_study(file, name, self.objectives, self._directions(), trials)
 
     # Optuna's side
 
@@ -347,7 +308,7 @@ class OptunaSearch:
         """
         if modelled:
             trials = [replace(trial, scores=self._as_modelled(trial.scores)) for trial in trials]
-        sampler = self._make_sampler(len(trials), 0)
+        sampler = self._sampler(len(trials), 0)
         study = optuna.create_study(sampler=sampler, directions=self._directions())
         for trial in trials:
             if isinstance(sampler, NSGAIISampler):
@@ -355,7 +316,7 @@ class OptunaSearch:
                 sampler.get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
                 study.tell(trial.number, list(trial.scores) or None, state=trial.state)
             else:
-                study.add_trial(self._frozen(trial))
+                study.add_trial(frozen(trial, self._space, self.aims))
         return study
 
     def _study_of(self, rows: Rows) -> optuna.Study:
@@ -370,43 +331,14 @@ class OptunaSearch:
         params, distributions = self._space.params(values), self._space.distributions(values)
         study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
 
-    def _frozen(self, trial: Trial) -> FrozenTrial:
-        row = trial.row
-        curve = self.aims[0].curve
-        # Rows from before there was a curve of the error have none of it.
-        points = zip(row["curve_step"], row[curve], strict=False) if len(self.aims) == 1 and curve else ()
-        return create_trial(
-            state=trial.state,
-            params=self._space.params(trial.values),
-            distributions=self._space.distributions(trial.values),
-            values=list(trial.scores) or None,
-            intermediate_values={step: value for step, value in points if not math.isnan(value)},
-            user_attrs={"key": row["key"], "status": row["status"], "steps": row["steps"]}
-            | {name: row[column] for name, column in (("id_mse", "id_mse"), ("validation_mse", "ood_mse"))},
-        )
-
     def _as_modelled(self, scores: Sequence[float]) -> list[float]:
         return [math.log(score) if logs else score for score, logs in zip(scores, self._geometric, strict=False)]
 
     def _directions(self) -> list[StudyDirection]:
         return [StudyDirection.MAXIMIZE if aim.up else StudyDirection.MINIMIZE for aim in self.aims]
 
-    def _make_sampler(self, begun: int, attempt: int) -> BaseSampler:
-        seed = random.Random(f"{self.seed}/{begun}/{attempt}").getrandbits(32)
-        if self.sampler == "tpe":
-            return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-        if self.sampler == "nsga2":
-            return NSGAIISampler(seed=seed, population_size=max(4, self.trials // GENERATIONS))
-        if self.sampler == "gp":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ExperimentalWarning)
-                return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-        return RandomSampler(seed=seed)
-
-    def _make_pruner(self) -> BasePruner:
-        if self.pruner == "median":
-            return MedianPruner(n_startup_trials=STARTUP_TRIALS)
-        return PercentilePruner(PERCENTILE, n_startup_trials=STARTUP_TRIALS) if self.pruner == "percentile" else NopPruner()
+    def _sampler(self, begun: int, attempt: int) -> BaseSampler:
+        return sampler_of(self.sampler, f"{self.seed}/{begun}/{attempt}", self.trials)
 
     # Rows and specs
 
@@ -459,17 +391,3 @@ def _log_range(name: str, low: float, high: float) -> Dimension:
     if not 0 < low <= high < math.inf:
         raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
     return Dimension(name, (), (float(low), float(high)), log=True)
-
-
-def _pooled(of_seeds: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation over seeds, pooled over trials; None while no trial has two."""
-    several = [some for some in of_seeds if len(some) > 1]
-    if not several:
-        return None
-    squares = math.fsum((value - statistics.fmean(some)) ** 2 for some in several for value in some)
-    return math.sqrt(squares / sum(len(some) - 1 for some in several))
-
-
-def _pruning_steps(budget: int) -> tuple[int, int]:
-    """Steps before the first question to the pruner, and between two."""
-    return math.ceil(WARMUP_SHARE * budget), max(1, round(INTERVAL_SHARE * budget))

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 
 from analysis.trained import load_model
+from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.store import make_row
 from trainables.bumps import BumpTask
@@ -110,7 +111,7 @@ def test_checkpoints_are_not_unpickled_into_code(tmp_path: Path, whole: bool) ->
     trainable = PackTrainable.__new__(PackTrainable)
     trainable._seconds, trainable._notices = {"k": 0.0}, {}
     for data in (buffer.getvalue(), pickle.dumps(payload)):
-        assert trainable._load("k", SPEC, data, "cpu").step == 0
+        assert trainable._load(RunOrder(key="k", spec={}, checkpoint=data), SPEC, "cpu").step == 0
         assert trainable._notices.pop("k").startswith("its checkpoint cannot be read, so it starts from the beginning (")
     assert not list(tmp_path.iterdir())
     torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)

@@ -22,7 +22,8 @@ import pytest
 from optuna.trial import TrialState
 
 from orchestrator.searches import Curve, Rows
-from orchestrator.searches.optuna import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, OptunaSearch
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE
 from orchestrator.store import make_row
 from trainables.spec import RunSpec, run_key
 

@@ -58,7 +58,8 @@ def headers(printed: str) -> list[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        *everything.STUDIES,
+        *(study for study in everything.STUDIES if study != "tune"),
+        "tune --search lr=1e-4..1e-2:log,width=32|64 --decoder mlp",
         "scaling --N 64,128,1024 --seeds 5 --decoder mlp",
         "scaling --N 16 --along encoding=bump,positional --holdout center --decoder mlp",
         "scaling --N 16,24 --least weight_decay --between 0.01..1 --data-count 50 --decoder mlp",

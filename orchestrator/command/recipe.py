@@ -1,0 +1,145 @@
+"""How the tune study makes a run of settings, and whether the task can do all that its search may ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.command.cli import checked
+from orchestrator.command.programs import Described
+from orchestrator.command.searched import OF_RUN
+from orchestrator.errors import UserError
+from orchestrator.searches.objective import Objective, direction_of
+from orchestrator.searches.space import FIELDS, Space, Values
+from trainables.check import check_task, counts_of
+from trainables.program import ProgramTask, names_in
+from trainables.settings import complete, settings_of, spec_fields
+from trainables.spec import RunSpec, Scalar
+from trainables.task import Task
+
+MOST_CHECKED = 24
+"""Points of the space that are made and measured once before anything is trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a run is made of the searched settings: all else is as the user gave it, or as the task chooses it.
+
+    Args:
+        settings: what the user gave of the settings of the task.
+        fields: of a `RunSpec`, those of the training; a `data_count` of None is the largest that the task allows.
+        precision: that of a decoder.
+    """
+
+    task: Task
+    path: str
+    settings: Mapping[str, Scalar]
+    fields: Mapping[str, Any]
+    precision: Callable[[str], str]
+
+    def make(self, values: Values, seed: int) -> RunSpec:
+        """
+        Raises:
+            ValueError: the task cannot do it.
+        """
+        of_task = spec_fields(self.task, self._of_task(values))
+        of_run: dict[str, Any] = {**self.fields, **{name: value for name, value in values.items() if name in OF_RUN}}
+        count = of_run.pop("data_count")
+        precision = self.precision(of_task["decoder"])
+        spec = RunSpec(task=self.path, seed=seed, data_count=0, precision=precision, **of_task, **of_run)
+        if isinstance(self.task, ProgramTask):
+            spec = self.task.describe(spec)
+        counts = counts_of(self.task, spec)
+        if count is not None and not counts.low <= count <= counts.high:
+            raise ValueError(f"data_count must lie in {counts.low}..{counts.high} at N = {spec.N}, not {count}")
+        return spec.with_count(counts.high if count is None else count)
+
+    def matters(self, values: Values) -> Collection[str]:
+        """The settings that matter, given some of those that are searched.
+
+        Raises:
+            ValueError: the task cannot do them, or its `matters` gives no names.
+        """
+        names = self.task.matters(complete(self.task, self._of_task(values)))  # type: ignore[attr-defined]
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise ValueError(f"the task's matters() must give the names of settings, not {names!r:.60}")
+        return {*names, *OF_RUN}
+
+    def _of_task(self, values: Values) -> dict[str, Scalar]:
+        return {**self.settings, **{name: value for name, value in values.items() if name not in OF_RUN}}
+
+
+def read_objectives(text: str) -> tuple[Objective, ...]:
+    """What `--objective` names: `mse`, `max:agreement`, or several, separated by commas.
+
+    Raises:
+        UserError: a name that does not tell its direction, or one given twice.
+    """
+    found = []
+    for word in (word.strip() for word in text.split(",")):
+        direction, colon, name = word.rpartition(":")
+        if not name or (colon and direction not in ("min", "max")):
+            raise UserError(f"--objective {word!r} names no number of a run: write its name, min:NAME or max:NAME")
+        if name == "seconds":
+            raise UserError("--objective seconds depends on the machine and on what else runs there: choose steps")
+        up = direction == "max" if colon else direction_of(name)
+        if up is None:
+            raise UserError(f"--objective {name!r} does not tell which way is better: write min:{name} or max:{name}")
+        found.append(Objective(name, up))
+    if len({aim.name for aim in found}) < len(found):
+        raise UserError(f"--objective {text!r} names a number twice: keep one of the two")
+    return tuple(found)
+
+
+def with_curves(aims: Sequence[Objective], error_is_mse: bool) -> tuple[Objective, ...]:
+    """Objectives with the curves that rows of a task have of them."""
+    of_error = "mse" if error_is_mse else "loss"
+    curves = {"accuracy": "curve_accuracy", of_error: "curve_error"}
+    return tuple(dataclasses.replace(aim, curve=curves.get(aim.name, "")) for aim in aims)
+
+
+def check_points(task: Task, space: Space) -> list[RunSpec]:
+    """The runs at the corners of the space, all of which the task can do. Some of them are made and measured.
+
+    Raises:
+        UserError: it cannot do one, which the message names.
+    """
+    found, corners = [], space.corners()
+    for values in corners:
+        try:
+            found.append(space.make(values, 0))
+        except ValueError as error:
+            told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
+            raise UserError(f"--search allows {told}, which cannot be trained: {error}") from None
+    for dimension in space.dimensions:
+        if not any(dimension.name in values for values in corners):
+            why = "of the settings that are searched, none makes it matter"
+            raise UserError(f"--search {dimension.name} would change nothing: {why}")
+    if not isinstance(task, ProgramTask):
+        made = (space.make(values, 0) for values in space.edges())
+        alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
+        different = {dataclasses.replace(spec, **alike): spec for spec in made}  # the last of each, which is the largest
+        for spec in list(different.values())[:MOST_CHECKED]:
+            checked(check_task, task, spec)
+    return found
+
+
+def check_named(described: Described, task: Task, searched: Sequence[str], changed: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: the program is not told something that is searched or was given, or its seed.
+    """
+    assert isinstance(task, ProgramTask)
+    assert task.program is not None
+    described.check_named(task, 1, 2, changed)
+    in_command = names_in(task.program.words, (*FIELDS, "seed", "target", *settings_of(task.settings)))
+    for name in searched:
+        if name not in in_command:
+            raise UserError(f"--search {name} would change nothing: write {{{name}}} in --program, or search other settings")
+
+
+def short(value: Scalar) -> str:
+    """A setting in a table cell."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
