@@ -30,7 +30,7 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
-from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, SAMPLERS, OptunaSearch
+from orchestrator.searches.optuna import OBJECTIVES, PRUNERS, OptunaSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from analysis.regularization import Answer
 
 NAME = "regularization"
+SAMPLERS = ("tpe", "nsga2", "random", "grid")
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, some being pruned."""
 
