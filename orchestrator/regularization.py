@@ -31,7 +31,7 @@ from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
-from orchestrator.searches.samplers import PRUNERS, SAMPLERS
+from orchestrator.searches.samplers import PRUNERS
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from analysis.regularization import Answer
 
 NAME = "regularization"
+SAMPLERS = ("tpe", "nsga2", "random", "grid")
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, some being pruned."""
 

@@ -76,7 +76,10 @@ Span = Annotated[
 ]
 FixedCount = Annotated[
     int | None,
-    asked("--data-count", min=0, help="The data count of all runs, where another setting is searched.", show_default="none"),
+    asked(
+        "--data-count", min=0, max=LIMITS["data_count"][1], show_default="none",
+        help="The data count of all runs, where another setting is searched.",
+    ),
 ]
 TaskPaths = Annotated[
     list[str] | None,

@@ -69,7 +69,7 @@ def bounds(study: str, option: Any) -> Iterator[Bound]:
     whole = "int" in str(option.type_descriptor.annotation)
     step = 1 if whole else 1e-6
     if option.min is not None:
-        inside = None if option.opts[0] in ("--max-cost", "--angles") else str(option.min)
+        inside = None if option.opts[0] in ("--max-cost", "--angles", "--data-count") else str(option.min)
         yield Bound(str(option.min - step), f"greater than or equal to {option.min}", inside)
     if option.max is not None:
         yield Bound(str(option.max + step), f"less than or equal to {option.max}", None)
