@@ -16,7 +16,7 @@ from tests.conftest import Command, comparable, many, read_rows, wait_for_rows
 Start = Callable[..., Command]
 SMALL = (
     *("--search", "lr=1e-3..3e-2:log,width=8|32,encoding=bump|one-hot", "--decoder", "mlp", "--N", "8", "--max-steps", "100"),
-    *("--trials", "14", "--seeds-per-trial", "2", "--confirm", "2", "--seeds", "3"),
+    *("--trials", "16", "--pruner", "percentile", "--seeds-per-trial", "2", "--confirm", "2", "--seeds", "3"),
 )
 
 
