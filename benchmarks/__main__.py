@@ -28,6 +28,7 @@ BENCHMARKS = {
     "store": "a million rows in the store",
     "simulator": "a thousand workers and a hundred thousand runs under a virtual clock",
     "threshold_search": "trainings per threshold, on simulated studies",
+    "axes": "the same for other settings than the data count",
     "stopping": "the rule that ends failing runs",
     "hard_curves": "curves that are not those of bumps, for that rule",
     "audits": "threshold searches on such curves, with and without audits",

@@ -14,6 +14,8 @@ from analysis.figures.style import COLOURS
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
 
+BUMPS = "trainables.bumps:BumpTask"
+"""The task in which N is a grid size in pixels."""
 MARKERS = "os^Dv<"
 LEAST_TICKS = 3
 LEAST_SPAN = 1.5
@@ -54,8 +56,10 @@ def draw(answer: Answer) -> Figure:
     elif len(sizes):
         beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
         axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
-    axes.set_xlabel("grid size N (pixels)" if is_usual else along)
-    axes.set_ylabel("training images needed, bumps + stripes" if is_usual else f"least {answer.axes.quantity}")
+    of_bumps = is_usual and answer.settings.get("task", BUMPS) == BUMPS
+    axes.set_xlabel("grid size N (pixels)" if of_bumps else along)
+    samples = "training images needed, bumps + stripes" if of_bumps else "training samples needed"
+    axes.set_ylabel(samples if answer.axes.least == "data_count" else f"least {answer.axes.least}")
     axes.set_title(_title(answer), fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
@@ -71,7 +75,7 @@ def _title(answer: Answer) -> str:
     decoder, encoding = s.get("decoder", ""), s.get("encoding", "")
     subject = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding"))) or s["task"]
     accuracy = f"{subject}: accuracy {s['target']:g}" if "target" in s else subject
-    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual else accuracy
+    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual and s.get("task", BUMPS) == BUMPS else accuracy
 
 
 def _apart(sizes: np.ndarray) -> list[float]:

@@ -36,6 +36,9 @@ COMMANDS = (
     "--batch-size 64 --lr 3e-4 --weight-decay 0 --max-steps 500 --precision float32",
     "scaling --N 16 --datasets bumps --encoding positional --holdout center --option polarity=dark --precision tf32 "
     "--gpus-per-run 1",
+    "scaling --least width --between 4..512 --N 12,16 --data-count 100 --decoder mlp --datasets bumps --precision float32",
+    "scaling --least sigma --between 0.5..2 --along depth=1,2 --N 12 --data-count 30 --precision float32",
+    "scaling --along encoding=one-hot,bump --N 12 --decoder mlp --stop early --precision float32",
     "scaling --task examples.own_task:Chords --decoder linear --lr 0.01 --N 8..32",
     "scaling --task examples.own_task:Chords --decoder mlp --N 12 --option error=0.05 --stop budget --precision float32",
     "scaling --task benchmarks.subjects:ModularAddition --N 11 --weight-decay 1 --lr 0.003 --batch-size 64 --max-steps 3000 "
