@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of
+from orchestrator.command.cli import App, check_new_file, checked, grouped, invocation, main_of, one_of
 from orchestrator.command.options import steps_of
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED, parse_range
@@ -306,9 +306,7 @@ def regularization(
             ranges[name] = parse_range(text)
         except ValueError as error:
             raise UserError(f"--{name.replace('_', '-')} {error}") from None
-    if export_optuna is not None and (export_optuna.exists() or not export_optuna.parent.is_dir()):
-        why = "exists" if export_optuna.exists() else "is in a folder that does not exist"
-        raise UserError(f"--export-optuna {str(export_optuna)!r} {why}: give the name of a new file")
+    check_new_file("--export-optuna", export_optuna)
     if rank is not None and rank > N:
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")
     task = load_task(TASK)

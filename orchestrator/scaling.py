@@ -24,7 +24,7 @@ from rich.text import Text
 from orchestrator.command import axes as read
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, main_of, one_of
-from orchestrator.command.programs import Described
+from orchestrator.command.programs import Described, check_no_program
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.subject import given, own_task, task_app
@@ -317,9 +317,7 @@ def scaling(
         described = Described.of(program, program_settings, vary or (), counts, least, between, data_count)
         task = PROGRAM_TASK
     else:
-        for name, value in {"--program-settings": program_settings, "--vary": vary, "--counts": counts}.items():
-            if value is not None:
-                raise UserError(f"{name} is about a program: add --program")
+        check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
     task_: Task = own_task(task) if described is None else described.task()
     asked = read.read_axes(task_, least, along, between, N, usual["N"])
     if described is not None:

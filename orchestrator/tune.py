@@ -20,11 +20,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, main_of, one_of
-from orchestrator.command.programs import Described
+from orchestrator.command.cli import check_new_file, checked, invocation, main_of, one_of
+from orchestrator.command.programs import Described, check_no_program
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
-from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, with_curves
+from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, varied_in, with_curves
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
@@ -322,9 +322,7 @@ def tune(
     if pruner is not None:
         one_of("--pruner", pruner, PRUNERS)
     one_of("--schedule", schedule, SCHEDULES)
-    if export_optuna is not None and (export_optuna.exists() or not export_optuna.parent.is_dir()):
-        why = "exists" if export_optuna.exists() else "is in a folder that does not exist"
-        raise UserError(f"--export-optuna {str(export_optuna)!r} {why}: give the name of a new file")
+    check_new_file("--export-optuna", export_optuna)
     chosen: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size, "max_steps": max_steps}
     chosen |= {"schedule": schedule, "N": N, "data_count": data_count}
     usual = {name: inspect.signature(tune).parameters[name].default for name in chosen}
@@ -342,9 +340,7 @@ def tune(
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
         precision = "float32"
     else:
-        for name, value in {"--program-settings": program_settings, "--vary": vary, "--counts": counts}.items():
-            if value is not None:
-                raise UserError(f"{name} is about a program: add --program")
+        check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
         task_ = own_task(task)
     settings_given = given(task_, subject, option)
     known: dict[str, Setting] = {**OF_RUN, **settings_of(settings_class(task_))}
@@ -384,10 +380,7 @@ def tune(
     if sampler == "grid" and tuning.trials > trials:
         raise UserError(f"the least grid of this space has {tuning.trials} points: raise --trials to that, or search less")
     fresh = range(first_seed + FRESH, first_seed + FRESH + seeds)
-    fields = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("seed", "options")]
-    varied = [name for name in fields if len({getattr(spec, name) for spec in corners}) > 1]
-    varied += [name for name, _ in template.options if len({spec.option(name) for spec in corners}) > 1]
-    varied = list(dict.fromkeys([*names, *varied]))
+    varied = list(dict.fromkeys([*names, *varied_in(corners)]))
     settings = {
         "task": task,
         **{name: value for name, value in template.to_dict().items() if name not in (*varied, "seed", "options", "task")},

@@ -233,6 +233,16 @@ def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
+def check_new_file(option: str, path: Path | None) -> None:
+    """
+    Raises:
+        UserError: something has this name, or there is no folder for it.
+    """
+    if path is not None and (path.exists() or not path.parent.is_dir()):
+        why = "exists" if path.exists() else "is in a folder that does not exist"
+        raise UserError(f"{option} {str(path)!r} {why}: give the name of a new file")
+
+
 def check_folder(option: str, path: Path) -> None:
     """Refuse a path where there is no folder that can be written to and none can be made. Nothing stays of the attempt.
 

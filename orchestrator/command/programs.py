@@ -268,3 +268,13 @@ def _check_found(word: str) -> None:
     if os.path.isfile(word) and "/" in word:  # noqa: PTH113
         raise UserError(f"--program {word!r} is not executable: run chmod +x, or write before it what reads it, such as python")
     raise UserError(f"--program {word!r} is not found: give a command of this machine, or the path of a file, as ./train.sh")
+
+
+def check_no_program(given: Mapping[str, object]) -> None:
+    """
+    Raises:
+        UserError: an option that is about a program is given, and no program is.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(f"{name} is about a program: add --program")

@@ -126,6 +126,13 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
     return found
 
 
+def varied_in(specs: Sequence[RunSpec]) -> list[str]:
+    """The settings in which runs differ, besides the seed."""
+    fields = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("seed", "options")]
+    options = [name for name, _ in specs[0].options if len({spec.option(name) for spec in specs}) > 1]
+    return [name for name in fields if len({getattr(spec, name) for spec in specs}) > 1] + options
+
+
 def check_named(described: Described, task: Task, searched: Sequence[str], changed: Sequence[str]) -> None:
     """
     Raises:
