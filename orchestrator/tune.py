@@ -319,14 +319,13 @@ def tune(
     """
     aims = read_objectives(objective)
     sampler = one_of("--sampler", sampler or ("tpe" if len(aims) == 1 else "nsga2"), SAMPLERS)
-    if pruner is not None:
-        one_of("--pruner", pruner, PRUNERS)
+    one_of("--pruner", pruner or "none", PRUNERS)
     one_of("--schedule", schedule, SCHEDULES)
     check_new_file("--export-optuna", export_optuna)
     chosen: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size, "max_steps": max_steps}
     chosen |= {"schedule": schedule, "N": N, "data_count": data_count}
-    usual = {name: inspect.signature(tune).parameters[name].default for name in chosen}
-    changed = [name for name, value in chosen.items() if value != usual[name]]
+    usual = inspect.signature(tune).parameters
+    changed = [name for name, value in chosen.items() if value != usual[name].default]
     task_: Task
     if program is not None:
         described = Described(program, program_settings, vary or (), counts)
@@ -334,7 +333,7 @@ def tune(
         if unknown := [aim.name for aim in aims if aim.name in ("id_mse", "loss", "steps")]:
             told = "choose accuracy, mse, or a measure that it prints"
             raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
-        if target == inspect.signature(tune).parameters["target"].default:
+        if target == usual["target"].default:
             target = 1.0  # a program is ended when it reaches the target, and its accuracy would be no better than that
         if precision not in ("auto", "float32"):
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
