@@ -47,7 +47,8 @@ def test_a_task_is_found_at_its_path_in_its_version(path: str) -> None:
     versions = {of_run["task_version"] for of_run in RUNS.values() if of_run["spec"]["task"] == path}
     task = load_task(path)
     assert versions == {task.version}
-    assert Path(inspect.getfile(type(task))).resolve().is_relative_to(ROOT), "another copy of the project is installed, and was found"
+    file = Path(inspect.getfile(type(task))).resolve()
+    assert file.is_relative_to(ROOT), "another copy of the project is installed, and was found"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
