@@ -114,6 +114,7 @@ def test_thresholds_are_those_of_the_launch(command: str, ask: Ask, tmp_path: Pa
     assert rebuilt(scaling_answer(results)) == printed
 
 
+@pytest.mark.slow(1)
 def test_a_task_of_ones_own_is_asked_again_only_if_it_may_be_loaded(ask: Ask, tmp_path: Path) -> None:
     task = "tests.toy:Toy"
     printed = launched(tmp_path, ask(f"scaling --task {task} --N 8,16,24 --resolution 0.01 --store {tmp_path}"))
@@ -165,6 +166,7 @@ def test_an_interrupted_launch_has_the_answer_that_it_had_then_and_a_resumed_one
     assert len(list((tmp_path / "questions").iterdir())) == 1
 
 
+@pytest.mark.slow(1)
 def test_the_question_with_most_thresholds_is_shown_then_the_finer_one_and_the_others_are_counted(
     ask: Ask, tmp_path: Path
 ) -> None:

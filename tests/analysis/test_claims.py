@@ -130,6 +130,7 @@ def test_a_claim_is_reproduced_by_runs_as_the_paper_has_them(claim: Claim) -> No
     assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("claim", DECODER_CLAIMS, ids=lambda claim: claim.id)
 def test_two_seeds_are_not_enough_and_runs_that_diverged_are_no_seeds(claim: Claim) -> None:
     assert claim.evaluate(Results([], world(2))).verdict == "not enough runs"
@@ -200,6 +201,7 @@ BROKEN: list[tuple[str, str, float, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(("claim", "condition", "value", "where"), BROKEN, ids=[f"{b[0]}, {b[1]}" for b in BROKEN])
 def test_a_claim_falls_with_any_of_its_conditions(claim: str, condition: str, value: float, where: dict[str, Any]) -> None:
     finding = judge(claim, changed(world(), value, where))
@@ -330,6 +332,7 @@ def power(exponent: float, per_seed: float = 0.02) -> Callable[[str, int, int], 
 
 
 class TestScaling:
+    @pytest.mark.slow(1)
     def test_linear_with_stripes_and_faster_without_is_reproduced(self) -> None:
         finding = judge("scaling", runs=probes(power(1.9)))
         assert (finding.verdict, finding.seeds, finding.others) == ("reproduced", 3, 0)
@@ -338,23 +341,27 @@ class TestScaling:
         assert finding.conditions[4].judged == pytest.approx(50 / 32, rel=0.05)
         assert judge("cubic", runs=probes(power(1.9))).verdict == "not reproduced"
 
+    @pytest.mark.slow(2)
     def test_a_cube_is_a_cube(self) -> None:
         finding = judge("cubic", runs=probes(power(3.0)))
         assert finding.verdict == "reproduced"
         assert finding.conditions[1].judged < 3 < finding.conditions[0].judged
         assert unmet(judge("cubic", runs=probes(power(3.0, 0.0)))) == []
 
+    @pytest.mark.slow(2)
     def test_bumps_that_grow_too_slowly_or_are_too_few_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(power(1.2)))
         assert (finding.verdict, unmet(finding)) == ("not reproduced", ["exponent of bumps alone"])
         few = judge("scaling", runs=probes(lambda d, N, s: power(1.9)(d, N, s) * 0.5))
         assert unmet(few) == ["images, bumps alone / stripes + bumps, least over N >= 16"]
 
+    @pytest.mark.slow(1)
     def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))
         assert finding.verdict == "not reproduced"
         assert unmet(finding)[0] == "exponent of stripes + bumps"
 
+    @pytest.mark.slow(3)
     def test_what_two_sizes_give_is_not_called_a_fit_and_not_judged(self) -> None:
         runs = [run for run in probes(power(1.9)) if run["N"] < 32]
         for claim, count in (("scaling", 4), ("cubic", 2)):
@@ -436,6 +443,7 @@ class TestRegularization:
         assert judge("regularization", runs=three).verdict == "not enough runs"
         assert judge("regularization", runs=finals(status="diverged")).verdict == "not enough runs"
 
+    @pytest.mark.slow(1)
     def test_most_seeds_are_taken_then_most_steps(self) -> None:
         runs = [*finals(max_steps=8000), *finals(seeds=2, max_steps=30_000), *finals(max_steps=9000)]
         rebuilt = regularization_answer(results(runs))

@@ -139,6 +139,7 @@ def test_a_unit_is_drawn_with_its_two_marginals_and_their_share() -> None:
     assert silent.get_xlabel() == "silent"
 
 
+@pytest.mark.slow(1)
 def test_tuning_has_a_row_per_layer_and_the_most_and_least_additive_unit_for_every_number_of_bumps() -> None:
     stripe, pixel = np.exp(-((X - 4) ** 2)), 1.0 * ((X == 5) & (Y == 7))
     stack = np.stack([pixel * 0, *(i * stripe + (6 - i) * pixel for i in range(7))])

@@ -86,6 +86,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_weights_that_are_none_are_refused_at_once(what: str) -> None:
     data, began = HOSTILE[what](), time.monotonic()

@@ -62,6 +62,7 @@ def encodings() -> pd.DataFrame:
     return both.sample(frac=1, random_state=0).reset_index(drop=True)
 
 
+@pytest.mark.slow(2)
 def test_errors_share_a_scale_and_have_the_box_dashed(encodings: pd.DataFrame) -> None:
     figure = figures.draw_errors(encodings)
     assert len(maps(figure)) == 6
@@ -74,12 +75,14 @@ def test_errors_share_a_scale_and_have_the_box_dashed(encodings: pd.DataFrame) -
     assert [axes.get_ylabel() for axes in maps(figure)] == ["y (px)", "", ""] * 2
 
 
+@pytest.mark.slow(1)
 def test_a_decoder_without_any_error_has_its_figure_too(encodings: pd.DataFrame) -> None:
     figure = figures.draw_errors(encodings[encodings["encoding"] == "bump"])
     assert maps(figure)[0].images[0].get_array().max() == 0
     FigureCanvasAgg(figure).draw()
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("codes", [["one-hot"], ["bump", "one-hot"]])
 def test_titles_of_errors_end_before_the_scale_whose_labels_are_alike(encodings: pd.DataFrame, codes: list[str]) -> None:
     figure = figures.draw_errors(encodings[encodings["encoding"].isin(codes)])
@@ -90,6 +93,7 @@ def test_titles_of_errors_end_before_the_scale_whose_labels_are_alike(encodings:
     assert {label.get_fontsize() for which in ("major", "minor") for label in bar.yaxis.get_ticklabels(which=which)} == {7}
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("draw", "column", "values"),
     [
@@ -111,6 +115,7 @@ def test_pictures_stand_in_rows_by_position(draw: Callable[[pd.DataFrame], Figur
         assert axes.get_ylabel() == (f"({x:.0f}, {y:.0f})" if index % len(values) == 0 else "")
 
 
+@pytest.mark.slow(1)
 def test_the_error_by_bumps_shows_every_seed_and_the_blank_image() -> None:
     rows = table(data_count=[0, 10])
     axes = next(a for a in figures.draw_by_bumps(rows).axes if a.get_xlabel() == "bumps added to the stripes")
@@ -123,6 +128,7 @@ def test_the_error_by_bumps_shows_every_seed_and_the_blank_image() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "10"]
 
 
+@pytest.mark.slow(1)
 def test_superposition_shows_its_parts_and_every_seed(encodings: pd.DataFrame) -> None:
     figure = figures.draw_superposition(encodings)
     assert len(maps(figure)) == 2 * 3 * 4
@@ -158,6 +164,7 @@ def test_the_corner_is_the_block_of_the_box(encodings: pd.DataFrame) -> None:
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["y = 2", "y = 4", "y = 6"]
 
 
+@pytest.mark.slow(1)
 def test_numbers_of_kernels_are_points_by_seed_and_right_images_agree_with_their_line(encodings: pd.DataFrame) -> None:
     figure = kernels.draw_kernel_numbers(encodings)
     assert len(figure.axes) == 6
@@ -171,6 +178,7 @@ def test_numbers_of_kernels_are_points_by_seed_and_right_images_agree_with_their
     assert [tick.get_text() for tick in figure.axes[3].get_xticklabels()] == ["bump", "one-hot", "ramp"]
 
 
+@pytest.mark.slow(1)
 def test_no_figure_is_left_with_pyplot(encodings: pd.DataFrame) -> None:
     kernels.draw_kernels(encodings)
     figures.draw_errors(encodings)

@@ -126,6 +126,7 @@ def test_damaged_weights_cost_only_their_own_run(join: Callable[..., Command], t
     assert set(pd.read_parquet(tmp_path / "results" / "measures")["key"]) == {keys[1]}
 
 
+@pytest.mark.slow(2)
 def test_the_table_that_figures_get(tmp_path: Path) -> None:
     from analysis.measures.quantity import Quantity
     from orchestrator.store import MeasureTable

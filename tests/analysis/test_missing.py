@@ -111,6 +111,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("claim", CASES)
 def test_the_seeds_that_are_missing_are_planned_with_the_settings_of_those_that_are_there(claim: str, plan: Plan) -> None:
     there = [spec(**setting) for setting in CASES[claim]] + [spec(1, **CASES[claim][0])]
@@ -143,6 +144,7 @@ def test_a_claim_without_any_run_takes_grid_and_steps_of_the_other_runs_in_the_s
     assert where.store == "some store"
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("claim", BY_ID)
 def test_without_any_run_the_command_only_shows_what_it_would_train(claim: str, plan: Plan) -> None:
     found = Results([], table_of([]), store="some store")
@@ -187,6 +189,7 @@ def test_penalties_are_compared_with_the_settings_of_the_runs_that_are_there(set
     assert where.store == "some store"
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("resolution", [0.05, 0.2])
 def test_thresholds_that_are_missing_are_searched_as_those_that_are_there(resolution: float, plan: Plan) -> None:
     every, there = (probes(power(1.9), seeds, resolution) for seeds in (3, 2))

@@ -131,6 +131,7 @@ class TestSummary:
         assert told.keys() == {"history", "importances", "contour"}
         assert told["importances"] == "this needs 10 complete trials, and there are 0"
 
+    @pytest.mark.slow(1)
     def test_steps_are_whole_numbers_in_the_files(self, tmp_path: Path) -> None:
         failed = final("none", 1, None, None, status="failed", accuracy=None, measures={}, steps=None)
         answer = Answer.of([trial(0), trial(1, steps=None)], [final("none", 0, 2e-2), failed], None, [], STUDY)
@@ -269,6 +270,7 @@ class TestFiles:
         assert told["summary"][0]["paper"] is None
         assert [t["number"] for t in told["front"]] == [0]
 
+    @pytest.mark.slow(1)
     @pytest.mark.parametrize(
         ("trials", "finals", "names"),
         [
@@ -286,6 +288,7 @@ class TestFiles:
         assert {p.name for p in write_regularization(answer, tmp_path, nowhere, None)} == {"regularization.json", *names}
         assert json.loads((tmp_path / "regularization.json").read_text())["best"] is None
 
+    @pytest.mark.slow(2)
     def test_settings_and_seeds_without_weights_are_passed_over(
         self, trained: tuple[list[Final], Callable[[str], bytes]], tmp_path: Path
     ) -> None:

@@ -118,6 +118,7 @@ def rows(quantities: list[Quantity], seed: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow(2)
 def test_the_figure_shows_errors_of_all_seeds_images_in_the_gap_and_the_rings() -> None:
     circle = np.stack([np.cos(np.radians(np.arange(360))), np.sin(np.radians(np.arange(360)))], 1)
     rings = [Quantity("embedding", array=(layer + 1) * circle, layer=layer) for layer in range(4)]

@@ -72,6 +72,7 @@ def test_two_sizes_give_a_slope_and_what_seeds_move_it_by_is_not_written_as_an_i
     assert fit["note"] == "two grid sizes: a slope, not a fit; two seeds: no interval"
 
 
+@pytest.mark.slow(1)
 def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path: Path) -> None:
     censored = [row("bumps", n, s, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16) for s in range(3)]
     answer = Answer.of(censored, SETTINGS)
@@ -91,6 +92,7 @@ def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path
     assert {file.name for file in files} >= {"scaling.csv", "scaling.png"}
 
 
+@pytest.mark.slow(1)
 def test_images_are_whole_numbers_in_the_files(tmp_path: Path) -> None:
     some = [row("bumps", 16, 0, 68.0), row("bumps", 16, 1, math.nan, "failed", lower=math.nan, upper=math.nan)]
     answer = Answer.of(some, SETTINGS)
@@ -159,6 +161,7 @@ def test_open_thresholds_take_no_part_and_censored_ones_are_never_a_number(rows:
     assert thresholds["bumps", 72, 0]["upper"] is None
 
 
+@pytest.mark.slow(2)
 def test_files_are_complete_and_no_temporary_is_left(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     paths = write_scaling(Answer.of(rows, SETTINGS), tmp_path / "deep" / "out")
     assert sorted(p.name for p in paths) == sorted(p.name for p in (tmp_path / "deep" / "out").iterdir())
@@ -194,6 +197,7 @@ def test_the_axes_name_the_sizes_and_at_least_three_numbers_of_images(sizes: tup
     assert len({text for _, text in ticks}) == len(ticks)
 
 
+@pytest.mark.slow(2)
 def test_labels_of_many_sizes_do_not_overlap_and_the_legend_is_not_cut() -> None:
     censored = [row("bumps", n, s, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16) for s in range(3)]
     for figure in (draw(of_sizes(*range(8, 513, 8))), draw(Answer.of(censored, SETTINGS))):

@@ -52,6 +52,7 @@ def study_of(
     return study
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize(
     ("study", "names"),
     [
@@ -104,12 +105,14 @@ def test_a_figure_that_optuna_cannot_compute_costs_one_line(monkeypatch: pytest.
     assert not_drawn == {"importances": "Optuna cannot compute it: RuntimeError: zero variance"}
 
 
+@pytest.mark.slow(2)
 def test_pruned_and_failed_trials_do_not_stop_the_drawing() -> None:
     study = study_of(12)
     study.add_trials([*study_of(3, state=TrialState.PRUNED).trials, *study_of(2, state=TrialState.FAIL).trials])
     assert dict(draw_study(study)).keys() == {"history", "importances", "contour"}
 
 
+@pytest.mark.slow(2)
 def test_the_callers_figures_style_and_backend_stay_as_they_were() -> None:
     before = plt.figure()
     backend, style = matplotlib.get_backend(), dict(matplotlib.rcParams)

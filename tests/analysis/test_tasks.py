@@ -62,6 +62,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("words", [["--no-measure"], []])
 def test_a_report_loads_no_task_that_only_the_store_names(
     store: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
@@ -76,6 +77,7 @@ def test_a_report_loads_no_task_that_only_the_store_names(
     assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
 
 
+@pytest.mark.slow(2)
 def test_a_report_starts_no_program_that_a_row_or_a_question_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

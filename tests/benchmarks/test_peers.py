@@ -102,6 +102,7 @@ subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE).stdout.re
 """
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("script", [LEFT_BEHIND, NOT_WAITED_FOR])
 def test_all_descendants_are_counted_and_ended(script: str, tmp_path: Path) -> None:
     measuring = f"""

@@ -46,6 +46,7 @@ def test_without_a_gpu_the_benchmark_says_what_to_do() -> None:
         gpu.main("cuda")
 
 
+@pytest.mark.slow(3)
 def test_the_analysis_is_timed_measure_by_measure(capsys: pytest.CaptureFixture[str]) -> None:
     analysis.main(quick=True)
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]

@@ -29,6 +29,7 @@ def test_many_workers_answer_as_one_and_train_nothing_twice(tmp_path: Path, work
         assert (row["status"] == "passed", row["accuracy"]) == (passed, accuracy)
 
 
+@pytest.mark.slow(2)
 def test_a_launch_goes_on_with_the_rows_there_are(tmp_path: Path) -> None:
     few, all_ = plan((8, 16), 2, 2), plan((8, 16, 24), 2, 2)
     first = simulate(few, 10, 1, tmp_path)

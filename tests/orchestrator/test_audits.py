@@ -222,6 +222,7 @@ class TestCurves:
         assert [r.lower_ended for r in results[:5]] == [""] * 5
         assert [i for i, r in enumerate(results) if r.lower_ended == BUDGET] == [*range(5, 13), FIRST]
 
+    @pytest.mark.slow(1)
     @pytest.mark.parametrize("workers", [1, 3, 8])
     def test_answers_do_not_depend_on_workers_or_order(self, workers: int) -> None:
         for ending in (late_above(200, 60), late_above(100, 100), late_above(120, 117)):
@@ -289,6 +290,7 @@ def test_thresholds_are_right_in_studies_whose_curves_jump_late_by_chance() -> N
     assert right == studies
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("chance", [0.02, 0.1, 0.3, 0.6])
 def test_no_answer_is_contradicted_where_late_jumps_are_not_monotone(chance: float) -> None:
     brackets = study(sizes=(16, 24), seeds=2)

@@ -95,6 +95,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     check_refusal(scaling.app, arguments, hint, tmp_path, capsys)
 
 
+@pytest.mark.slow(1)
 def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
@@ -178,6 +179,7 @@ def test_the_console_command_tells_the_version_measures_and_reports(tmp_path: Pa
         assert f"Usage: sweep {command} [OPTIONS]" in capsys.readouterr().out
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     ("program", "words"),
     [("/x/bin/sweep", "sweep"), ("/x/orchestrator/__main__.py", "python -m orchestrator")],

@@ -50,6 +50,7 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
         assert told is None
 
 
+@pytest.mark.slow(2)
 def test_threads_of_a_user_are_counted() -> None:
     before = cluster._threads_of(os.getuid())
     stop = threading.Event()

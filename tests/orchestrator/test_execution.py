@@ -511,6 +511,7 @@ def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
 
 
+@pytest.mark.slow(1)
 def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
     task = BumpTask()
     good = [

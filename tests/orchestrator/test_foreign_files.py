@@ -108,6 +108,7 @@ INDICES: dict[str, Callable[[Path], bytes]] = {
 }
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("kind", INDICES)
 def test_an_index_that_is_wrong_changes_nothing(store: Path, kind: str, read_only: bool) -> None:

@@ -115,6 +115,7 @@ def test_a_threshold_is_not_moved_by_counts_that_were_changed(tmp_path: Path) ->
         assert search.answer(Rows(store.rows())) == [answer]
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("name", ["aaa.parquet", "zzz.parquet"])
 @pytest.mark.parametrize("indexed", [False, True])
 def test_a_forged_row_does_not_displace_the_true_one(
@@ -176,6 +177,7 @@ def test_keys_are_those_of_a_run_and_its_family() -> None:
     assert not has_keys(fields, "1", made["key"], made["key"])
 
 
+@pytest.mark.slow(1)
 def test_a_study_names_what_it_does_not_believe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--N", "8", "--decoder", "mlp", "--width", "4", "--seeds", "1", "--store", str(tmp_path / "s"), "--dry-run"]
     options = (("absent", "zero"), ("centres", "integer"), ("polarity", "bright"), ("sigma", 1.0), ("tolerance", 1))

@@ -32,6 +32,7 @@ TASKS = {
 }
 
 
+@pytest.mark.slow(1)
 def test_a_recorded_spec_has_the_keys_that_it_had() -> None:
     specs = {key: (RunSpec.from_dict(of_run["spec"]), of_run["task_version"]) for key, of_run in RUNS.items()}
     assert {key: run_key(spec, version) for key, (spec, version) in specs.items()} == {key: key for key in RUNS}

@@ -16,6 +16,7 @@ from trainables.spec import RunSpec
 from trainables.training.result import CURVES
 
 
+@pytest.mark.slow(1)
 def test_a_row_with_curves_takes_less_than_5_kb() -> None:
     points = range(63)  # those of a run of 3,150 steps
     spec = RunSpec(task="t:T", dataset="bumps", N=28, data_count=1, seed=0, options=(("sigma", 1.0), ("tolerance", 0)))

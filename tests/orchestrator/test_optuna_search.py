@@ -108,6 +108,7 @@ def test_tpe_comes_closer_to_the_least_than_random_search() -> None:
     assert reached("tpe") < 0.5 * reached("random")
 
 
+@pytest.mark.slow(1)
 def test_nsga2_breeds_from_its_generations() -> None:
     made = search(sampler="nsga2", objectives="id,validation", pruner="none", trials=60)
     rows = walk(made)
@@ -240,6 +241,7 @@ def test_the_front_has_the_trials_that_none_beats() -> None:
     assert search().front(Rows()) == []
 
 
+@pytest.mark.slow(2)
 def test_rows_without_a_curve_of_the_error_are_trials_too(tmp_path: Path) -> None:
     walked = walk(search(trials=12, sampler="random"), until=10)
     rows = Rows({**found, "curve_error": []} if i % 2 else found for i, found in enumerate(walked))
@@ -250,6 +252,7 @@ def test_rows_without_a_curve_of_the_error_are_trials_too(tmp_path: Path) -> Non
     made.export(rows, tmp_path / "study.db", "trials")
 
 
+@pytest.mark.slow(2)
 def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
     made = search(trials=12, sampler="random")
     rows = walk(made)

@@ -80,6 +80,7 @@ def test_every_study_says_its_question(command: str, monkeypatch: pytest.MonkeyP
         assert [one.name for one in load_questions(store)] == [question.name]
 
 
+@pytest.mark.slow(1)
 def test_a_launch_stores_what_it_was_asked_and_the_same_one_again_replaces_it(ask: Ask, tmp_path: Path) -> None:
     assert ask(*TOY) == 1  # as nothing was trained
     [name] = files()
@@ -268,6 +269,7 @@ def test_a_question_that_is_too_large_is_not_stored_and_this_is_told(tmp_path: P
         assert load_questions(store) == []
 
 
+@pytest.mark.slow(1)
 def test_a_study_of_ten_thousand_runs_takes_a_third_of_a_file() -> None:
     words = {"bumps": "random", "stripes+bumps": "center"}
     of_size = [dataclasses.replace(SPECS[0], N=N, seed=seed) for N in range(8, 508) for seed in range(10)]

@@ -84,6 +84,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     }
 
 
+@pytest.mark.slow(2)
 def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(regularization.app, [*SMALL, "--dry-run", "--store", str(tmp_path / "new")]) == 0
     printed = capsys.readouterr().out

@@ -212,6 +212,7 @@ def test_rows_of_another_launch_are_reported_once(place: Place) -> None:
         assert store.refresh() == []
 
 
+@pytest.mark.slow(1)
 def test_a_claim_holds_until_it_is_released_or_its_process_dies(place: Place) -> None:
     where = place.location
     with ResultStore(where) as store, ResultStore(where) as sibling, child("claim", where) as other:
@@ -461,6 +462,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         subprocess.run(["umount", place], check=True)
 
 
+@pytest.mark.slow(1)
 def test_temporaries_of_dead_launches_are_swept_and_those_of_living_ones_kept(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(1)])
@@ -761,6 +763,7 @@ def test_damage_to_an_indexed_part_is_found_when_its_rows_are_read(tmp_path: Pat
     assert bad.exists() == read_only
 
 
+@pytest.mark.slow(1)
 @pytest.mark.usefixtures("small_parts")
 def test_rows_of_another_launch_are_reported_once_beside_an_index(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as ours, ResultStore(tmp_path) as theirs:

@@ -57,6 +57,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[ScalingStudy]:
     return found
 
 
+@pytest.mark.slow(1)
 def test_help_of_three_tasks_shows_the_options_of_each_and_no_others() -> None:
     bumps, chords, tuned = options(), options("--task", "examples.own_task:Chords"), options("--task=" + TASK[1])
     of_bumps = {"--encoding", "--holdout", "--centres", "--sigma", "--absent", "--polarity", "--tolerance"}

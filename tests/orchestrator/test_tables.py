@@ -55,6 +55,7 @@ def headers(printed: str) -> list[str]:
     return [" ".join(" ".join(column).split()) for column in cells]
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     "command",
     [

@@ -149,6 +149,7 @@ class TestMonotoneRuns:
         assert result.lower < 7123 <= result.upper
         assert (result.upper - result.lower) / result.upper <= resolution
 
+    @pytest.mark.slow(2)
     def test_fewer_trainings_than_doubling_and_bisection(self) -> None:
         ours, hand, _ = benchmark.compare(noise=0.03, dips=False, studies=15)
         assert ours.thresholds == hand.thresholds == 15 * 21
@@ -319,6 +320,7 @@ class TestAccuracy:
             assert result.lower < threshold <= result.threshold
         return result.runs
 
+    @pytest.mark.slow(1)
     def test_accuracies_on_a_line_save_probes_even_where_it_is_half_or_twice_as_steep(self) -> None:
         thresholds = [20 * 1.07**i for i in range(70)]
         blind = sum(self.runs(t, lambda spec: None) for t in thresholds) / 70
@@ -373,6 +375,7 @@ class TestAccuracy:
 
 
 class TestIndependence:
+    @pytest.mark.slow(1)
     def test_a_search_that_has_followed_every_row_is_as_one_that_begins_with_them(self) -> None:
         """Runs in any order, some of them failed and trained again, some proposals far ahead."""
         brackets = study()
@@ -409,6 +412,7 @@ class TestIndependence:
             assert ThresholdSearch(brackets).propose(Rows(some), 12) == first
             assert one_search.propose(Rows(some), 5) == first[:5]
 
+    @pytest.mark.slow(2)
     @pytest.mark.parametrize("width", [0.01, 0.15, 0.5])
     def test_answers_are_the_same_for_any_workers_and_any_order_of_finishing(self, width: float) -> None:
         brackets = study()
@@ -558,6 +562,7 @@ class TestProposals:
         assert found is not None
         assert spec.data_count + 320 == pytest.approx(4 * found + 320, rel=0.12)
 
+    @pytest.mark.slow(1)
     def test_a_thousand_brackets_stay_cheap(self) -> None:
         brackets = [bracket(N, seed, high=N * N) for N in range(16, 66, 2) for seed in range(40)]
         search, rows = ThresholdSearch(brackets), Rows()

@@ -115,6 +115,7 @@ def test_a_run_starts_anew_from_a_checkpoint_that_no_run_has_left(what: str) -> 
     assert notices["k"].startswith("its checkpoint cannot be read, so it starts from the beginning (")
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("steps", [1, 19, 20, 50, 119])
 def test_what_a_run_has_left_is_continued(steps: int) -> None:
     training, seconds, notices = load(saved_state(steps))

@@ -52,6 +52,7 @@ def test_the_fast_path_is_the_plain_one_in_values_and_gradients(N: int, depth: i
             assert_close(found.double(), reference[name], torch.float32)
 
 
+@pytest.mark.slow(2)
 def test_the_gradient_of_the_fast_path_is_that_of_its_values() -> None:
     torch.manual_seed(0)
     model = CNN(3, 8, 3, 2).double()
@@ -68,6 +69,7 @@ def test_the_gradients_of_a_layer_are_the_same_by_products(stride: int) -> None:
         assert_close(found, wanted, torch.float64)
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("N", [16, 30])
 @pytest.mark.parametrize("depth", [0, 2, 3])
 def test_the_fast_path_in_bfloat16_errs_no_more_than_the_plain_layers(N: int, depth: int) -> None:

@@ -197,6 +197,7 @@ def finished(run: RunSpec, task: Points) -> tuple[Training, RunResult]:
 RUNS = [spec(seed=s, data_count=d, lr=r) for s, d, r in ((0, 60, 0.01), (1, 60, 0.02), (1, 25, 0.01), (2, 7, 0.01))]
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize(
     ("task", "on_gpu"),
     [(Noisy(), False), (Noisy(), True), (Largest(), False), (Grouped(), False)],

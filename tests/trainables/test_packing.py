@@ -136,6 +136,7 @@ def double(run: Training) -> Training:
     return run
 
 
+@pytest.mark.slow(3)
 def test_a_fitted_cnn_differs_by_rounding_alone() -> None:
     """Once a training set is fitted, AdamW divides tiny gradients by their size, and rounding grows a thousandfold within a
     hundred steps, in the plain network too if its memory is laid out otherwise. In float64 nothing of it is seen."""
@@ -156,6 +157,7 @@ def test_a_run_does_not_feel_the_others() -> None:
     assert distance(first, second) < 1e-6
 
 
+@pytest.mark.slow(5)
 @pytest.mark.parametrize(("decoder", "width"), [("mlp", 48), ("cnn", 6)])
 def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str, width: int) -> None:
     runs = ((0, 25, 0.95, 1e-2), (0, 40, 0.5, 3e-3), (1, 120, 0.5, 3e-3), (2, 129, 0.5, 1e-3), (2, 5, 0.5, 1e-3))
@@ -174,6 +176,7 @@ def test_runs_leave_when_they_end_and_end_as_they_do_alone(decoder: str, width: 
     assert {run.reason for run in together} == {"target", "converged", "budget"}
 
 
+@pytest.mark.slow(2)
 def test_on_a_gpu_gaps_are_closed_when_half_of_the_runs_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the recording of steps, which needs a GPU: runs that ended stay in the stack for a while and are not touched."""
     monkeypatch.setattr(Pack, "_step", Pack._compute)
@@ -202,6 +205,7 @@ def test_a_run_that_diverges_leaves_the_others_alone() -> None:
     assert distance(together[0], alone[0]) < 1e-5
 
 
+@pytest.mark.slow(2)
 def test_a_saved_run_of_a_pack_goes_on_anywhere() -> None:
     specs, task = PACKS["low-rank"]
     specs = [dataclasses.replace(spec, max_steps=100) for spec in specs]
@@ -271,6 +275,7 @@ def rotation(**changes: Any) -> RunSpec:
     return spec.with_count(task.counts(spec).low)
 
 
+@pytest.mark.slow(1)
 def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run() -> None:
     specs = [rotation(seed=s, max_steps=12 + 6 * s) for s in (0, 1, 2)]
     together, alone = both(specs, RotationTask())

@@ -192,6 +192,7 @@ def test_the_penalty_is_trained_with_but_not_reported(name: str) -> None:
     assert penalised.id_mse == pytest.approx(error, rel=1e-5)
 
 
+@pytest.mark.slow(2)
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit() -> None:
     run = spec(max_steps=70, schedule="cosine", holdout="corner-validation")
     whole, result = trained(run)
@@ -211,6 +212,7 @@ def test_suspended_and_resumed_equals_uninterrupted_to_the_bit() -> None:
     assert training.result() == result
 
 
+@pytest.mark.slow(3)
 def test_seen_pairs_are_learned() -> None:
     _, result = trained(spec(N=8, max_steps=400, lr=1e-2, options={"lambda_entropy": 0.0, "lambda_variance": 0.0}))
     assert result.curve_loss[-1] < 0.1 * result.curve_loss[0]

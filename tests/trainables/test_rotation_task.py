@@ -137,6 +137,7 @@ def test_a_correct_output_has_under_a_tenth_of_the_error_of_a_blank_image() -> N
     assert judged["mse"].tolist() == pytest.approx([0, 0.0225, 0.0289, 0.25], rel=1e-5)
 
 
+@pytest.mark.slow(3)
 def test_it_learns_the_angles_it_sees_and_is_worse_in_the_gap() -> None:
     run = spec(N=16, width=16, max_steps=200, schedule="cosine", lr=1e-2)
     training = Training(run, TASK)

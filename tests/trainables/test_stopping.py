@@ -155,6 +155,7 @@ class Memory:
         return {"correct": outputs.argmax(dim=1) == split.truth}
 
 
+@pytest.mark.slow(2)
 def test_a_run_that_memorizes_and_stays_at_chance_is_trained_to_the_end() -> None:
     quiet_cpu()
     spec = RunSpec(
@@ -183,6 +184,7 @@ def alone(spec: RunSpec, state: dict[str, object] | None = None) -> tuple[Traini
     return training, training.result()
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed: int) -> None:
     quiet_cpu()
@@ -200,6 +202,7 @@ def test_a_run_that_was_given_up_goes_on_to_the_bits_of_one_that_never_was(seed:
         Training(failing(seed), BumpTask()).load_state_dict(early.state_to_the_end())
 
 
+@pytest.mark.slow(3)
 def test_runs_of_a_pack_are_given_up_and_go_on_as_alone() -> None:
     quiet_cpu()
     together = [Training(spec, BumpTask()) for spec in (failing(0), failing(1), failing(2).to_the_end())]

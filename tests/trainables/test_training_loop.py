@@ -133,6 +133,7 @@ def test_the_curve_of_the_held_out_error_ends_at_the_final_one() -> None:
     assert (len(large.subset.inputs), len(large.held_out.inputs)) == (SUBSET, 24**2 - 20)
 
 
+@pytest.mark.slow(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -208,6 +209,7 @@ def test_few_bumps_miss_the_target() -> None:
     assert result.curve_loss[0] > result.loss > 0
 
 
+@pytest.mark.slow(1)
 def test_a_budget_run_keeps_its_passage_and_trains_on() -> None:
     run = spec(N=16, decoder="mlp", width=256, dataset="stripes+bumps", data_count=0, holdout="center")
     early = finished(run)
