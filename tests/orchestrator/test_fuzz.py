@@ -105,6 +105,31 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--encoding": ("bump", "one-hot", "positional", "ramp"),
         "--holdout": ("random", "center", "corner"),
         "--centres": ("integer", "real"),
+        "--least": ("data_count", "width", "sigma", "max_steps"),
+        "--along": ("N", "N=9,10", "width=8,16", "encoding=bump,ramp"),
+        "--between": ("1..9", "4..64", "0.5..2"),
+        "--data-count": ("5", "20"),
+    },
+    "tune": {
+        **DECODER,
+        "--search": ("lr=1e-3..1e-1:log", "width=8|16", "sigma=0.5..2,weight_decay=0|1e-4..1:log", "depth=0..2,decoder=cnn|mlp"),
+        "--objective": ("mse", "accuracy", "mse,id_mse", "max:accuracy", "steps"),
+        "--trials": ("1", "5"),
+        "--confirm": ("1", "3"),
+        "--seeds": ("2",),
+        "--seeds-per-trial": ("1", "3"),
+        "--sampler": ("tpe", "nsga2", "random", "grid", "gp"),
+        "--pruner": ("median", "percentile", "none"),
+        "--search-seed": ("7",),
+        "--schedule": ("constant", "cosine"),
+        "--target": ("0.5", "1"),
+        "--N": ("9", "12"),
+        "--data-count": ("5", "20"),
+        "--task": ("trainables.bumps:BumpTask", "tests.toy:Toy"),
+        "--decoder": ("cnn", "mlp"),
+        "--depth": ("0", "2"),
+        "--encoding": ("bump", "one-hot"),
+        "--holdout": ("random", "center"),
     },
     "regularization": {
         "--N": ("9", "12"),
@@ -172,8 +197,9 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
 }
 AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))
 AS_PATHS["regularization"] += ("--export-optuna",)
+AS_PATHS["tune"] += ("--export-optuna",)
 AS_PATHS["rotation"] += ("--mnist",)
-FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights"))
+FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights", "--no-gates"))
 FLAGS["scaling"] += ("--speculate", "--no-speculate")
 FLAGS["regularization"] += ("--ablation", "--no-ablation")
 FLAGS["geometry"] += ("--stripes", "--no-stripes")
@@ -210,7 +236,7 @@ def mistakes(study: str) -> SearchStrategy[list[str]]:
     addresses = st.tuples(st.just("--address"), st.sampled_from(ADDRESSES))
     stray = st.sampled_from((("stray",), ("--frobnicate",), ("--seeds",), ("--help",), ("--N=",), ("-N", "8")))
     kinds = [spoiled, spoiled, spoiled, paths, exchanged, stray, addresses]
-    return st.one_of(*kinds, pairs, *([tasks] if study == "scaling" else [])).map(list)
+    return st.one_of(*kinds, pairs, *([tasks] if study in ("scaling", "tune") else [])).map(list)
 
 
 OPTION_NAMES = ("sigma", "tolerance", "polarity", "centres", "absent", "rank", "init", "lambda_entropy", "shape", "")
