@@ -51,6 +51,7 @@ APPS = {
 }
 SMALL = {
     "scaling": ("--N", "8", "--decoder", "mlp", "--width", "4", "--seeds", "1", "--resolution", "0.3"),
+    "tune": ("--search", "lr=1e-3..1e-1:log", "--N", "8", "--decoder", "mlp", "--trials", "2", "--seeds", "1", "--max-steps", "2"),
     "regularization": ("--N", "8", "--trials", "2", "--seeds", "1", "--epochs", "2", "--rank", "2"),
     "encodings": ("--N", "8", "--width", "4", "--seeds", "1", "--by-depth", "none", "--decoders", "mlp", "--depth", "1"),
     "geometry": ("--N", "8", "--width", "4", "--seeds", "1", "--depths", "1", "--decoders", "mlp", "--bumps", "3"),
@@ -112,7 +113,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "tune": {
         **DECODER,
-        "--search": ("lr=1e-3..1e-1:log", "width=8|16", "sigma=0.5..2,weight_decay=0|1e-4..1:log", "depth=0..2,decoder=cnn|mlp"),
+        "--search": ("lr=1e-3..1:log", "width=8|16", "sigma=0.5..2,weight_decay=0|1e-4..1:log", "depth=0..2,decoder=cnn|mlp"),
         "--objective": ("mse", "accuracy", "mse,id_mse", "max:accuracy", "steps"),
         "--trials": ("1", "5"),
         "--confirm": ("1", "3"),
