@@ -51,7 +51,7 @@ APPS = {
 }
 SMALL = {
     "scaling": ("--N", "8", "--decoder", "mlp", "--width", "4", "--seeds", "1", "--resolution", "0.3"),
-    "tune": ("--search", "lr=1e-3..1e-1:log", "--N", "8", "--decoder", "mlp", "--trials", "2", "--seeds", "1", "--max-steps", "2"),
+    "tune": ("--search", "lr=1e-3..1:log", "--N", "8", "--decoder", "mlp", "--trials", "2", "--seeds", "1", "--max-steps", "2"),
     "regularization": ("--N", "8", "--trials", "2", "--seeds", "1", "--epochs", "2", "--rank", "2"),
     "encodings": ("--N", "8", "--width", "4", "--seeds", "1", "--by-depth", "none", "--decoders", "mlp", "--depth", "1"),
     "geometry": ("--N", "8", "--width", "4", "--seeds", "1", "--depths", "1", "--decoders", "mlp", "--bumps", "3"),
