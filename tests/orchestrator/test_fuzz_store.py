@@ -93,7 +93,7 @@ def ending(spec: RunSpec) -> dict[str, Any]:
 
 def train(execution: Execution, *_: object) -> Outcome:
     """`engine.execute`, but the runs end at once, here, as `ending` says; from their checkpoint, where they have one."""
-    searcher, worker = StudySearcher(execution, 1.0, 0.0, 10_000), PackTrainable.__new__(PackTrainable)
+    searcher, worker = StudySearcher(execution, 1.0, 0.0, 10_000, {}), PackTrainable.__new__(PackTrainable)
     for number in range(10_000):
         config = searcher.suggest(str(number))
         if execution.fatal is not None:
