@@ -106,7 +106,7 @@ def train(execution: Execution, *_: object) -> Outcome:
             key, spec = about.key, RunSpec.from_dict(about.spec)
             worker._seconds, worker._notices = {key: 0.0}, {}
             if about.checkpoint is not None:
-                worker._load(key, spec, about.checkpoint, "cpu")
+                worker._load(about, spec, "cpu")
             told = {"seconds": 1.0, "host": "here", "device": "cpu"}
             reports[key] = RunReport(result=ending(spec), **told, notice=worker._notices.get(key))
         execution.on_report(str(number), PackReport(runs=reports))
