@@ -489,11 +489,11 @@ def test_a_newer_schema_is_refused_and_an_older_one_extended(server: Server, uri
         assert counts(store.append([row(1), row(2)])) == [2]
     assert names(server, uri) == [part]
     newer = pa.BufferOutputStream()
-    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "4"}), newer)
+    pq.write_table(pa.table({"key": ["k"]}).replace_schema_metadata({"orchestrator.schema": "5"}), newer)
     put(server, uri, "runs/new.parquet", newer.getvalue().to_pybytes())
     put(server, uri, "runs/aaa.parquet", b"")
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=f"{uri}/runs/new.parquet has rows of schema 4, but this program knows only"):
+        with pytest.raises(StoreError, match=f"{uri}/runs/new.parquet has rows of schema 5, but this program knows only"):
             ResultStore(uri, read_only=read_only)
     assert names(server, uri) == ["aaa.parquet", "new.parquet", part]
 
