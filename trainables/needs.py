@@ -42,13 +42,13 @@ class Tasks:
     """The tasks of a study: its own one, and those of the runs that it needs, each loaded once."""
 
     def __init__(self, own: Task) -> None:
-        self._own = own
+        self._own, self._staged = own, needs_others(own)
         self._loaded: dict[str, Task] = {}
         self._needs: dict[RunSpec, Mapping[str, RunSpec]] = {}
 
     def of(self, spec: RunSpec) -> Task:
         """The task of a run."""
-        if not needs_others(self._own):
+        if not self._staged:
             return self._own
         if spec.task not in self._loaded:
             self._loaded[spec.task] = load_task(spec.task)
@@ -62,7 +62,7 @@ class Tasks:
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         """The runs that a run needs, by name; see `needs_of`."""
-        if not needs_others(self._own):
+        if not self._staged:
             return {}
         if spec not in self._needs:
             self._needs[spec] = needs_of(self.of(spec), spec)
