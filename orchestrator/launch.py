@@ -164,6 +164,7 @@ def _train_and_answer(
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
+    wanted = study.wanted
 
     def refresh_files() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
@@ -191,7 +192,7 @@ def _train_and_answer(
         versions=versions(),
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
-        concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in study.wanted.items()),
+        concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
         again=stages.again,
     )
     resume = shlex.join(command)

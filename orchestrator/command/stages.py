@@ -13,7 +13,7 @@ from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
-from orchestrator.searches import Row, Rows, Search, ending
+from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.needs import PASSED, Staged, Unmet
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
@@ -34,9 +34,10 @@ class Stages:
     """
 
     def __init__(self, task: Task, search: Search, question: Question, store: ResultStore, rows: Rows, gates: bool) -> None:
-        self._tasks, self._question, self._store, self._rows, self._gates = Tasks(task), question, store, rows, gates
+        self._tasks, self._question, self._store, self._rows = Tasks(task), question, store, rows
         self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
         self._kept: set[str] = set()
+        self._resting = Latest(_rests_on)
         self.search: Search = self._staged or search
         if self._staged is not None:
             self._check(task)
@@ -126,16 +127,7 @@ class Stages:
 
     def rests_on(self) -> list[dict[str, Any]]:
         """The runs that finished ones needed though they had missed their target, ready for JSON."""
-        needed_by: Counter[tuple[str, str]] = Counter()
-        for row in self._rows:
-            needed_by.update((row.get("parents") or {}).items())
-        told = []
-        for (name, key), count in needed_by.items():
-            parent = self._rows.get(key)
-            if parent is not None and parent["status"] != PASSED:
-                about = {column: parent[column] for column in ("status", "accuracy", "target")}
-                told.append({"name": name, "key": key, **about, "needed_by": count})
-        return told
+        return self._resting.of(self._rows)
 
     def _lines(self, staged: Staged, running: Mapping[str, Running]) -> list[str]:
         busy = Counter(name for key in running if (name := staged.name(key)) is not None)
@@ -187,6 +179,19 @@ class Stages:
                         f"{_pairs(row['parents'])}, now {_pairs(now)}. The version of {', '.join(sorted(parents)) or 'a task'} "
                         f"has changed, or needs() of {spec.task}: change the version of {spec.task}, too"
                     )
+
+
+def _rests_on(rows: Rows) -> list[dict[str, Any]]:
+    needed_by: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        needed_by.update((row.get("parents") or {}).items())
+    told = []
+    for (name, key), count in needed_by.items():
+        parent = rows.get(key)
+        if parent is not None and parent["status"] != PASSED:
+            about = {column: parent[column] for column in ("status", "accuracy", "target")}
+            told.append({"name": name, "key": key, **about, "needed_by": count})
+    return told
 
 
 def _told(unmet: Unmet) -> str:
