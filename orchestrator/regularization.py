@@ -29,9 +29,10 @@ from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
-from orchestrator.searches.confirm import TUNED, TuneAndConfirm, with_options
+from orchestrator.searches.confirm import TUNED, TuneAndConfirm
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
+from orchestrator.searches.space import with_values
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings
@@ -346,7 +347,7 @@ def regularization(
         seed=search_seed,
     )
     compared = COMPARED if ablation else {}
-    known = {setting: [with_options(spec, weights) for spec in finals] for setting, weights in compared.items()}
+    known = {setting: [with_values(spec, weights) for spec in finals] for setting, weights in compared.items()}
     settings = {
         **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},
         **{"tolerance": tolerance, "epochs": epochs, "schedule": schedule, "batch_size": batch_size, "lr": lr},

@@ -36,7 +36,7 @@ from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS
-from orchestrator.searches.space import Dimension, Space, has_value, value_of
+from orchestrator.searches.space import Dimension, Space, has_value
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.program import PATH as PROGRAM_TASK
@@ -134,7 +134,7 @@ class TuneStudy:
         spec = RunSpec.from_dict(row)
         kind = "trial" if spec.seed in self.search.tuning.seeds else "fresh seed"
         told = ", ".join(f"{aim.name} {aim.of(row):.3g}" for aim in self.search.tuning.aims)
-        values = ", ".join(f"{name} {short(value_of(spec, name))}" for name in self._names if has_value(spec, name))
+        values = ", ".join(f"{name} {short(spec.value(name))}" for name in self._names if has_value(spec, name))
         run = f"{kind} ({values}) seed {spec.seed}: {ending(row)}"
         return run if row["status"] == "failed" else f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from trainables.spec import LIMITS, RunSpec, Scalar, is_usable
+from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar, is_usable
 
 WORDS = ("dataset", "decoder", "encoding", "holdout")
 IN_SPEC = {"dataset": "", "decoder": "", "depth": 0, "width": 1, "encoding": "", "holdout": ""}
@@ -92,6 +92,17 @@ class Setting:
         if self.high is not None and value > self.high:
             raise ValueError(f"{self.name} must be at most {self.high:g}, not {value!r}")
         return cast(Scalar, value)
+
+
+_COUNTS = ("N", "data_count", "batch_size", "max_steps")
+RUN_SETTINGS: Mapping[str, Setting] = {
+    **{name: Setting(name, int, None, low=LIMITS[name][0], high=LIMITS[name][1]) for name in _COUNTS},
+    "lr": Setting("lr", float, None),
+    "weight_decay": Setting("weight_decay", float, None, low=0),
+    "target": Setting("target", float, None, low=0, high=1),
+    "schedule": Setting("schedule", str, None, words=SCHEDULES),
+}
+"""Settings that every run has and a user may vary, besides those of its task."""
 
 
 def alternatives(words: Sequence[str]) -> str:

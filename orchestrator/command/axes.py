@@ -12,19 +12,11 @@ from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
-from trainables.settings import Setting, alternatives, settings_class, settings_of, spec_fields
-from trainables.spec import LARGEST, LIMITS, Scalar
+from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_class, settings_of, spec_fields
+from trainables.spec import LARGEST, Scalar
 from trainables.task import Task
 
-OF_RUN = {
-    "data_count": Setting("data_count", int, 0, low=0, high=LIMITS["data_count"][1]),
-    "N": Setting("N", int, 1, low=1, high=LARGEST),
-    "max_steps": Setting("max_steps", int, 1, low=1, high=LIMITS["max_steps"][1]),
-    "batch_size": Setting("batch_size", int, 1, low=1, high=LIMITS["batch_size"][1]),
-    "lr": Setting("lr", float, 1.0),
-    "weight_decay": Setting("weight_decay", float, 0.0, low=0.0),
-    "target": Setting("target", float, 1.0, low=0.0, high=1.0),
-}
+OF_RUN = {name: RUN_SETTINGS[name] for name in ("data_count", "N", "max_steps", "batch_size", "lr", "weight_decay", "target")}
 """Settings of every run that may be on an axis, besides those of its task."""
 NOT_SEARCHED = ("N", "target")
 COLUMNS = (

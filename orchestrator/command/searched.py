@@ -7,16 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import UserError
 from orchestrator.searches.space import Dimension
-from trainables.settings import Setting
-from trainables.spec import LIMITS, SCHEDULES, Scalar
+from trainables.settings import RUN_SETTINGS, Setting
+from trainables.spec import Scalar
 
-OF_RUN: Mapping[str, Setting] = {
-    "lr": Setting("lr", float, None),
-    "weight_decay": Setting("weight_decay", float, None, low=0),
-    **{name: Setting(name, int, None, low=LIMITS[name][0], high=LIMITS[name][1]) for name in ("batch_size", "max_steps")},
-    "schedule": Setting("schedule", str, None, words=SCHEDULES),
-    **{name: Setting(name, int, None, low=LIMITS[name][0], high=LIMITS[name][1]) for name in ("N", "data_count")},
-}
+OF_RUN = {name: RUN_SETTINGS[name] for name in ("lr", "weight_decay", "batch_size", "max_steps", "schedule", "N", "data_count")}
 """What may be searched of every run, besides the settings of its task."""
 HINT = "write NAME=LOW..HIGH, NAME=LOW..HIGH:log, NAME=LOW..HIGH:STEP, NAME=A|B|C, or NAME=0|LOW..HIGH:log"
 

@@ -12,7 +12,7 @@ from orchestrator.command.tables import FittingTable
 from orchestrator.searches import Rows, ending
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.searches.space import Values, value_of
+from orchestrator.searches.space import Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ def trials_table(tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running
     for run in running.values():
         if run.spec.seed in tuning.seeds:
             share = f"seed {run.spec.seed}, {run.step / run.spec.max_steps:.0%}"
-            values = {name: value_of(run.spec, name) for name in names}
+            values = {name: run.spec.value(name) for name in names}
             table.add_row("", *_cells(names, values), *[""] * len(tuning.aims), "", share, style="dim")
     return table
 

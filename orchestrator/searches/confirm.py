@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import Trial
-from orchestrator.searches.space import Values
+from orchestrator.searches.space import with_values
 from trainables.spec import RunSpec, run_key
 
 TUNED = "tuned"
@@ -47,7 +47,7 @@ class TuneAndConfirm:
         """Specs of every setting; `tuned` is there once the search has ended and a trial of it is complete."""
         finals = {setting: list(specs) for setting, specs in self.known.items()}
         if self.tuning.finished(rows) and (best := self.tuning.best(rows)) is not None:
-            finals[TUNED] = [with_options(spec, best.values) for spec in self.final]
+            finals[TUNED] = [with_values(spec, best.values) for spec in self.final]
         return finals
 
     def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
@@ -100,8 +100,3 @@ class ConfirmBest(TuneAndConfirm):
 def setting_of(trial: Trial) -> str:
     """What a confirmed trial is called."""
     return f"trial {trial.number}"
-
-
-def with_options(spec: RunSpec, values: Values) -> RunSpec:
-    """`spec` with some of its task options replaced."""
-    return dataclasses.replace(spec, options=tuple((dict(spec.options) | dict(values)).items()))

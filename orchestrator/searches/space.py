@@ -182,7 +182,7 @@ class Space:
         """The values that a run has; None if they do not lie in the space. Other fields of the run are not looked at."""
         if not all(has_value(spec, d.name) for d in self.dimensions):
             return None
-        found: dict[str, Scalar] = {d.name: value_of(spec, d.name) for d in self.dimensions}
+        found: dict[str, Scalar] = {d.name: spec.value(d.name) for d in self.dimensions}
         try:
             found = self.canonical(found)
         except ValueError:
@@ -250,12 +250,6 @@ class Space:
 def has_value(spec: RunSpec, name: str) -> bool:
     """Whether a run has this setting."""
     return name in FIELDS or name in dict(spec.options)
-
-
-def value_of(spec: RunSpec, name: str) -> Scalar:
-    """A setting of a run, of whatever kind."""
-    value: Scalar = getattr(spec, name) if name in FIELDS else spec.option(name)
-    return value
 
 
 def with_values(spec: RunSpec, values: Values) -> RunSpec:
