@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.searched import read_search
+from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
-from orchestrator.searches.confirm import TUNED, TuneAndConfirm
-from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.optuna import OptunaSearch, log_range
+from orchestrator.searches.space import Dimension, in_turn
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS, TRIALS
 from orchestrator.study import bracket_of
-from trainables.regularization import COMPARED, WEIGHTS
+from trainables.regularization import COMPARED, WEIGHTS, RegularizationSettings
 from trainables.regularization import TASK as PENALTY_TASK
+from trainables.settings import settings_of
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
 
@@ -27,7 +32,7 @@ class Asked:
     runs: of the scaling study all, of the regularization study those of COMPARED."""
 
     question: Question
-    search: ThresholdSearch | TuneAndConfirm
+    search: ThresholdSearch | ConfirmAndJudge
     specs: Sequence[RunSpec]
     families: frozenset[str]
 
@@ -103,28 +108,54 @@ def _brackets(question: Question, specs: Sequence[RunSpec], task: Task) -> list[
     return [bracket_of(task, spec, axes, between) for spec in specs]
 
 
-def _penalty_search(question: Question) -> TuneAndConfirm:
+def _penalty_search(question: Question) -> ConfirmAndJudge:
     """
     Raises:
         ValueError: there is no such search.
     """
     templates, search = question.specs.get(TRIALS, ()), question.search
-    if question.task != PENALTY_TASK or len(templates) != 1:
-        raise ValueError(f"it must have one template of trials, of {PENALTY_TASK}")
-    space, trials, seed = (search.get(name) for name in ("space", "trials", "seed"))
-    if not isinstance(space, dict) or not set(space) <= set(WEIGHTS) or not all(map(_is_pair, space.values())):
-        raise ValueError(f"space must have two numbers for each of {', '.join(WEIGHTS)} that is searched")
+    if question.task != PENALTY_TASK or not templates:
+        raise ValueError(f"it must have templates of trials, of {PENALTY_TASK}")
+    space, trials, seed, confirm = (search.get(name) for name in ("space", "trials", "seed", "confirm"))
+    if not isinstance(space, dict) or not set(space) <= set(WEIGHTS):
+        raise ValueError(f"space must name what is searched of {', '.join(WEIGHTS)}")
     if type(trials) is not int or not 1 <= trials <= MOST_PLANNED or type(seed) is not int:
         raise ValueError(f"trials must be a whole number from 1 to {MOST_PLANNED}, and seed a whole number")
+    of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
+    most = 1 if confirm is None else confirm
+    if type(most) is not int or not 1 <= most <= MOST_PLANNED:
+        raise ValueError(f"confirm must be a whole number from 1 to {MOST_PLANNED}, not {confirm!r:.100}")
     sampler, pruner, objectives = (str(search.get(name)) for name in ("sampler", "pruner", "objectives"))
-    bounds = {name: (low, high) for name, (low, high) in space.items()}
-    tuning = OptunaSearch(templates[0], question.task_version, bounds, trials, sampler, pruner, objectives, seed)
+    dimensions = [_dimension(name, value) for name, value in space.items()]
+    made = partial(OptunaSearch, make=in_turn(templates), seeds=max(1, len(of_trial)), level=len(templates) > 1)
+    tuning = made(templates[0], question.task_version, dimensions, trials, sampler, pruner, objectives, seed)
     known = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
-    return TuneAndConfirm(tuning, known, question.specs.get(TUNED, ()))
+    return ConfirmAndJudge(ConfirmBest(tuning, most, fresh), known, question.specs.get(TUNED, ()))
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
+def _dimension(name: str, value: Any) -> Dimension:
+    """What was searched of a weight: in words, or, in older questions, the two ends of a range.
+
+    Raises:
+        ValueError: neither.
+    """
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value):
+        return log_range(name, *value)
+    try:
+        [found] = read_search([f"{name}={value}"], settings_of(RegularizationSettings))
+    except (UserError, ValueError) as error:
+        raise ValueError(f"the space of {name} is {value!r:.100}, which is none: {error}") from None
+    return found
+
+
+def _seeds(value: Any) -> list[int]:
+    """
+    Raises:
+        ValueError: they are no list of whole numbers, or too many.
+    """
+    if not isinstance(value, list) or len(value) > MOST_PLANNED or not all(type(seed) is int for seed in value):
+        raise ValueError(f"seeds must be a list of whole numbers, not {value!r:.100}")
+    return value
 
 
 def tuned(questions: Iterable[Question], runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -14,14 +14,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from scipy import stats
 
+from analysis import tune
 from orchestrator.command.files import plain, records
-from orchestrator.searches import Rows, ending
+from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches.objective import mean
 from trainables.lowrank import LowRank
-from trainables.regularization import COMPARED, VALIDATION, WEIGHTS, RegularizationTask, box_range, regions
+from trainables.regularization import COMPARED, TASKS, WEIGHTS, box_range, region_of, regions
 from trainables.spec import RunSpec
 
 if TYPE_CHECKING:
-    from orchestrator.searches.confirm import TuneAndConfirm
+    from orchestrator.searches.confirm import ConfirmAndJudge
     from orchestrator.searches.samplers import Trial
 
 SETTINGS = (*COMPARED, "tuned")
@@ -33,7 +35,8 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 }
 """The two models that the authors of arXiv 2501.18797 published, evaluated anew: corner box, N = 32, one seed, 1000 epochs."""
 ERRORS = ("id_mse", "ood_mse")
-TRIALS = ("number", *WEIGHTS, "status", "id_mse", "validation_mse", "steps", "key")
+TRIALS = ("number", *WEIGHTS, "status", "id_mse", "validation_mse", "seeds", "steps", "key")
+"""Of a search of the two weights; another search has its settings in their place."""
 FINALS = (
     "setting", "seed", *WEIGHTS, "status", "accuracy", "exact", "id_mse", "ood_mse", "steps", "key",
 )  # fmt: skip
@@ -42,7 +45,7 @@ SUMMARY = (
     *(f"{error}_{statistic}" for error in ERRORS for statistic in ("mean", "gmean", "lower", "upper")),
     "accuracy", "exact", "note",
 )  # fmt: skip
-COUNTS = ("number", "seed", "steps")
+COUNTS = ("number", "seed", "seeds", "steps")
 """Columns of whole numbers."""
 LEARNED_SHARE = 0.5
 """A training has learned something if its error on its own images is under this share of a blank image's. Half is below what
@@ -62,12 +65,14 @@ class Answer:
     summary: pd.DataFrame
     """A row per setting (SUMMARY), see `summarise`."""
     best: Mapping[str, Any] | None
-    """The chosen trial; None while none is complete."""
+    """The chosen trial (TRIALS), its errors those on the fresh seeds; None while none is chosen."""
     front: pd.DataFrame
     """The Pareto-optimal trials (TRIALS); with one objective the best alone."""
     settings: Mapping[str, Any]
     rows: Mapping[str, Mapping[str, Any]]
     """The store's rows of the final trainings, by key."""
+    search: tune.Answer | None = None
+    """What the search and its confirmation found on the validation sets; None where nothing is known of them."""
     not_drawn: dict[str, str] = field(default_factory=dict)
     """Figures of the search that could not be drawn, and why; whoever draws them says so here."""
 
@@ -79,18 +84,22 @@ class Answer:
         best: Mapping[str, Any] | None,
         front: Sequence[Mapping[str, Any]],
         settings: Mapping[str, Any],
+        search: tune.Answer | None = None,
     ) -> Answer:
         """From mappings of TRIALS, and final trainings as {"setting": one of SETTINGS, "row": a row of the store}."""
         order = {setting: index for index, setting in enumerate(SETTINGS)}
         ordered = sorted(finals, key=lambda f: (order.get(f["setting"], len(order)), f["setting"], f["row"]["seed"]))
         table = _table([_final(f["setting"], f["row"]) for f in ordered], FINALS)
         rows = {f["row"]["key"]: f["row"] for f in ordered}
-        return cls(_table(trials, TRIALS), table, summarise(table), best, _table(front, TRIALS), dict(settings), rows)
+        columns = TRIALS if search is None else ("number", *search.names, *TRIALS[1 + len(WEIGHTS) :])
+        tables = (_table(trials, columns), table, summarise(table), best, _table(front, columns))
+        return cls(*tables, dict(settings), rows, search)
 
     @classmethod
-    def of_search(cls, search: TuneAndConfirm, rows: Rows, settings: Mapping[str, Any]) -> Answer:
+    def of_search(cls, search: ConfirmAndJudge, rows: Rows, settings: Mapping[str, Any]) -> Answer:
         """What a search has found, as far as the rows go."""
-        best, tuning = search.tuning.best(rows), search.tuning
+        confirming, tuning = search.confirming, search.tuning
+        winner = confirming.winner(rows)
         finals = [
             {"setting": setting, "row": row}
             for setting, specs in search.finals(rows).items()
@@ -98,7 +107,8 @@ class Answer:
             if (row := search.row(rows, spec)) is not None
         ]
         trials, front = (list(map(_trial, found)) for found in (tuning.finished_trials(rows), tuning.front(rows)))
-        return cls.of(trials, finals, None if best is None else _trial(best), front, settings)
+        best = None if winner is None else _trial(winner, confirming.rows_of(rows, winner))
+        return cls.of(trials, finals, best, front, settings, tune.Answer.of_search(confirming, rows, settings))
 
     @property
     def averaged(self) -> pd.DataFrame:
@@ -111,8 +121,11 @@ class Answer:
         return PAPER.get(setting) if same else None
 
     def lines(self) -> list[str]:
-        """The chosen weights, a line per setting, and one per figure that could not be drawn."""
+        """The chosen settings, a line per setting, `tuned` against each other one, and a line per figure that could not be
+        drawn."""
         lines = [self._choice()] if len(self.trials) else []
+        if self.search is not None and self.search.comparison is not None:
+            lines.append(f"on the validation sets, {tune.comparison_text(self.search.comparison)}")
         if len(self.summary):
             lines.append("geometric mean over seeds [95 % interval], accuracy in the box:")
         for row in self.summary.to_dict("records"):
@@ -123,7 +136,21 @@ class Answer:
             if paper := self.paper(row["setting"]):
                 line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
             lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))
+        lines += [tune.comparison_text(found) for found in self.comparisons()]
         return lines + [f"{name}.png was not drawn: {why}" for name, why in self.not_drawn.items()]
+
+    def comparisons(self) -> list[dict[str, Any]]:
+        """The OOD error of `tuned` against that of every other setting, on the seeds that both have: see `tune.compare`."""
+        errors = {
+            setting: dict(zip(group["seed"], group["ood_mse"], strict=True))
+            for setting, group in self.averaged.groupby("setting", sort=False)
+        }
+        own = errors.pop("tuned", {})
+        return [
+            {"winner": "tuned", "second": other, "objective": "OOD MSE"} | tune.compare(own, found, logs=True)
+            for other, found in errors.items()
+            if own.keys() & found.keys()
+        ]
 
     def doubt(self) -> str | None:
         """Why this answers nothing though all its runs are there: no training has learned anything (LEARNED_SHARE), or the
@@ -137,7 +164,7 @@ class Answer:
                 f"nothing was learned: all images are nearly blank (ID MSE {min(id_errors):.1e} at best, a blank image has "
                 f"{blank:.1e}), so the chosen weights mean nothing: {advice}"
             )
-        blank = self.blank_error("validation")
+        blank = self.blank_error("rest" if "confirm_seeds" in self.settings else "validation")  # pseudo-boxes lie in the rest
         if self.best is not None and len(complete) > 1 and not self.best["validation_mse"] < COMPOSED_SHARE * blank:
             errors = f"validation MSE {self.best['validation_mse']:.1e} at best, a blank image has {blank:.1e}"
             return (
@@ -157,18 +184,26 @@ class Answer:
 
     def _choice(self) -> str:
         if self.best is None:
-            return f"no weights are chosen: none of {len(self.trials)} trials is complete"
-        weights = [f"{name} {self.best[name]:.3g}" for name in WEIGHTS if not math.isnan(_number(self.best.get(name)))]
-        errors = f"validation MSE {_number(self.best['validation_mse']):.2e}, ID MSE {_number(self.best['id_mse']):.2e}"
-        return (
-            f"chosen: {', '.join(weights) or 'the weights given'} (trial {self.best['number']} of {len(self.trials)}; {errors})"
-        )
+            complete = int((self.trials["status"] == "finished").sum())
+            if not complete:
+                return f"nothing is chosen: none of {len(self.trials)} trials is complete"
+            return f"nothing is chosen yet: {complete} of {len(self.trials)} trials are complete, none of them is confirmed"
+        best = self.best
+        names = [name for name in self.trials.columns if name not in TRIALS or name in WEIGHTS]
+        found = [(name, best[name]) for name in names if best.get(name) is not None and best[name] == best[name]]
+        values = ", ".join(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in found)
+        errors = f"validation MSE {_number(best['validation_mse']):.2e}, ID MSE {_number(best['id_mse']):.2e}"
+        over = f", geometric means over {best['seeds']} fresh seeds" if (best.get("seeds") or 1) > 1 else ""
+        return f"chosen: {values or 'what was given'} (trial {best['number']} of {len(self.trials)}; {errors}{over})"
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the curves in plain values; what is not known is null."""
         summary = [{**row, "paper": self.paper(row["setting"])} for row in self.summary.to_dict("records")]
         tables = {"front": self.front, "finals": self.finals, "trials": self.trials}
-        told = {"doubt": self.doubt(), "not_drawn": self.not_drawn}
+        told = {"doubt": self.doubt(), "not_drawn": self.not_drawn, "comparisons": self.comparisons()}
+        if self.search is not None:
+            confirmed = self.search.to_json()
+            told |= {name: confirmed[name] for name in ("confirmed", "winner", "comparison", "crossed")}
         return plain(
             {"settings": self.settings, "best": self.best, "summary": summary, **told}
             | {name: records(table, COUNTS) for name, table in tables.items()}
@@ -233,17 +268,25 @@ def _counts(finals: pd.DataFrame) -> pd.Series:
     return (finals["status"] == "finished") & finite
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
-    """A mapping of TRIALS."""
-    row = trial.row
+def _trial(trial: Trial, rows: Sequence[Row] = ()) -> dict[str, Any]:
+    """A mapping of TRIALS: the errors are geometric means over its runs, or over others with its settings. That on the
+    validation sets is what the search goes by."""
+    runs = rows or trial.rows
+    state = tune.state_of(trial)
+    errors: dict[str, float | None] = {"id_mse": trial.row["id_mse"], "ood_mse": trial.row["ood_mse"]}
+    if len(runs) > 1 and all(run[name] is not None for run in runs for name in errors):
+        errors = {name: mean([run[name] for run in runs], all(run[name] > 0 for run in runs)) for name in errors}
+    if not rows and trial.scores:
+        errors["ood_mse"] = trial.scores[-1]
     return {
         "number": trial.number,
-        **{name: row["options"][name] for name in WEIGHTS},
-        "status": ending(row),
-        "id_mse": row["id_mse"],
-        "validation_mse": row["ood_mse"],
-        "steps": row["steps"],
-        "key": row["key"],
+        **trial.values,
+        "status": state,
+        "id_mse": errors["id_mse"],
+        "validation_mse": errors["ood_mse"],
+        "seeds": len(runs),
+        "steps": sum(run["steps"] for run in runs),
+        "key": trial.row["key"],
     }
 
 
@@ -274,7 +317,7 @@ class TrainedLowRank:
     @property
     def box(self) -> tuple[int, int]:
         """First and last coordinate of the OOD box."""
-        return box_range(self.spec.holdout.removesuffix(VALIDATION), self.spec.N)
+        return box_range(region_of(self.spec.holdout), self.spec.N)
 
     @property
     def title(self) -> str:
@@ -293,7 +336,7 @@ def load_decoders(answer: Answer, read: Callable[[str], bytes]) -> dict[str, Tra
             continue
         spec = RunSpec.from_dict(answer.rows[key])
         with torch.device("meta"):  # no weights drawn only to be replaced
-            model = RegularizationTask().model(spec)
+            model = TASKS[spec.task]().model(spec)
         try:
             tensors = {name: tensor.float() for name, tensor in load(read(key)).items()}
             model.load_state_dict(tensors, assign=True)

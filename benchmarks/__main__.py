@@ -36,6 +36,8 @@ BENCHMARKS = {
     "programs": "a program as a run, beside the bare command",
     "lowrank_step": "the low-rank decoder against plain layers",
     "penalty_search": "ways of searching the penalty weights",
+    "validation": "how well validation predicts the error in the box",
+    "decoder_parts": "what each change of the low-rank decoder brings",
     "winners_curse": "the best trial of a search, and its confirmation on fresh seeds",
     "analysis": "every measure of one trained decoder",
 }

@@ -66,7 +66,7 @@ class Found:
 def search(seeds: int, spread: float, trials: int, repeat: int) -> Found:
     aims = (Objective("mse"),)
     tuning = OptunaSearch(TEMPLATE, "1", SPACE, trials, pruner="none", objectives=aims, seed=repeat, seeds=seeds)
-    made = ConfirmBest(tuning, {}, (), most=CONFIRMED, seeds=range(FIRST, FIRST + FRESH))
+    made = ConfirmBest(tuning, most=CONFIRMED, seeds=range(FIRST, FIRST + FRESH))
     rows, began = Rows(), datetime(2026, 1, 1, tzinfo=UTC)
     while not made.finished(rows):
         for spec in made.propose(rows, 1):

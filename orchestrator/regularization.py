@@ -2,16 +2,17 @@
 
     python -m orchestrator.regularization
 
-Optuna tunes the weights on a validation set cut out of the training coordinates; the chosen ones, and four settings to
-compare with, are then trained over several seeds and judged on the held-out box that the search never sees.
+Optuna tunes the weights, or the whole decoder, on pseudo-boxes cut out of the training coordinates; the best trials are
+confirmed there on fresh seeds. The winner, and four settings to compare with, are then trained over several seeds and judged on
+the held-out box that no trial ever sees.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,21 +23,24 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import App, check_new_file, checked, grouped, invocation, main_of, one_of
 from orchestrator.command.options import steps_of
 from orchestrator.command.progress import Running
-from orchestrator.command.ranges import MOST_PLANNED, parse_range
+from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.recipe import short
+from orchestrator.command.searched import OF_RUN, read_search, read_weight
 from orchestrator.command.subject import read_pairs
 from orchestrator.command.tables import FittingTable
+from orchestrator.command.trials import confirmed_table, plan_table, rows_of, runs_left, trials_table
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows, ending
-from orchestrator.searches.confirm import TUNED, TuneAndConfirm
+from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
-from orchestrator.searches.space import with_values
+from orchestrator.searches.space import Dimension, in_turn, with_values
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
-from trainables.regularization import COMPARED, TASK, WEIGHTS, RegularizationSettings
-from trainables.settings import settings_of, spec_fields
+from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
+from trainables.settings import settings_class, settings_of, spec_fields
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
@@ -45,8 +49,14 @@ if TYPE_CHECKING:
 
 NAME = "regularization"
 SAMPLERS = ("tpe", "nsga2", "random", "grid")
-GUESSED_SHARE = 0.6
-"""Share of its steps that a trial is expected to take on average, some being pruned."""
+SEARCHES: Mapping[str, Mapping[str, str]] = {
+    "weights": {},
+    "decoder": {
+        "rank": "1|2|4|0", "width": "2|4|8", "depth": "1|2|3", "init": "published|positive", "padding": "0|2|4",
+        "lr": "5e-4..1e-2:log", "schedule": "constant|cosine", "ema": "0|0.99|0.999",
+    },
+}  # fmt: skip
+"""What is searched besides the two weights, as `--search` of the tune study has it."""
 
 
 @dataclass(slots=True)
@@ -54,7 +64,9 @@ class RegularizationStudy:
     """Tuning, ablation and their figures; a `Study`."""
 
     task: Task
-    search: TuneAndConfirm
+    search: ConfirmAndJudge
+    templates: Sequence[RunSpec]
+    """Of the trials: one for each pseudo-box."""
     settings: dict[str, Any]
     export: Path | None = None
     _known: Latest[Answer] = field(init=False)
@@ -68,30 +80,34 @@ class RegularizationStudy:
 
     @property
     def question(self) -> Question:
-        tuning = self.search.tuning
+        tuning, confirming = self.search.tuning, self.search.confirming
         words = {"sampler": tuning.sampler, "pruner": tuning.pruner, "objectives": tuning.objectives}
+        seeds = {"seed": tuning.seed, "trial_seeds": list(tuning.seeds), "fresh_seeds": list(confirming.seeds)}
+        counts = {"trials": tuning.trials, "confirm": confirming.most}
         return Question(
             study=NAME,
             task_version=self.task.version,
-            specs={TRIALS: [tuning.template], TUNED: self.search.final, **self.search.known},
-            search={"space": tuning.space, "trials": tuning.trials, "seed": tuning.seed, **words},
+            specs={TRIALS: self.templates, TUNED: self.search.final, **self.search.known},
+            search={"space": {d.name: d.text for d in tuning.dimensions}, **words, **seeds, **counts},
             settings=self.settings,
         )
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
-        """Trials have any weights, so they are told by what they share with the specs that are known beforehand."""
+        """Trials have any values of what is searched, so they are told by what they share with the specs that are known."""
         tuning = self.search.tuning
-        specs = [tuning.template, *self.search.final, *(spec for known in self.search.known.values() for spec in known)]
-        shared = ("task", "dataset", "N", "decoder", "holdout", "seed")
-        return {"task_version": {tuning.task_version}} | {name: {getattr(spec, name) for spec in specs} for name in shared}
+        specs = [*self.templates, *self.search.final, *(spec for known in self.search.known.values() for spec in known)]
+        shared = ("task", "dataset", "N", "decoder", "holdout")
+        seeds = {*(spec.seed for spec in specs), *tuning.seeds, *self.search.confirming.seeds}
+        told: dict[str, Collection[object]] = {name: {getattr(spec, name) for spec in specs} for name in shared}
+        return {"task_version": {tuning.task_version}, "seed": seeds} | told
 
     def keeps_end(self, spec: RunSpec) -> bool:
         return False
 
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed."""
-        found = [row for _, row in self.search.confirmed(rows)]
+        found = [row for _, row in self.search.judged(rows)]
         return TUNED in self.search.finals(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
@@ -102,38 +118,25 @@ class RegularizationStudy:
         return spec.holdout == self.settings["region"]
 
     def line(self, row: Mapping[str, Any]) -> str:
-        options = row["options"]
-        weights = ", ".join(f"{name.removeprefix('lambda_')} {options[name]:.2g}" for name in WEIGHTS)
+        spec = RunSpec.from_dict(row)
         kind = "final" if row["holdout"] == self.settings["region"] else "trial"
-        run = f"{kind} ({weights}) seed {row['seed']}: {ending(row)}"
+        names = [name for name in (*WEIGHTS, *self.search.tuning.space) if kind == "trial" or name in WEIGHTS]
+        values = ", ".join(f"{name.removeprefix('lambda_')} {short(spec.value(name))}" for name in dict.fromkeys(names))
+        run = f"{kind} ({values}) seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None:
             return run
         judged = "OOD" if kind == "final" else "validation"
         return f"{run} (MSE on {judged} {row['ood_mse']:.2e}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        answer = self._answer(rows)
-        return Group(self._search_table(rows, running), self._settings_table(rows, running), *map(Text, answer.lines()))
+        from analysis.tune import interval_text
 
-    def _search_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
-        trials, tuning = self.search.tuning.finished_trials(rows), self.search.tuning
-        counts = {name: sum(t.row["status"] == name for t in trials) for name in ("pruned", "diverged", "failed")}
-        told = ", ".join([f"{len(trials)} of {tuning.trials} trials"] + [f"{n} {name}" for name, n in counts.items() if n])
-        table = FittingTable(f"search on the validation set: {told}")
-        for name in ("trial", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "ID MSE", "validation MSE", "state"):
-            table.add_column(name, justify="right")
-        best = tuning.best(rows)
-        shown = ([best] if best is not None else []) + [t for t in trials[-3:] if t is not best]
-        for trial in shown:
-            style = "bold green" if trial is best else ""
-            state = "best" if trial is best else ending(trial.row)
-            errors = [_number(trial.row[column]) for column in ("id_mse", "ood_mse")]
-            table.add_row(str(trial.number), *_weight_cells(trial.row["options"]), *errors, state, style=style)
-        for run in running.values():
-            if run.spec.holdout != self.settings["region"]:
-                share = f"{run.step / run.spec.max_steps:.0%}"
-                table.add_row("", *_weight_cells(dict(run.spec.options)), "", "", share, style="dim")
-        return table
+        answer, confirming = self._answer(rows), self.search.confirming
+        tables = [trials_table(self.search.tuning, rows, running)]
+        if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
+            tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
+        tables.append(self._settings_table(rows, running))
+        return Group(*tables, *map(Text, answer.lines()))
 
     def _settings_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
         title = f"judged on the OOD {self.settings['region']}: mean over seeds"
@@ -158,33 +161,27 @@ class RegularizationStudy:
         return self._steps_left(rows) * times(self.search.tuning.template) if times else None
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
-        """The runs of the search and of every setting: done, to do, and their estimated time."""
-        done = len(self.search.tuning.finished_trials(rows))
-        table = FittingTable("the plan")
-        for name in ("part", "runs done", "runs to do", "steps of a run"):
-            table.add_column(name, justify="left" if name == "part" else "right")
+        """The runs of the search, of its confirmation and of every setting: done, to do, and their estimated time."""
         template = self.search.tuning.template
-        table.add_row("trials", str(done), str(self.search.tuning.trials - done), f"{template.max_steps}, fewer if pruned")
+        table = plan_table(self.search.confirming, rows, f"{template.max_steps}")
         for setting, specs in self.search.planned(rows).items():
             ready = sum(self.search.row(rows, spec) is not None for spec in specs)
             table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
         times = StepTimes.of(self._rows(rows))
         times.measure(template, self.task)
         s = self.settings
+        searched = ", ".join(f"{name} {text}" for name, text in s["space"].items()) or "nothing"
         where = (
-            f"N = {s['N']}, {s['region']}, rank {s['rank']}, {s['channels']} channels, {s['epochs']} epochs; {s['sampler']} "
-            f"sampler, {s['pruner']} pruner\n"
+            f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {s['pruner']} pruner\n"
+            f"searched: {searched}\n"
             f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}"
         )
         return Group(table, Text(where)), self._steps_left(rows) * times(template)
 
     def _steps_left(self, rows: Rows) -> float:
-        tuning = self.search.tuning
-        trials = tuning.finished_trials(rows)
-        share = statistics.fmean(t.row["steps"] for t in trials) / tuning.template.max_steps if trials else GUESSED_SHARE
-        steps = (tuning.trials - len(trials)) * tuning.template.max_steps * (share if tuning.pruner != "none" else 1.0)
+        searching = runs_left(self.search.confirming, rows) * self.search.tuning.template.max_steps
         finals = [spec for specs in self.search.planned(rows).values() for spec in specs]
-        return steps + sum(spec.max_steps for spec in finals if self.search.row(rows, spec) is None)
+        return searching + sum(spec.max_steps for spec in finals if self.search.row(rows, spec) is None)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
@@ -193,7 +190,7 @@ class RegularizationStudy:
         if not force or not self._rows(rows):
             return []
         tuning = self.search.tuning
-        study = tuning.study(rows) if tuning.space else None
+        study = tuning.study(rows) if tuning.dimensions else None
         files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]), study)
         if self.export is not None and tuning.finished(rows):
             tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
@@ -214,10 +211,7 @@ class RegularizationStudy:
 
     def _rows(self, rows: Rows) -> list[Row]:
         """Those of this study."""
-        trials = [trial.row for trial in self.search.tuning.finished_trials(rows)]
-        return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
-
-
+        return rows_of(self.search.confirming, rows) + [row for _, row in self.search.judged(rows) if row is not None]
 
 
 def _weight_cells(options: Mapping[str, Any]) -> Iterator[str]:
@@ -236,58 +230,98 @@ app = App()
 def regularization(
     N: Annotated[int, opt.asked("--N", min=8, max=256, help="Grid size: images are N x N pixels.")] = 32,
     region: Annotated[str, opt.asked(help="The held-out box: `corner` or `center`.")] = "corner",
+    search: Annotated[
+        str,
+        opt.asked(
+            help="What is searched: `weights`, those of the two penalties, or `decoder`, also its rank, channels, layers, "
+            "start, padding, average, learning rate and schedule. What you give yourself is kept as given."
+        ),
+    ] = "weights",
     trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,
-    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per final setting.")] = 5,
-    lambda_entropy: Annotated[str, opt.asked(help="Weight of the entropy penalty: LOW..HIGH, or one number.")] = "0.001..1",
+    confirm: Annotated[
+        int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")
+    ] = 4,
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting that is judged in the box.")] = 5,
+    lambda_entropy: Annotated[
+        str, opt.asked(help="Weight of the entropy penalty: LOW..HIGH, 0|LOW..HIGH, or one number.")
+    ] = "0|0.001..1",
     lambda_variance: Annotated[
-        str, opt.asked(help="Weight of the variance penalty: LOW..HIGH, or one number.")
-    ] = "0.0001..0.1",
+        str, opt.asked(help="Weight of the variance penalty: LOW..HIGH, 0|LOW..HIGH, or one number.")
+    ] = "0|0.0001..1",
     ablation: Annotated[
         bool, opt.asked(help="Also train four settings to compare: no penalty, each alone, both, with published weights.")
     ] = True,
     objectives: Annotated[
         str, opt.asked(help="What to minimise: `validation`, or `id,validation` for the Pareto front of both.")
     ] = "validation",
-    sampler: Annotated[str, opt.searched(help="How Optuna chooses weights: `tpe`, `nsga2`, `random` or `grid`.")] = "tpe",
+    sampler: Annotated[str, opt.searched(help="How Optuna chooses: `tpe`, `nsga2`, `random` or `grid`.")] = "tpe",
     pruner: Annotated[
         str | None,
         opt.searched(
             help="Ends hopeless trials: `median`, `percentile` or `none`.", show_default="median; none for two objectives"
         ),
     ] = None,
+    seeds_per_trial: Annotated[
+        int, opt.searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")
+    ] = 3,
+    confirm_seeds: Annotated[
+        int, opt.searched(min=0, max=FRESH, help="Fresh seeds of each trial that is confirmed; 0: the search alone decides.")
+    ] = 4,
     search_seed: Annotated[
-        int, opt.searched(min=0, max=LIMITS["seed"][1], help="Seed of the sampler and of the trainings of the trials.")
+        int,
+        opt.searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler; every search seed has its own seeds of trainings."),
     ] = 0,
     export_optuna: Annotated[
         Path | None, opt.searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
     ] = None,
     sigma: Annotated[float, opt.subject(help="Width of a bump in pixels.")] = 1.5,
     rank: Annotated[int | None, opt.subject(min=1, help="Most modes of a token's matrix.", show_default="N")] = None,
-    channels: Annotated[int, opt.subject(min=1, max=LIMITS["width"][1], help="Channels of a hidden layer.")] = 2,
-    init: Annotated[str, opt.subject(help="Initial values: `published`, or `positive`, which is our own.")] = "published",
-    depth: Annotated[int, opt.subject(min=0, max=LIMITS["depth"][1], help="Hidden layers.")] = 2,
+    channels: Annotated[
+        int | None, opt.subject(min=1, max=LIMITS["width"][1], help="Channels of a hidden layer.", show_default="2")
+    ] = None,
+    init: Annotated[
+        str | None,
+        opt.subject(help="Initial values: `published`, or `positive`, which is our own.", show_default="published"),
+    ] = None,
+    depth: Annotated[
+        int | None, opt.subject(min=0, max=LIMITS["depth"][1], help="Hidden layers.", show_default="2")
+    ] = None,
+    padding: Annotated[
+        int | None,
+        opt.subject(min=0, max=16, help="Pixels that the layers are larger than the picture, all around.", show_default="0"),
+    ] = None,
+    ema: Annotated[
+        float | None,
+        opt.subject(min=0, max=0.9999, help="Decay of the average of the weights that is judged; 0: none.", show_default="0"),
+    ] = None,
     tolerance: Annotated[int, opt.subject(min=0, help="Pixels by which a peak may miss its place.")] = 1,
     option: opt.TaskOption = None,
     epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 400,
-    schedule: Annotated[str, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.")] = "cosine",
+    schedule: Annotated[
+        str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="cosine")
+    ] = None,
     batch_size: opt.BatchSize = 32,
-    lr: opt.LearningRate = 1e-3,
+    lr: Annotated[float | None, opt.trained("--lr", help="Learning rate of AdamW, above 0.", show_default="0.001")] = None,
     weight_decay: opt.WeightDecay = 1e-4,
     *,
     where: LaunchOptions,
 ) -> int:
     """Which penalty weights make a low-rank decoder draw bumps at combinations of x and y that it has never seen?
 
-    Tunes the weights of the entropy and the variance penalty on a validation set cut out of the training coordinates. The
-    chosen weights, and four settings for comparison (no penalty, each alone, both, with the published weights), are then
-    trained on all training coordinates, over several seeds, and judged on the held-out box, which no trial ever sees.
-    Finished runs are kept in the store: the same command continues after any interruption.
+    Tunes the weights of the entropy and the variance penalty, or with `--search decoder` the whole decoder, on pseudo-boxes cut
+    out of the training coordinates. A trial takes one seed after another while it is among the best. The best `--confirm`
+    trials are trained anew on fresh seeds, and the winner is the best of these. The winner, and four settings for comparison
+    (no penalty, each alone, both, with the published weights), are then trained on all training coordinates, over several
+    seeds, and judged on the held-out box, which no trial ever sees. Finished runs are kept in the store: the same command
+    continues after any interruption.
 
     **Examples**
 
     `python -m orchestrator.regularization --N 8 --trials 16 --epochs 150 --lr 0.01`   a small one, two minutes
 
     `python -m orchestrator.regularization`   the whole study
+
+    `python -m orchestrator.regularization --search decoder --rank 1`   the decoder too, but for its rank
 
     `python -m orchestrator.regularization --objectives id,validation --sampler nsga2`   the Pareto front of both errors
 
@@ -296,67 +330,71 @@ def regularization(
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer, nothing
     learned); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
+    one_of("--search", search, tuple(SEARCHES))
     one_of("--sampler", sampler, SAMPLERS)
     one_of("--objectives", objectives, tuple(OBJECTIVES))
     if pruner is None:
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
-    ranges = {}
-    for name, text in zip(WEIGHTS, (lambda_entropy, lambda_variance), strict=True):
-        try:
-            ranges[name] = parse_range(text)
-        except ValueError as error:
-            raise UserError(f"--{name.replace('_', '-')} {error}") from None
     check_new_file("--export-optuna", export_optuna)
     if rank is not None and rank > N:
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")
-    task = load_task(TASK)
-    fixed = {name: low for name, (low, high) in ranges.items() if low == high}
-    asked: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, "rank": rank or 0, "init": init, **fixed}
-    asked |= {"depth": depth, "width": channels} | read_pairs(settings_of(RegularizationSettings), option or [])
-    region = one_of("--region", region, ("corner", "center"))
+    if schedule is not None:
+        one_of("--schedule", schedule, SCHEDULES)
+    region = one_of("--region", region, REGIONS)
+    typed = {"rank": rank, "width": channels, "depth": depth, "init": init, "padding": padding, "ema": ema, "lr": lr}
+    typed |= {"schedule": schedule}
+    given: dict[str, Scalar] = {name: value for name, value in typed.items() if value is not None}
+    ranges = {name: read_weight(name, text) for name, text in zip(WEIGHTS, (lambda_entropy, lambda_variance), strict=True)}
+    spaces = [f"{name}={text}" for name, text in SEARCHES[search].items() if name not in given]
+    path = DECODER_TASK if search == "decoder" or padding is not None or ema is not None else TASK
+    task = load_task(path)
+    known = settings_of(settings_class(task))
+    pairs = read_pairs(known, option or [])
+    dimensions = [one for one in ranges.values() if isinstance(one, Dimension)]
+    dimensions += [one for one in read_search(spaces, {**OF_RUN, **known}) if one.name not in pairs]
+    of_run = {"lr": given.pop("lr", 1e-3), "schedule": given.pop("schedule", "cosine")}
+    weights = {name: found for name, found in ranges.items() if not isinstance(found, Dimension)}
+    asked: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, **weights, **given, **pairs}
+    first = first_seed_of(search_seed)
 
     def template(holdout: str, seed: int) -> RunSpec:
         spec = checked(
             RunSpec,
-            task=TASK,
+            task=path,
             N=N,
             data_count=0,
             seed=seed,
             **checked(spec_fields, task, asked | {"holdout": holdout}),
             batch_size=batch_size,
-            lr=lr,
             weight_decay=weight_decay,
             stop="budget",
-            schedule=one_of("--schedule", schedule, SCHEDULES),
+            **of_run,
         )
         count = checked(task.counts, spec).low
         return checked(dataclasses.replace, spec, data_count=count, max_steps=steps_of(epochs, count, batch_size))
 
+    templates = [template(region + box, first) for box in BOXES]
+    made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, level=True)
+    tuning = checked(made, templates[0], task.version, dimensions, trials, sampler, pruner, objectives, search_seed)
+    fresh = range(first + FRESH, first + FRESH + confirm_seeds)
+    confirming = ConfirmBest(tuning, min(confirm, tuning.trials) if confirm_seeds else 1, fresh if dimensions else ())
     finals = [template(region, seed) for seed in range(seeds)]
-    space = {name: bounds for name, bounds in ranges.items() if name not in fixed}
-    tuning = checked(
-        OptunaSearch,
-        template(f"{region}-validation", search_seed),
-        task.version,
-        space,
-        trials,
-        sampler=sampler,
-        pruner=pruner,
-        objectives=objectives,
-        seed=search_seed,
-    )
     compared = COMPARED if ablation else {}
-    known = {setting: [with_values(spec, weights) for spec in finals] for setting, weights in compared.items()}
+    known_finals = {setting: [with_values(spec, weights) for spec in finals] for setting, weights in compared.items()}
+    spec = finals[0]
     settings = {
-        **{"N": N, "region": region, "sigma": sigma, "rank": rank or N, "channels": channels, "depth": depth, "init": init},
-        **{"tolerance": tolerance, "epochs": epochs, "schedule": schedule, "batch_size": batch_size, "lr": lr},
-        **{"weight_decay": weight_decay, "trials": trials, "sampler": sampler, "pruner": pruner, "objectives": objectives},
-        **{"search_seed": search_seed, "seeds": seeds, "space": {name: list(bounds) for name, bounds in ranges.items()}},
-        **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
+        **{"N": N, "region": region, "sigma": sigma, "rank": spec.option("rank") or N, "channels": spec.width},
+        **{"depth": spec.depth, "init": spec.option("init"), "tolerance": tolerance, "epochs": epochs},
+        **{"schedule": spec.schedule, "batch_size": batch_size, "lr": spec.lr, "weight_decay": weight_decay},
+        **{name: spec.option(name) for name in ("padding", "ema") if path == DECODER_TASK},
+        **{"search": search, "space": {one.name: one.text for one in dimensions}, "trials": trials, "sampler": sampler},
+        **{"pruner": pruner, "objectives": objectives, "seeds_per_trial": seeds_per_trial, "confirm": confirm},
+        **{"confirm_seeds": confirm_seeds, "search_seed": search_seed, "seeds": seeds, "task_version": task.version},
+        **{"store": where.store, "out": where.folder(NAME), "versions": versions()},
     }
-    study = RegularizationStudy(task, TuneAndConfirm(tuning, known, finals), settings, export_optuna)
-    return launch(study, where, invocation())
+    judging = ConfirmAndJudge(confirming, known_finals, finals)
+    return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where, invocation())
 
 
 main = main_of(app, "python -m orchestrator.regularization")

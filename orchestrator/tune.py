@@ -28,12 +28,12 @@ from orchestrator.command.recipe import Recipe, check_named, check_points, read_
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
-from orchestrator.command.trials import confirmed_table, trials_table
+from orchestrator.command.trials import confirmed_table, plan_table, rows_of, runs_left, trials_table
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Latest, Row, Rows, ending
-from orchestrator.searches.confirm import ConfirmBest
+from orchestrator.searches import Latest, Rows, ending
+from orchestrator.searches.confirm import FRESH, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.searches.space import Dimension, Space, has_value
@@ -51,12 +51,6 @@ if TYPE_CHECKING:
 
 NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
-FIRST = MOST_PLANNED
-"""The first seed of a trial: no other study comes so far, so none takes a pruned trial for a run of its own."""
-FRESH = 1000
-"""Trials of one search have so many seeds for themselves, and their confirmation the same number of others."""
-GUESSED_SHARE = 0.6
-"""Share of its steps that a trial is expected to take on average, where some are pruned."""
 
 
 @dataclass(slots=True)
@@ -147,12 +141,12 @@ class TuneStudy:
         return Group(*tables, *map(Text, self._answer(rows).lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
-        found = self._rows(rows)
+        found, left = rows_of(self.search, rows), runs_left(self.search, rows)
         if self.of_program:
             done = [row["seconds"] for row in found if row["status"] != "failed"]
-            return self._runs_left(rows) * sum(done) / len(done) if done else None
-        times = StepTimes.of(found)
-        return self._steps_left(rows) * times(self.search.tuning.template) if times else None
+            return left * sum(done) / len(done) if done else None
+        times, template = StepTimes.of(found), self.search.tuning.template
+        return left * template.max_steps * times(template) if times else None
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
         """What is searched, and the runs of the search and its confirmation: done, to do, and their estimated time."""
@@ -162,20 +156,7 @@ class TuneStudy:
             space.add_column(name)
         for dimension in self.dimensions:
             space.add_row(dimension.name, dimension.text)
-        done = len(tuning.finished_trials(rows))
-        table = FittingTable("the plan")
-        for name in ("part", "runs done", "runs to do", "steps of a run"):
-            table.add_column(name, justify="left" if name == "part" else "right")
-        steps = "" if self.of_program else f"{tuning.template.max_steps}"
-        fewer = ", fewer if pruned" if tuning.pruner != "none" else ""
-        table.add_row("trials", str(done), str(tuning.trials - done), steps and steps + fewer)
-        if len(tuning.seeds) > 1:
-            more = sum(len(trial.rows) - 1 for trial in tuning.finished_trials(rows))
-            most = (tuning.trials - done) * (len(tuning.seeds) - 1)
-            table.add_row("their further seeds", str(more), f"at most {most}", steps)
-        for setting, specs in self.search.planned(rows).items():
-            ready = sum(self.search.row(rows, spec) is not None for spec in specs)
-            table.add_row(f"{setting}, fresh seeds", str(ready), str(len(specs) - ready), steps)
+        table = plan_table(self.search, rows, "" if self.of_program else f"{tuning.template.max_steps}")
         s = self.settings
         aims = ", ".join(aim.text for aim in tuning.aims)
         where = Text(
@@ -184,27 +165,16 @@ class TuneStudy:
         )
         if self.of_program:
             return Group(space, table, where), self.seconds_left(rows)
-        times = StepTimes.of(self._rows(rows))
+        times = StepTimes.of(rows_of(self.search, rows))
         times.measure(tuning.template, self.task)
-        return Group(space, table, where), self._steps_left(rows) * times(tuning.template)
-
-    def _runs_left(self, rows: Rows) -> float:
-        """Those expected: of further seeds, a third of the trials takes all."""
-        tuning = self.search.tuning
-        further = (len(tuning.seeds) - 1) / 3
-        trials = (tuning.trials - len(tuning.finished_trials(rows))) * (1 + further)
-        finals = [spec for specs in self.search.planned(rows).values() for spec in specs]
-        return trials + sum(self.search.row(rows, spec) is None for spec in finals)
-
-    def _steps_left(self, rows: Rows) -> float:
-        share = GUESSED_SHARE if self.search.tuning.pruner != "none" and not self.search.tuning.finished(rows) else 1.0
-        return self._runs_left(rows) * self.search.tuning.template.max_steps * share
+        left = runs_left(self.search, rows) * tuning.template.max_steps
+        return Group(space, table, where), left * times(tuning.template)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
         from analysis.files import write_tune
 
-        if not force or not self._rows(rows):
+        if not force or not rows_of(self.search, rows):
             return []
         files = write_tune(self._answer(rows), out)
         if self.export is not None and self.search.tuning.finished(rows):
@@ -223,11 +193,6 @@ class TuneStudy:
         from analysis.tune import Answer
 
         return Answer.of_search(self.search, rows, self.settings)
-
-    def _rows(self, rows: Rows) -> list[Row]:
-        """Those of this study."""
-        trials = [row for trial in self.search.tuning.finished_trials(rows) for row in trial.rows]
-        return trials + [row for _, row in self.search.confirmed(rows) if row is not None]
 
 
 def tune(
@@ -364,7 +329,7 @@ def tune(
     matters = recipe.matters if hasattr(task_, "matters") else None
     space = Space(dimensions, recipe.make, matters)
     corners = check_points(task_, space)
-    first_seed = FIRST + search_seed * 2 * FRESH
+    first_seed = first_seed_of(search_seed)
     template = dataclasses.replace(corners[0], seed=first_seed)
     if not isinstance(task_, ProgramTask):
         numbers, error_is_mse = checked(numbers_of, task_, template)
@@ -389,7 +354,7 @@ def tune(
         **{"sampler": sampler, "pruner": pruner, "search_seed": search_seed, "task_version": task_.version},
         **{"store": where.store, "out": where.folder(NAME), "versions": versions()},
     }
-    confirming = ConfirmBest(tuning, {}, (), most=min(confirm, tuning.trials), seeds=fresh)
+    confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
     return launch(TuneStudy(task_, confirming, settings, varied, export_optuna), where, invocation())
 
 

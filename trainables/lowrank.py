@@ -69,13 +69,19 @@ class LowRank(nn.Module):
     zero by chance, as it is for some tokens of the published start, what remains is noise, and every image of the token that
     was not trained on is wrong.
 
+    With `padding`, matrices and all layers are so many pixels larger on every side than the picture, which is cut out of the
+    last one. Every layer fills up with zeros what lies beyond its border, so a bump beside the border is drawn by other numbers
+    than one inside. From a padding of depth + 1 on none of these zeros reaches the picture.
+
     At N = 32 with full rank, two channels and two hidden layers it has 133,218 parameters (paper section 4.1, appendix D).
 
     Choosing a token's matrix is what a one-hot code times the stacked matrices gives.
 
     Attributes:
-        strengths: (2, N, R), lambda of factor x then y, by token and mode; drawn with standard deviation 1 / sqrt(N).
-        rows, columns: (2, N, R, N), u over image rows and v over image columns.
+        size: S = N + 2 padding, the side of all matrices.
+        ema: decay of the average of the parameters that is judged in their place; 0 for none.
+        strengths: (2, N, R), lambda of factor x then y, by token and mode; drawn with standard deviation 1 / sqrt(S).
+        rows, columns: (2, N, R, S), u over image rows and v over image columns.
     """
 
     def __init__(
@@ -87,12 +93,15 @@ class LowRank(nn.Module):
         entropy_weight: float = 0.0,
         variance_weight: float = 0.0,
         init: str = "published",
+        padding: int = 0,
+        ema: float = 0.0,
     ) -> None:
         super().__init__()
         self.N, self.entropy_weight, self.variance_weight = N, entropy_weight, variance_weight
-        self.strengths = nn.Parameter(torch.randn(FACTORS, N, rank) / math.sqrt(N))
-        self.rows = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, N), dim=-1))
-        self.columns = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, N), dim=-1))
+        self.padding, self.size, self.ema = padding, N + 2 * padding, ema
+        self.strengths = nn.Parameter(torch.randn(FACTORS, N, rank) / math.sqrt(self.size))
+        self.rows = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, self.size), dim=-1))
+        self.columns = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, self.size), dim=-1))
         if init == "positive":
             with torch.no_grad():
                 self.strengths.abs_()
@@ -105,7 +114,7 @@ class LowRank(nn.Module):
         self.layers = nn.ModuleList(nn.ConvTranspose2d(a, b, 3, 1, 1) for a, b in pairwise(sizes))
 
     def embeddings(self) -> Tensor:
-        """(2, N, N, N): the matrix of every token, by factor, token, image row and image column."""
+        """(2, N, S, S): the matrix of every token, by factor, token, image row and image column."""
         matrices: Tensor = _Render.apply(self.strengths, self.rows, self.columns)
         return matrices
 
@@ -115,16 +124,21 @@ class LowRank(nn.Module):
         return total
 
     def forward(self, tokens: Tensor) -> Tensor:
-        N, matrices = self.N, self.embeddings()
+        N, S, matrices = self.N, self.size, self.embeddings()
         if matrices.device.type == "cpu" and matrices.dtype == torch.float32:
             layers = zip(self.slopes, self.layers, strict=True)
             drawn: Tensor = _Head.apply(matrices, tokens, *(p for s, c in layers for p in (s.weight, c.weight, c.bias)))
-            return drawn
+            return self.picture(drawn)
         chosen = (tokens + tokens.new_tensor([0, N])).flatten()
-        images = matrices.view(FACTORS * N, N * N).index_select(0, chosen).view(-1, FACTORS, N, N)
+        images = matrices.view(FACTORS * N, S * S).index_select(0, chosen).view(-1, FACTORS, S, S)
         for slope, layer in zip(self.slopes, self.layers, strict=True):
             images = layer(slope(images))
-        return images
+        return self.picture(images)
+
+    def picture(self, images: Tensor) -> Tensor:
+        """Images (..., S, S) without their padding: (..., N, N)."""
+        inside = slice(self.padding, self.padding + self.N)
+        return images[..., inside, inside] if self.padding else images
 
     def packed(self, state: Mapping[str, Tensor], tokens: Tensor) -> Tensor:
         """The images (M, n, 1, N, N) of M decoders of this shape at once, from token pairs (M, n, 2).
@@ -132,16 +146,16 @@ class LowRank(nn.Module):
         Args:
             state: every parameter of M decoders, stacked along a new first axis, by its name in `named_parameters`.
         """
-        (M, n, _), N = tokens.shape, self.N
+        (M, n, _), N, S = tokens.shape, self.N, self.size
         matrices: Tensor = _Render.apply(*(state[name] for name in ("strengths", "rows", "columns")))
         run = torch.arange(M, device=tokens.device)[:, None, None]
         first = N * (FACTORS * run + torch.arange(FACTORS, device=tokens.device))
-        images = matrices.view(M * FACTORS * N, N * N).index_select(0, (tokens + first).flatten())
-        images = images.view(M, n, FACTORS, N, N).movedim(2, -1).contiguous()
+        images = matrices.view(M * FACTORS * N, S * S).index_select(0, (tokens + first).flatten())
+        images = images.view(M, n, FACTORS, S, S).movedim(2, -1).contiguous()
         for i in range(len(self.layers)):
             images = torch.where(images > 0, images, images * state[f"slopes.{i}.weight"].view(M, 1, 1, 1, 1))
             images = packed_layer(images, state[f"layers.{i}.weight"], state[f"layers.{i}.bias"], 1)
-        return images.movedim(-1, 2)
+        return self.picture(images.movedim(-1, 2))
 
     def packed_penalty(self, state: Mapping[str, Tensor]) -> Tensor:
         """The penalties (M,) of M decoders at once, each with weights of its own; `state` as in `packed`, and buffers too."""
@@ -218,7 +232,8 @@ class _Penalty(torch.autograd.Function):
 
 
 class _Head(torch.autograd.Function):
-    """The two matrices of every token pair through all layers, PReLU then transposed convolution.
+    """The two matrices of every token pair through all layers, PReLU then transposed convolution. N is the side of the matrices
+    here.
 
     Images lie as (N rows, C channels, N columns, n images), so that the n images fill the lanes and three neighbouring rows
     with all their channels are one matrix of 3 C rows: a convolution is three products, one for each column of the kernel,
@@ -227,10 +242,10 @@ class _Head(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor, tokens: Tensor, *parameters: Tensor) -> Tensor:
-        n, N = len(tokens), matrices.shape[1]
+        n, (_, tokens_each, N, _) = len(tokens), matrices.shape
         slopes, weights, biases = [p.item() for p in parameters[::3]], parameters[1::3], parameters[2::3]
-        codes = matrices.new_zeros(FACTORS, N, n).scatter_(1, tokens.t()[:, None], 1)
-        x = (matrices.view(FACTORS, N, N * N).transpose(1, 2) @ codes).view(FACTORS, N, N, n).transpose(0, 1)
+        codes = matrices.new_zeros(FACTORS, tokens_each, n).scatter_(1, tokens.t()[:, None], 1)
+        x = (matrices.view(FACTORS, tokens_each, N * N).transpose(1, 2) @ codes).view(FACTORS, N, N, n).transpose(0, 1)
         inputs = []
         for slope, weight, bias in zip(slopes, weights, biases, strict=True):
             bordered = _bordered(x, len(weight))
@@ -265,7 +280,7 @@ class _Head(torch.autograd.Function):
             torch.ops.aten.leaky_relu_backward.grad_input(through, x, slope, False, grad_input=grad)
             of_parameters = [grad_slope, grad_weight, grad_bias, *of_parameters]
         grad_images = grad.transpose(0, 1).reshape(FACTORS, N * N, n)
-        return (codes @ grad_images.transpose(1, 2)).view(FACTORS, N, N, N), None, *of_parameters
+        return (codes @ grad_images.transpose(1, 2)).view(FACTORS, -1, N, N), None, *of_parameters
 
 
 def _bordered(x: Tensor, channels: int) -> Tensor:

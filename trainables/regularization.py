@@ -1,16 +1,21 @@
 """The subject of the regularization study: all bumps outside a box, drawn by the low-rank decoder (paper section 4.1).
 
-Coordinates fall into three sets. OOD: the box. Validation: those that lie outside the box's range in x *and* in y. The rest has
-exactly one coordinate in that range. A run whose `holdout` is `corner` or `center` learns from all coordinates outside the box
-and is judged in it; one whose `holdout` ends in `-validation` learns from the rest alone and is judged on the validation set,
-and no coordinate of the box is in its data at all. Both are questions of the same kind: every x and every y has been seen, but
-not together.
+A run whose `holdout` is `corner` or `center` learns from all coordinates outside the box and is judged in it. All other words
+choose settings without the box: no coordinate of it is in the data of such a run at all. All are questions of the same kind:
+every x and every y has been seen, but not together.
+
+`corner-box-1` to `-4` hold out a pseudo-box each, which is cut from the coordinates outside the box: the values in the box's
+range with one half of the other values, in x and y or in y and x. To the values of that half the pseudo-box is what the box is
+to the values in its range: a wide stretch of partners, of which they were seen with none.
+
+`corner-validation` holds out all that lies outside the box's range in x *and* in y. It says nothing of values in that range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +27,7 @@ from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 TASK = "trainables.regularization:RegularizationTask"
+DECODER_TASK = "trainables.regularization:DecoderTask"
 WEIGHTS = ("lambda_entropy", "lambda_variance")
 PUBLISHED = dict(zip(WEIGHTS, (0.1, 0.01), strict=True))
 """The authors' weights (paper section 4.1)."""
@@ -34,6 +40,7 @@ COMPARED: Mapping[str, Mapping[str, float]] = {
 """The four settings of the paper's comparison."""
 
 REGIONS = ("corner", "center")
+BOXES = ("-box-1", "-box-2", "-box-3", "-box-4")
 VALIDATION = "-validation"
 SMALLEST_N = 8
 BOX_SHARE = 20 / 32
@@ -56,6 +63,34 @@ def regions(region: str, N: int) -> dict[str, Tensor]:
     return {name: grid[inside == count] for name, count in (("ood", 2), ("validation", 0), ("rest", 1))}
 
 
+def region_of(holdout: str) -> str:
+    """The box that a word for what is held out is about."""
+    return holdout.partition("-")[0]
+
+
+def split_of(holdout: str, N: int) -> tuple[Tensor, Tensor]:
+    """Whole coordinates (n, 2) to learn from, and to be judged on."""
+    sets = regions(region_of(holdout), N)
+    if holdout.endswith(VALIDATION):
+        return sets["rest"], sets["validation"]
+    outside = torch.cat([sets["validation"], sets["rest"]])
+    if holdout in REGIONS:
+        return outside, sets["ood"]
+    held_out = _pseudo_box(region_of(holdout), N, outside, BOXES.index(holdout.removeprefix(region_of(holdout))))
+    return outside[~held_out], outside[held_out]
+
+
+def _pseudo_box(region: str, N: int, centres: Tensor, number: int) -> Tensor:
+    """Which coordinates (n, 2) lie in the pseudo-box of this number: (n,)."""
+    values = torch.arange(N)
+    low, high = box_range(region, N)
+    inside = (values >= low) & (values <= high)
+    halves = values[~inside].tensor_split(2)
+    half = torch.isin(values, halves[number // 2])
+    x, y = centres.long().T
+    return half[x] & inside[y] if number % 2 == 0 else half[y] & inside[x]
+
+
 @dataclass(frozen=True, kw_only=True)
 class RegularizationSettings:
     """The published shape and weights. The two penalties are sums over factors, tokens and modes."""
@@ -65,7 +100,9 @@ class RegularizationSettings:
     depth: int = setting(2, "Hidden layers.", low=0, high=LIMITS["depth"][1])
     width: int = setting(2, "Channels of a hidden layer.", low=1, high=LIMITS["width"][1])
     encoding: str = setting("one-hot", "Code of the coordinates.", words=("one-hot",))
-    holdout: str = setting("corner", "The held-out box.", words=(*REGIONS, *(r + VALIDATION for r in REGIONS)))
+    holdout: str = setting(
+        "corner", "The held-out box.", words=(*REGIONS, *(r + part for r in REGIONS for part in (VALIDATION, *BOXES)))
+    )
     sigma: float = setting(1.5, "Width of a bump in pixels.")
     tolerance: int = setting(1, "Pixels by which a correct peak may be off in x and in y.")
     rank: int = setting(0, "Most modes of a token's matrix; 0 for N.")
@@ -89,7 +126,7 @@ class RegularizationTask:
             ValueError: a size or option that this task cannot do.
         """
         _validate(spec)
-        train, _ = self._sets(spec)
+        train, _ = split_of(spec.holdout, spec.N)
         return Counts(low=len(train), high=len(train))
 
     def data(self, spec: RunSpec) -> Data:
@@ -101,7 +138,7 @@ class RegularizationTask:
         allowed = self.counts(spec).low
         if spec.data_count != allowed:
             raise ValueError(f"data_count must be {allowed} at N = {spec.N}, holdout {spec.holdout}, not {spec.data_count}")
-        train, held_out = self._sets(spec)
+        train, held_out = split_of(spec.holdout, spec.N)
         return Data(train=self.split(spec, train), held_out=self.split(spec, held_out))
 
     def split(self, spec: RunSpec, centres: Tensor) -> Split:
@@ -110,6 +147,9 @@ class RegularizationTask:
 
     def model(self, spec: RunSpec) -> nn.Module:
         """The decoder from token pairs (n, 2) to images (n, 1, N, N), freshly initialised."""
+        return self._decoder(spec)
+
+    def _decoder(self, spec: RunSpec, **more: Any) -> LowRank:
         return LowRank(
             spec.N,
             int(spec.option("rank")) or spec.N,
@@ -118,6 +158,7 @@ class RegularizationTask:
             entropy_weight=float(spec.option("lambda_entropy")),
             variance_weight=float(spec.option("lambda_variance")),
             init=str(spec.option("init")),
+            **more,
         )
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
@@ -125,12 +166,26 @@ class RegularizationTask:
         judged = judge_peaks(outputs, split.truth, float(spec.option("sigma")), float(spec.option("tolerance")))
         return judged | {"mse": (outputs - split.targets).square().flatten(1).mean(dim=1)}
 
-    def _sets(self, spec: RunSpec) -> tuple[Tensor, Tensor]:
-        """Coordinates to learn from, and to be judged on."""
-        sets = regions(spec.holdout.removesuffix(VALIDATION), spec.N)
-        if spec.holdout.endswith(VALIDATION):
-            return sets["rest"], sets["validation"]
-        return torch.cat([sets["validation"], sets["rest"]]), sets["ood"]
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSettings(RegularizationSettings):
+    """What the published decoder has not: our own changes."""
+
+    padding: int = setting(0, "Pixels that the layers are larger than the picture, on every side.", low=0, high=16)
+    ema: float = setting(0.0, "Decay of the average of the weights that is judged; 0 for none.", low=0, high=0.9999)
+
+
+class DecoderTask(RegularizationTask):
+    """The same task for a decoder of which all may be searched, see `DecoderSettings`."""
+
+    settings = DecoderSettings
+    defaults: Mapping[str, Scalar] = defaults_of(DecoderSettings)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return self._decoder(spec, padding=int(spec.option("padding")), ema=float(spec.option("ema")))
+
+
+TASKS: Mapping[str, type[RegularizationTask]] = {TASK: RegularizationTask, DECODER_TASK: DecoderTask}
 
 
 def _validate(spec: RunSpec) -> None:

@@ -20,7 +20,7 @@ from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import NAMES, Answer, TrainedLowRank
 from trainables.lowrank import LowRank
-from trainables.regularization import VALIDATION, RegularizationTask, regions
+from trainables.regularization import RegularizationTask, region_of, regions
 from trainables.spec import RunSpec
 from trainables.training.loop import SUBSET
 
@@ -90,7 +90,7 @@ def draw_curves(answer: Answer) -> Figure:
             _draw_curve(axes, str(setting), rows, column)
     spec = RunSpec.from_dict(next(iter(answer.rows.values())))
     left.axhline(answer.blank_error("ood"), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
-    inside = len(regions(spec.holdout.removesuffix(VALIDATION), spec.N)["ood"])
+    inside = len(regions(region_of(spec.holdout), spec.N)["ood"])
     looked_at = f"{SUBSET} of the {inside}" if inside > SUBSET else f"all {inside}"
     left.set_title(f"OOD error ({looked_at} coordinates of the box)", fontsize=10)
     right.set_title("training error, without penalties", fontsize=10)
@@ -199,7 +199,7 @@ def draw_volume(decoders: list[TrainedLowRank]) -> Figure:
 
 def token_matrices(model: LowRank) -> np.ndarray:
     """(2, N, N, N): the matrix of every token of x, then of y, image rows before columns."""
-    matrices: np.ndarray = model.embeddings().detach().numpy()
+    matrices: np.ndarray = model.picture(model.embeddings()).detach().numpy()
     return matrices
 
 
@@ -267,5 +267,5 @@ def _tick(row: Mapping[str, Any]) -> str:
 def _setup(answer: Answer) -> str:
     spec = RunSpec.from_dict(next(iter(answer.rows.values())))
     per_epoch = math.ceil(spec.data_count / spec.batch_size)
-    box = spec.holdout.removesuffix(VALIDATION)
+    box = region_of(spec.holdout)
     return f"low-rank decoder, N = {spec.N}, {box} box held out, {spec.max_steps / per_epoch:g} epochs"

@@ -13,7 +13,7 @@ from analysis.measures.registry import BUMPS
 from analysis.results import Results
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.confirm import TuneAndConfirm
+from orchestrator.searches.confirm import ConfirmAndJudge
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.study import bracket_of
 from trainables.bumps import BumpSettings, BumpTask
@@ -97,7 +97,7 @@ def _asked_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
 def _asked_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:
     rows = Rows(run for run in results.runs if run["task"] == PENALTY_TASK)
     for one in filter(_is_comparison, results.asked):
-        assert isinstance(one.search, TuneAndConfirm)
+        assert isinstance(one.search, ConfirmAndJudge)
         answer = regularization.Answer.of_search(one.search, rows, one.question.settings)
         yield Found(answer, _penalty_settings(one.specs[0].to_dict()), guessed=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from orchestrator.command.ranges import parse_range
 from orchestrator.errors import UserError
 from orchestrator.searches.space import Dimension
 from trainables.settings import RUN_SETTINGS, Setting
@@ -83,3 +84,21 @@ def _value(part: str, setting: Setting, text: str) -> Scalar:
     if setting.name == "lr" and isinstance(value, float) and value <= 0:
         raise UserError(f"--search {part!r}: lr must be above 0, not {value:g}")
     return value
+
+
+def read_weight(name: str, text: str) -> Dimension | float:
+    """What `--lambda-entropy` says: a range that is searched evenly in the logarithm, with 0 or without, or one number.
+
+    Raises:
+        UserError: it is none.
+    """
+    zero, _, rest = text.rpartition("|")
+    try:
+        if zero not in ("", "0"):
+            raise ValueError(f"{text!r} has {zero!r} before the bar, where only 0 may stand")
+        low, high = parse_range(rest)
+        if zero and low == high:
+            raise ValueError(f"{text!r} has no range after the bar: write 0|LOW..HIGH, for example 0|0.001..1")
+    except ValueError as error:
+        raise UserError(f"--{name.replace('_', '-')} {error}") from None
+    return low if low == high else Dimension(name, (0.0,) if zero else (), (low, high), log=True)

@@ -1,4 +1,4 @@
-"""The tables of the tune study: its trials, and the settings that are confirmed."""
+"""What studies that search settings show: the plan of a search, its trials, and the settings that are confirmed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.command.progress import Running
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable
-from orchestrator.searches import Rows, ending
+from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Values
@@ -19,6 +19,49 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Trials in the live table."""
+GUESSED_SHARE = 0.6
+"""Share of its steps that a trial is expected to take on average, where some are pruned."""
+SEVERAL = 1 / 3
+"""Share of the trials that are expected to take every seed."""
+
+
+def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
+    """The runs of a search and of its confirmation, done and to do; lines for others may follow.
+
+    Args:
+        steps: those of a run, in words.
+    """
+    tuning = search.tuning
+    table = FittingTable("the plan")
+    for name in ("part", "runs done", "runs to do", "steps of a run"):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    done = len(tuning.finished_trials(rows))
+    fewer = ", fewer if pruned" if tuning.pruner != "none" else ""
+    table.add_row("trials", str(done), str(tuning.trials - done), steps and steps + fewer)
+    if len(tuning.seeds) > 1:
+        more = sum(len(trial.rows) - 1 for trial in tuning.finished_trials(rows))
+        most = (tuning.trials - done) * (len(tuning.seeds) - 1)
+        table.add_row("their further seeds", str(more), f"at most {most}", steps)
+    for setting, specs in search.planned(rows).items():
+        ready = sum(search.row(rows, spec) is not None for spec in specs)
+        table.add_row(f"{setting}, fresh seeds", str(ready), str(len(specs) - ready), steps)
+    return table
+
+
+def runs_left(search: ConfirmBest, rows: Rows) -> float:
+    """Runs of a search and its confirmation that are expected to come, each as dear as one that is not pruned."""
+    tuning = search.tuning
+    share = GUESSED_SHARE if tuning.pruner != "none" else 1.0
+    further = (len(tuning.seeds) - 1) * SEVERAL
+    trials = (tuning.trials - len(tuning.finished_trials(rows))) * (share + further)
+    finals = [spec for specs in search.planned(rows).values() for spec in specs]
+    return trials + sum(search.row(rows, spec) is None for spec in finals)
+
+
+def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:
+    """Those of a search and its confirmation."""
+    trials = [row for trial in search.tuning.finished_trials(rows) for row in trial.rows]
+    return trials + [row for _, row in search.confirmed(rows) if row is not None]
 
 
 def trials_table(tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running]) -> FittingTable:

@@ -1,4 +1,4 @@
-"""Tune, then confirm: a search for the best options, and trainings over several seeds of what it chose."""
+"""What follows a search: its best trials on seeds that no trial has used, and the winner's settings where they are judged."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches.objective import means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import Trial
 from orchestrator.searches.space import with_values
 from trainables.spec import RunSpec, run_key
 
 TUNED = "tuned"
-"""The setting whose options the search chooses."""
+"""The setting whose values the search chooses."""
+FIRST = 100_000
+"""The first seed of a trial: no study plans so many seeds, so none takes a pruned trial for a run of its own."""
+FRESH = 1000
+"""Trials of one search have so many seeds for themselves, and their confirmation the same number of others."""
+MOST_SEARCHES = 2**31 - 1
+"""The largest seed of a search."""
 
 
 @dataclass(slots=True)
-class TuneAndConfirm:
-    """A search, then the best trial's options over several seeds; beside it, settings that are known beforehand.
+class ConfirmBest:
+    """A search, then its best trials over seeds that no trial has used. With several objectives these are trials of the front,
+    spread evenly along the first one.
 
     Args:
-        tuning: the search on the validation set.
-        known: setting to the specs of its seeds.
-        final: the specs of the seeds that confirm the best trial, given the values of the searched options.
+        most: how many trials to confirm.
+        seeds: the fresh seeds. Without any, the search alone decides.
     """
 
     tuning: OptunaSearch
-    known: Mapping[str, Sequence[RunSpec]]
-    final: Sequence[RunSpec]
-    """To these the best trial's options are still to be given."""
+    most: int = 1
+    seeds: Sequence[int] = ()
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """Trials as the search asks for them, up to `fill`, then final runs up to `room`."""
+        """Trials as the search asks for them, up to `fill`, then runs that confirm them up to `room`."""
         specs = self.tuning.propose(rows, room, running, fill)
         missing = [spec for spec, row in self.confirmed(rows) if row is None]
         return specs + missing[: max(0, room - len(specs))]
@@ -42,38 +48,6 @@ class TuneAndConfirm:
 
     def finished(self, rows: Rows) -> bool:
         return self.tuning.finished(rows) and all(row is not None for _, row in self.confirmed(rows))
-
-    def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
-        """Specs of every setting; `tuned` is there once the search has ended and a trial of it is complete."""
-        finals = {setting: list(specs) for setting, specs in self.known.items()}
-        if self.tuning.finished(rows) and (best := self.tuning.best(rows)) is not None:
-            finals[TUNED] = [with_values(spec, best.values) for spec in self.final]
-        return finals
-
-    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
-        """As `finals`, with specs for `tuned` in any case: before its options are known, those that await them."""
-        return {**self.known, TUNED: self.final} | self.finals(rows)
-
-    def confirmed(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
-        """Every spec of `finals`, setting by setting, and its row if it has finished."""
-        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
-
-    def row(self, rows: Rows, spec: RunSpec) -> Row | None:
-        return rows.get(run_key(spec, self.tuning.task_version))
-
-
-@dataclass(slots=True)
-class ConfirmBest(TuneAndConfirm):
-    """A search, then its best trials over seeds that no trial has used. With several objectives these are trials of the front,
-    spread evenly along the first one.
-
-    Args:
-        most: how many trials to confirm.
-        seeds: the fresh seeds.
-    """
-
-    most: int = 1
-    seeds: Sequence[int] = ()
 
     def chosen(self, rows: Rows) -> list[Trial]:
         """The trials that are confirmed, in order of what the search found; none before it has ended."""
@@ -86,7 +60,29 @@ class ConfirmBest(TuneAndConfirm):
             return front
         return [front[round(i * (len(front) - 1) / max(1, self.most - 1))] for i in range(self.most)]
 
+    def winner(self, rows: Rows) -> Trial | None:
+        """The confirmed trial with the best mean over the fresh seeds, in the last objective if there are several; of those all
+        of whose seeds ended well. None before it is known, or if there is none."""
+        if not self.finished(rows):
+            return None
+        if not self.seeds:
+            return self.tuning.best(rows)
+        aim = self.tuning.aims[-1]
+        of_trial = [(trial, self.rows_of(rows, trial)) for trial in self.chosen(rows)]
+        sound = [(trial, found) for trial, found in of_trial if self.tuning.is_complete(found)]
+        if not sound:
+            return None
+        scores, _ = means([[aim.of(row) for row in found] for _, found in sound], aim.up)
+        best = min(range(len(sound)), key=lambda i: -scores[i] if aim.up else scores[i])
+        return sound[best][0]
+
+    def rows_of(self, rows: Rows, trial: Trial) -> list[Row]:
+        """Those that confirm a trial, as far as they have finished."""
+        found = (self.row(rows, self.tuning.spec(trial.values, seed)) for seed in self.seeds)
+        return [row for row in found if row is not None]
+
     def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """The runs that confirm each chosen trial."""
         return {setting_of(t): [self.tuning.spec(t.values, seed) for seed in self.seeds] for t in self.chosen(rows)}
 
     def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
@@ -95,6 +91,67 @@ class ConfirmBest(TuneAndConfirm):
             return {**self.finals(rows)}
         waiting = [dataclasses.replace(self.tuning.template, seed=seed) for seed in self.seeds]
         return {f"best {place + 1}": waiting for place in range(self.most)}
+
+    def confirmed(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
+        """Every spec of `finals`, setting by setting, and its row if it has finished."""
+        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
+
+    def row(self, rows: Rows, spec: RunSpec) -> Row | None:
+        return rows.get(run_key(spec, self.tuning.task_version))
+
+
+@dataclass(slots=True)
+class ConfirmAndJudge:
+    """A search and its confirmation, then the winner's values over several seeds on what no trial has seen; beside it, settings
+    that are known beforehand.
+
+    Args:
+        known: setting to the specs of its seeds.
+        final: the specs of the seeds that judge the winner, to which its values are still to be given.
+    """
+
+    confirming: ConfirmBest
+    known: Mapping[str, Sequence[RunSpec]]
+    final: Sequence[RunSpec]
+
+    @property
+    def tuning(self) -> OptunaSearch:
+        return self.confirming.tuning
+
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """What the search and its confirmation ask for, then final runs up to `room`."""
+        specs = self.confirming.propose(rows, room, running, fill)
+        missing = [spec for spec, row in self.judged(rows) if row is None]
+        return specs + missing[: max(0, room - len(specs))]
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        return self.tuning.pruned_at(rows, spec, curve)
+
+    def finished(self, rows: Rows) -> bool:
+        return self.confirming.finished(rows) and all(row is not None for _, row in self.judged(rows))
+
+    def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """Specs of every setting; `tuned` is there once the winner is known."""
+        finals = {setting: list(specs) for setting, specs in self.known.items()}
+        if (best := self.confirming.winner(rows)) is not None:
+            finals[TUNED] = [with_values(spec, best.values) for spec in self.final]
+        return finals
+
+    def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
+        """As `finals`, with specs for `tuned` in any case: before its values are known, those that await them."""
+        return {**self.known, TUNED: self.final} | self.finals(rows)
+
+    def judged(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
+        """Every spec of `finals`, setting by setting, and its row if it has finished."""
+        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
+
+    def row(self, rows: Rows, spec: RunSpec) -> Row | None:
+        return self.confirming.row(rows, spec)
+
+
+def first_seed_of(search_seed: int) -> int:
+    """The first seed of the trials of a search; the confirmation's seeds begin FRESH later."""
+    return FIRST + search_seed * 2 * FRESH
 
 
 def setting_of(trial: Trial) -> str:

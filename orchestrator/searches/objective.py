@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,12 +73,3 @@ def mean(values: Sequence[float], logs: bool) -> float:
     if logs:
         return math.exp(math.fsum(map(math.log, values)) / len(values))
     return math.fsum(values) / len(values)
-
-
-def pooled(of_seeds: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation over seeds, pooled over trials; None while no trial has two."""
-    several = [some for some in of_seeds if len(some) > 1]
-    if not several:
-        return None
-    squares = math.fsum((value - statistics.fmean(some)) ** 2 for some in several for value in some)
-    return math.sqrt(squares / sum(len(some) - 1 for some in several))

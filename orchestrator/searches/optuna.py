@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,8 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.objective import Objective, means, pooled
+from orchestrator.searches.objective import Objective, means
+from orchestrator.searches.race import contenders, seed_effects
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
 from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, with_values
 from trainables.spec import RunSpec, run_key
@@ -29,8 +29,6 @@ _ID, _VALIDATION = Objective("id_mse", curve="curve_error"), Objective("mse", cu
 OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 """Words for what is minimised where trials hold out the validation set."""
 
-BEST_SHARE = 3
-"""Of the complete trials, one in so many is trained on every seed, in any case."""
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain before none is proposed, as they are known already, or the task cannot do them; and before
 any other is taken, where all points are listed."""
@@ -44,10 +42,8 @@ class OptunaSearch:
     which they finished. Failed and diverged runs are trials too, told to Optuna as failed. With one worker, the same seed and
     an empty store, the trials are always the same ones, however often the launch is interrupted.
 
-    With several `seeds`, a trial begins with the first, and goes on to one after another while it is in contention: while its
-    mean is among the best third of the complete trials, or, less its standard error, not behind that of the best trial among
-    those of most seeds. The error is the spread over seeds, pooled over all trials, by the root of its own number of them. With
-    several objectives, a trial is in contention on the Pareto front alone. Optuna is told the means.
+    With several `seeds`, a trial begins with the first, and goes on to one after another while it is in contention (see
+    `contenders`); with several objectives, on the Pareto front alone. Optuna is told the means.
 
     Args:
         space: the range (low, high) of every searched option, drawn log-uniformly, 0 < low <= high; or what is searched, with
@@ -62,6 +58,8 @@ class OptunaSearch:
         make: makes a run; replaces the values in `template` if not given.
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
+        level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
+            seeds that stand for tasks of different difficulty.
 
     Raises:
         ValueError: an unknown word, an impossible range, or pruning where there is no curve.
@@ -81,6 +79,7 @@ class OptunaSearch:
         make: Make | None = None,
         matters: Matters | None = None,
         seeds: int = 1,
+        level: bool = False,
     ) -> None:
         words = [("sampler", sampler, SAMPLERS), ("pruner", pruner, PRUNERS)]
         if isinstance(objectives, str):
@@ -90,14 +89,14 @@ class OptunaSearch:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         self.template, self.task_version = template, task_version
         self.space = dict(space) if isinstance(space, Mapping) else {d.name: d for d in space}
-        self.sampler, self.pruner, self.seed = sampler, pruner, seed
+        self.sampler, self.pruner, self.seed, self.level = sampler, pruner, seed, level
         self.aims = OBJECTIVES[objectives] if isinstance(objectives, str) else tuple(objectives)
         self.objectives = objectives if isinstance(objectives, str) else ",".join(aim.name for aim in self.aims)
         if pruner != "none" and len(self.aims) > 1:
             raise ValueError("no pruner can weigh two objectives: use the pruner none with objectives id,validation")
         if pruner != "none" and not self.aims[0].curve:
             raise ValueError(f"no pruner can judge {self.objectives}, of which a run has no curve: use the pruner none")
-        dimensions = [one if isinstance(one, Dimension) else _log_range(name, *one) for name, one in self.space.items()]
+        dimensions = [one if isinstance(one, Dimension) else log_range(name, *one) for name, one in self.space.items()]
         self.seeds = range(template.seed, template.seed + seeds)
         self._space = Space(dimensions, make or self._in_template, matters)
         self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
@@ -110,6 +109,8 @@ class OptunaSearch:
         self._trials: tuple[int, list[Trial]] | None = None
         self._contending: tuple[int, list[Trial]] | None = None
         self._geometric: list[bool] = []
+        self._effects: list[dict[int, float]] = []
+        """Of each objective, what each seed adds to it, or to its logarithm."""
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
 
@@ -185,20 +186,8 @@ class OptunaSearch:
         return self._contending[1]
 
     def _near_the_best(self, ranked: Sequence[Trial]) -> list[Trial]:
-        if not ranked:
-            return []
-        of_seeds = [[math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked]
-        scores = [statistics.fmean(some) for some in of_seeds]
-        spread = pooled(of_seeds)
-        most = max(map(len, of_seeds))
-        incumbent = next(score for score, some in zip(scores, of_seeds, strict=True) if len(some) == most)
-        sign = -1 if self.aims[0].up else 1
-        certain = -(-len(ranked) // BEST_SHARE)
-        return [
-            trial
-            for place, (trial, score, some) in enumerate(zip(ranked, scores, of_seeds, strict=True))
-            if place < certain or (spread is not None and sign * (score - incumbent) <= spread / math.sqrt(len(some)))
-        ]
+        numbers = ([math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked)
+        return [ranked[place] for place in contenders(list(numbers), self.aims[0].up)] if ranked else []
 
     def ranked(self, rows: Rows) -> list[Trial]:
         """The complete trials by their mean, in the last objective if there are several; the best first."""
@@ -207,8 +196,13 @@ class OptunaSearch:
         return sorted(complete, key=lambda trial: (sign * trial.scores[-1], trial.number))
 
     def numbers(self, trial: Trial, aim: int) -> list[float]:
-        """An objective on each of the trial's seeds."""
-        return [self.aims[aim].of(row) for row in trial.rows]
+        """An objective on each of the trial's seeds; with `level`, without what the seed adds."""
+        values = [self.aims[aim].of(row) for row in trial.rows]
+        if not self._effects:
+            return values
+        effects = [self._effects[aim][row["seed"]] for row in trial.rows]
+        logs = self._geometric[aim]
+        return [v / math.exp(e) if logs else v - e for v, e in zip(values, effects, strict=True)]
 
     def geometric(self, rows: Rows) -> list[bool]:
         """Of each objective, whether its means are geometric."""
@@ -269,11 +263,19 @@ class OptunaSearch:
             of_trial[1:] = sorted(of_trial[1:], key=lambda row: row["seed"])
             trials.append(Trial(number, self._found(of_trial[0]), self._state(of_trial), of_trial[0], of_trial))
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+        self._effects = []
         found = [means([self.numbers(t, i) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
         self._geometric = [geometric for _, geometric in found]
+        if self.level:
+            self._effects = [self._effects_on(i, complete) for i in range(len(self.aims))]
+            found = [means([self.numbers(t, i) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
         for place, trial in enumerate(complete):
             trials[trial.number] = replace(trial, scores=[scores[place] for scores, _ in found])
         return trials
+
+    def _effects_on(self, aim: int, complete: Sequence[Trial]) -> dict[int, float]:
+        logs, of = self._geometric[aim], self.aims[aim].of
+        return seed_effects([{r["seed"]: math.log(of(r)) if logs else of(r) for r in trial.rows} for trial in complete])
 
     def best(self, rows: Rows) -> Trial | None:
         """The complete trial with the best mean; with several objectives that of the last, so that it lies on the front."""
@@ -382,12 +384,19 @@ class OptunaSearch:
     def _state(self, rows: Sequence[Row]) -> TrialState:
         if rows[0]["status"] == "pruned":
             return TrialState.PRUNED
+        return TrialState.COMPLETE if self.is_complete(rows) else TrialState.FAIL
+
+    def is_complete(self, rows: Sequence[Row]) -> bool:
+        """Whether all these runs ended well, with a number for every objective."""
         known = all(math.isfinite(aim.of(row)) for aim in self.aims for row in rows)
-        ended = all(row["status"] in ("passed", "missed") for row in rows)
-        return TrialState.COMPLETE if ended and known else TrialState.FAIL
+        return known and all(row["status"] in ("passed", "missed") for row in rows)
 
 
-def _log_range(name: str, low: float, high: float) -> Dimension:
+def log_range(name: str, low: float, high: float) -> Dimension:
+    """
+    Raises:
+        ValueError: the range is empty, or does not begin above 0.
+    """
     if not 0 < low <= high < math.inf:
         raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
     return Dimension(name, (), (float(low), float(high)), log=True)

@@ -259,6 +259,15 @@ def with_values(spec: RunSpec, values: Values) -> RunSpec:
     return replace(spec, **fields, options=tuple(options.items()))
 
 
+def in_turn(templates: Sequence[RunSpec]) -> Make:
+    """Makes a run from the template whose turn it is: the seed of the first one takes the first, the next seed the next one."""
+
+    def make(values: Values, seed: int) -> RunSpec:
+        return replace(with_values(templates[(seed - templates[0].seed) % len(templates)], values), seed=seed)
+
+    return make
+
+
 def shown(value: Scalar) -> str:
     """A value as a user writes it."""
     if isinstance(value, float):

@@ -259,9 +259,12 @@ def test_a_question_of_thresholds_that_nobody_could_ask_is_named_and_passed_over
     [
         ({"trials": 10**9}, "trials must be a whole number from 1 to 100000, and seed a whole number"),
         ({"seed": "x"}, "trials must be a whole number"),
-        ({"space": {"init": [0.1, 1.0]}}, "space must have two numbers for each of lambda_entropy, lambda_variance"),
+        ({"space": {"init": [0.1, 1.0]}}, "space must name what is searched of lambda_entropy, lambda_variance"),
+        ({"space": {"lambda_entropy": "0..1:log"}}, "the space of lambda_entropy is '0..1:log', which is none"),
+        ({"confirm": 0}, "confirm must be a whole number from 1 to 100000, not 0"),
+        ({"fresh_seeds": [0.5]}, "seeds must be a list of whole numbers"),
         ({"space": {"lambda_entropy": [0.0, 1.0]}}, "the range of lambda_entropy must be 0 < low <= high"),
-        ({"space": [1.0]}, "space must have two numbers"),
+        ({"space": [1.0]}, "space must name what is searched"),
         ({"sampler": ["tpe"]}, "sampler must be one of"),
     ],
 )

@@ -185,7 +185,23 @@ class TestLines:
 
     def test_no_complete_trial(self) -> None:
         answer = Answer.of([trial(0, status="pruned"), trial(1, status="failed")], [], None, [], STUDY)
-        assert answer.lines() == ["no weights are chosen: none of 2 trials is complete"]
+        assert answer.lines() == ["nothing is chosen: none of 2 trials is complete"]
+
+    def test_trials_that_are_not_confirmed_choose_nothing(self) -> None:
+        lines = Answer.of([trial(0), trial(1, status="pruned")], [], None, [], STUDY).lines()
+        assert lines == ["nothing is chosen yet: 1 of 2 trials are complete, none of them is confirmed"]
+
+    def test_the_tuned_decoder_is_compared_with_every_other_one_seed_by_seed(self) -> None:
+        finals = [final("tuned", s, o) for s, o in enumerate((1e-4, 2e-4, 4e-4))]
+        finals += [final("both", s, o) for s, o in enumerate((2e-4, 4e-4, 9e-4))]
+        finals += [final("none", s, 1e-4) for s in (1, 2, 7)]
+        answer = Answer.of([], finals, None, [], STUDY)
+        both, none = answer.lines()[-2:][::-1]
+        assert both.startswith("tuned against both, seed by seed: ratio of OOD MSE 0.481 [")
+        assert both.endswith("], so it is better")
+        assert none.startswith("tuned against none, seed by seed: ratio of OOD MSE 2.83 [")
+        assert none.endswith("], so they cannot be told apart")
+        assert [found["pairs"] for found in answer.to_json()["comparisons"]] == [2, 3]
 
     def test_a_setting_whose_runs_all_failed(self) -> None:
         failed = final("none", 0, None, None, status="failed", accuracy=None, measures={})

@@ -310,7 +310,7 @@ def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
 def test_interrupted_anywhere_and_resumed_asks_for_the_same_runs(sampler: str) -> None:
     def make() -> ConfirmBest:
         tuning = search(sampler=sampler, trials=12, seeds=3)
-        return ConfirmBest(tuning, {}, (), most=2, seeds=(1000, 1001))
+        return ConfirmBest(tuning, most=2, seeds=(1000, 1001))
 
     whole = walk(make())
     assert len(whole) > 12 + 4, "some trials have several seeds"
@@ -435,7 +435,7 @@ def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
 
 
 def confirmed(rows: Rows | None = None, **changes: Any) -> tuple[ConfirmBest, Rows]:
-    made = ConfirmBest(search(**({"trials": 12} | changes)), {}, (), most=3, seeds=range(1000, 1005))
+    made = ConfirmBest(search(**({"trials": 12} | changes)), most=3, seeds=range(1000, 1005))
     return made, walk(made, rows)
 
 
@@ -444,7 +444,7 @@ def answer_of(made: ConfirmBest, rows: Rows) -> Answer:
 
 
 def test_the_winner_is_the_best_on_fresh_seeds_not_in_the_search() -> None:
-    made = ConfirmBest(search(trials=12), {}, (), most=3, seeds=range(1000, 1005))
+    made = ConfirmBest(search(trials=12), most=3, seeds=range(1000, 1005))
     rows = walk(made.tuning)
     assert made.chosen(rows) == made.tuning.ranked(rows)[:3]
     order = [dict(trial.values) for trial in made.chosen(rows)]
@@ -465,7 +465,7 @@ def test_the_winner_is_the_best_on_fresh_seeds_not_in_the_search() -> None:
 
 
 def test_a_setting_that_diverges_on_a_fresh_seed_cannot_win() -> None:
-    made = ConfirmBest(search(trials=5), {}, (), most=2, seeds=(1000, 1001))
+    made = ConfirmBest(search(trials=5), most=2, seeds=(1000, 1001))
     rows = walk(made.tuning)
     best = dict(made.chosen(rows)[0].values)
     while not made.finished(rows):

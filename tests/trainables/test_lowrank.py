@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +21,9 @@ def _one_quiet_thread() -> None:
     quiet_cpu()
 
 
-def made(N: int = 6, rank: int = 4, channels: int = 2, depth: int = 2, seed: int = 0, **weights: float) -> LowRank:
+def made(N: int = 6, rank: int = 4, channels: int = 2, depth: int = 2, seed: int = 0, **more: Any) -> LowRank:
     torch.manual_seed(seed)
-    return LowRank(N, rank, channels, depth, **weights)
+    return LowRank(N, rank, channels, depth, **more)
 
 
 def double(*shape: int) -> Tensor:
@@ -39,7 +40,7 @@ def plain_images(model: LowRank, tokens: Tensor) -> Tensor:
     images = torch.stack([matrices[factor, tokens[:, factor]] for factor in (0, 1)], dim=1)
     for slope, layer in zip(model.slopes, model.layers, strict=True):
         images = layer(slope(images))
-    return images
+    return model.picture(images)
 
 
 def gradients(model: LowRank, value: Tensor) -> dict[str, Tensor]:
@@ -96,9 +97,9 @@ def test_the_gradient_of_the_embeddings_is_that_of_their_values() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 20])
-@pytest.mark.parametrize("N", [8, 13])
-def test_the_fast_path_is_the_plain_one_in_values_and_gradients(N: int, channels: int, depth: int) -> None:
-    model = made(N, 3, channels, depth)
+@pytest.mark.parametrize(("N", "padding"), [(8, 0), (13, 0), (8, 3)])
+def test_the_fast_path_is_the_plain_one_in_values_and_gradients(N: int, padding: int, channels: int, depth: int) -> None:
+    model = made(N, 3, channels, depth, padding=padding)
     for slope in model.slopes:
         slope.weight.data.uniform_(-0.5, 1.5)
     exact = copy.deepcopy(model).double()
@@ -124,6 +125,25 @@ def test_images_do_not_depend_on_the_batch_they_are_in() -> None:
     model, tokens = made(8, 3), torch.randint(8, (40, 2))
     whole = model(tokens)
     torch.testing.assert_close(torch.cat([model(part) for part in tokens.split([1, 2, 37])]), whole)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_with_a_padding_of_depth_and_one_no_border_reaches_the_picture(depth: int) -> None:
+    """Then a column that is moved by a pixel draws a picture that is moved by a pixel. Without a padding it does not."""
+
+    def moved(padding: int) -> float:
+        model = made(9, 1, 2, depth, padding=padding)
+        with torch.no_grad():
+            for vectors in (model.rows, model.columns):
+                vectors.abs_().add_(0.1)
+            for factor in (0, 1):  # token 1 has the matrix of token 0, one pixel further right
+                model.strengths[factor, 1], model.rows[factor, 1] = model.strengths[factor, 0], model.rows[factor, 0]
+                model.columns[factor, 1] = model.columns[factor, 0].roll(1, -1)
+            first, second = model(torch.tensor([[0, 0], [1, 1]]))[:, 0]
+        return float((second[:, 1:] - first[:, :-1]).abs().max())
+
+    assert moved(depth + 1) < 1e-6
+    assert moved(0) > 1e-3
 
 
 def test_entropy_is_zero_for_one_mode_and_log_r_for_equal_ones() -> None:

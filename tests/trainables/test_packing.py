@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tests.toy import Toy
 from trainables.bumps import BumpTask
-from trainables.regularization import RegularizationTask
+from trainables.regularization import DecoderTask, RegularizationTask
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
@@ -49,6 +49,10 @@ def low_rank(**changes: Any) -> RunSpec:
     return spec.with_count(task.counts(spec).low)
 
 
+def _padded(spec: RunSpec) -> RunSpec:
+    return dataclasses.replace(spec, options=(*spec.options, ("padding", 2), ("ema", 0.9)))
+
+
 def distance(pack: Training, alone: Training) -> float:
     """Largest distance of a parameter tensor from its twin, relative to its length."""
     pairs = zip(pack.model.parameters(), alone.model.parameters(), strict=True)
@@ -68,6 +72,7 @@ PACKS = {
          for s, lr, e, v in ((0, 2e-3, 0.1, 0.01), (1, 2e-3, 0.0, 0.05), (2, 1e-2, 0.0, 0.0))],
         RegularizationTask(),
     ),
+    "padded": ([_padded(low_rank(seed=s)) for s in (0, 1)], DecoderTask()),
     "any model": ([RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=c, seed=s, decoder="linear", depth=0, width=1,
                            encoding="none", options=tuple(Toy.defaults.items()), max_steps=300, stop="budget")
                    for s, c in ((0, 6), (1, 9))], Toy()),

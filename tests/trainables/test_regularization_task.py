@@ -1,7 +1,8 @@
-"""The regularization task: its three sets of coordinates, that nothing of the box leaks into validation, and its training."""
+"""The regularization tasks: their sets of coordinates, that nothing of the box leaks into validation, and their training."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainables.bumps import grid_centres
-from trainables.regularization import REGIONS, VALIDATION, RegularizationTask, box_range, regions
+from trainables.regularization import BOXES, REGIONS, VALIDATION, DecoderTask, RegularizationTask, box_range, regions, split_of
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
@@ -58,8 +59,11 @@ def test_it_is_a_task_with_the_published_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("holdout", "count", "judged"),
-    [("corner", 624, 400), ("center", 624, 400), ("corner-validation", 480, 144), ("center-validation", 480, 144)],
-)
+    [
+        ("corner", 624, 400), ("center", 624, 400), ("corner-validation", 480, 144), ("center-validation", 480, 144),
+        *((region + boxes, 504, 120) for region in REGIONS for boxes in BOXES),
+    ],
+)  # fmt: skip
 def test_the_sets_have_the_published_sizes(holdout: str, count: int, judged: int) -> None:
     run = spec(N=32, holdout=holdout)
     counts, data = TASK.counts(run), TASK.data(run)
@@ -84,7 +88,7 @@ def test_the_three_sets_are_disjoint_and_cover_the_grid(region: str, N: int) -> 
 
 
 @pytest.mark.parametrize("region", REGIONS)
-@pytest.mark.parametrize("suffix", ["", VALIDATION])
+@pytest.mark.parametrize("suffix", ["", VALIDATION, *BOXES])
 @pytest.mark.parametrize("N", [8, 13, 32])
 def test_every_x_and_every_y_is_learned_from(region: str, suffix: str, N: int) -> None:
     truth = TASK.data(spec(N=N, holdout=region + suffix)).train.truth
@@ -103,11 +107,27 @@ def assert_describes(split: Split, allowed: set[tuple[float, ...]]) -> None:
 
 
 @pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("N", [8, 9, 13, 16, 31, 32])
+def test_the_pseudo_boxes_are_disjoint_and_have_one_coordinate_in_the_range_of_the_box(region: str, N: int) -> None:
+    held_out = [pairs(split_of(region + box, N)[1]) for box in BOXES]
+    assert set.union(*held_out) == pairs(regions(region, N)["rest"])
+    assert sum(map(len, held_out)) == len(regions(region, N)["rest"])
+
+
+def test_to_half_of_the_values_a_pseudo_box_is_what_the_box_is_to_those_in_its_range() -> None:
+    assert pairs(split_of("corner-box-1", 32)[1]) == {(x, y) for x in range(6) for y in range(12, 32)}
+    assert pairs(split_of("corner-box-2", 32)[1]) == {(x, y) for x in range(12, 32) for y in range(6)}
+    assert pairs(split_of("corner-box-3", 32)[1]) == {(x, y) for x in range(6, 12) for y in range(12, 32)}
+    assert pairs(split_of("center-box-4", 32)[1]) == {(x, y) for x in range(6, 26) for y in range(26, 32)}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("suffix", [VALIDATION, *BOXES])
 @pytest.mark.parametrize("N", [8, 13, 24, 32])
-def test_no_coordinate_of_the_box_reaches_training_selection_or_early_stopping(region: str, N: int) -> None:
+def test_no_coordinate_of_the_box_reaches_training_selection_or_early_stopping(region: str, suffix: str, N: int) -> None:
     low, high = box_range(region, N)
     outside = {(x, y) for x in range(N) for y in range(N) if not (low <= x <= high and low <= y <= high)}
-    selecting = Training(spec(N=N, holdout=region + VALIDATION), TASK)
+    selecting = Training(spec(N=N, holdout=region + suffix), TASK)
     tensors = {name: value for name, value in vars(selecting).items() if isinstance(value, Split)}
     assert tensors.keys() == {"train", "held_out", "subset"}, "all the data that a training has"
     for split in tensors.values():
@@ -210,6 +230,32 @@ def test_suspended_and_resumed_equals_uninterrupted_to_the_bit() -> None:
     for a, b in zip(whole.model.parameters(), training.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert training.result() == result
+
+
+def test_a_decoder_that_is_searched_is_the_published_one_until_told_otherwise() -> None:
+    task = DecoderTask()
+    plain = spec(max_steps=5)
+    run = dataclasses.replace(plain, options=tuple({**task.defaults, **dict(plain.options)}.items()))
+    assert dict(run.options) | {"padding": 0, "ema": 0.0} == dict(run.options)
+    ours, published = Training(run, task), Training(plain, TASK)
+    assert ours.advance()
+    assert published.advance()
+    assert all(torch.equal(a, b) for a, b in zip(ours.model.parameters(), published.model.parameters(), strict=True))
+
+
+def test_a_padded_decoder_draws_pictures_of_the_grids_size_and_its_average_is_judged() -> None:
+    task = DecoderTask()
+    plain = spec(max_steps=20, lr=1e-2)
+    run = dataclasses.replace(plain, options=(*plain.options, ("padding", 3), ("ema", 0.9)))
+    training = Training(run, task)
+    assert training.advance()
+    assert training.model(training.train.inputs).shape == (len(training.train.inputs), 1, 8, 8)
+    assert training.model.embeddings().shape == (2, 8, 14, 14)
+    with torch.no_grad():
+        drawn = [model(training.train.inputs) for model in (training.average, training.model)]
+    errors = [(images - training.train.targets).square().mean() for images in drawn]
+    assert training.result().id_mse == pytest.approx(float(errors[0]), rel=1e-5)
+    assert errors[0] != errors[1]
 
 
 @pytest.mark.slow(3)
