@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from scipy import stats
+from torch import Tensor
 
 from analysis import tune
 from orchestrator.command.files import plain, records
@@ -21,6 +22,7 @@ from orchestrator.searches.objective import mean
 from trainables.lowrank import LowRank
 from trainables.regularization import COMPARED, TASKS, WEIGHTS, box_range, region_of, regions
 from trainables.spec import RunSpec
+from trainables.task import Split
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import ConfirmAndJudge
@@ -315,9 +317,18 @@ class TrainedLowRank:
     model: LowRank
 
     @property
+    def region(self) -> str:
+        """The word for its box."""
+        return region_of(self.spec.holdout)
+
+    @property
     def box(self) -> tuple[int, int]:
         """First and last coordinate of the OOD box."""
-        return box_range(region_of(self.spec.holdout), self.spec.N)
+        return box_range(self.region, self.spec.N)
+
+    def split(self, centres: Tensor) -> Split:
+        """Tokens and images of whole coordinates (n, 2)."""
+        return TASKS[self.spec.task]().split(self.spec, centres)
 
     @property
     def title(self) -> str:

@@ -337,6 +337,8 @@ def regularization(
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
     check_new_file("--export-optuna", export_optuna)
+    if trials * seeds_per_trial + confirm * confirm_seeds > MOST_PLANNED:
+        raise UserError(f"more than {MOST_PLANNED} runs are too many: ask for fewer --trials or --seeds-per-trial")
     if rank is not None and rank > N:
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")
     if schedule is not None:

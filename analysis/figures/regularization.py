@@ -15,12 +15,13 @@ from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch, Rectangle
 
+from analysis.figures.composition import draw_composition
 from analysis.figures.style import COLOURS
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import NAMES, Answer, TrainedLowRank
 from trainables.lowrank import LowRank
-from trainables.regularization import RegularizationTask, region_of, regions
+from trainables.regularization import region_of, regions
 from trainables.spec import RunSpec
 from trainables.training.loop import SUBSET
 
@@ -29,7 +30,8 @@ ID_COLOUR, OOD_COLOUR = COLOURS[5], COLOURS[1]
 
 
 def draw(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> Iterator[tuple[str, Figure]]:
-    """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `volume`, `images`."""
+    """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `volume`, `composition`,
+    `images`."""
     if len(answer.averaged):
         yield "errors", draw_errors(answer)
         if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
@@ -38,6 +40,7 @@ def draw(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> Iterator[tup
     if pair:
         yield "embeddings", draw_embeddings(pair)
         yield "volume", draw_volume(pair)
+        yield "composition", draw_composition(pair)
     if decoders:
         yield "images", draw_images(list(decoders.values()))
 
@@ -154,7 +157,7 @@ def draw_images(decoders: list[TrainedLowRank]) -> Figure:
     N, gap = spec.N, max(1, spec.N // 16)
     low, high = decoders[0].box
     centres = spread(low, high)
-    split = RegularizationTask().split(spec, centres)
+    split = decoders[0].split(centres)
     with torch.no_grad():
         rows = [split.targets, *(decoder.model(split.inputs) for decoder in decoders)]
     panels = torch.cat(rows).squeeze(1).numpy()

@@ -18,6 +18,7 @@ from safetensors.torch import save
 from scipy import stats
 
 from analysis.figures import regularization as figures
+from analysis.figures.composition import draw_composition, judged
 from analysis.files import weights_of, write_regularization
 from analysis.geometry import volume
 from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer, TrainedLowRank, load_decoders
@@ -257,7 +258,7 @@ class TestFiles:
         best = trial(1)
         out = tmp_path / "deep" / "out"
         paths = write_regularization(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights, None)
-        images = ["errors", "curves", "embeddings", "volume", "images"]
+        images = ["errors", "curves", "embeddings", "volume", "composition", "images"]
         assert [p.name for p in paths] == [
             "trials.csv", "regularization.csv", "regularization.json", *(f"{name}.png" for name in images),
         ]  # fmt: skip
@@ -427,3 +428,23 @@ def test_a_curve_with_a_step_twice_is_drawn() -> None:
     finals = [final("none", seed, **curve) for seed in (0, 1)]
     left, _ = figures.draw_curves(Answer.of([], finals, None, [], STUDY)).axes
     assert list(left.lines[0].get_xdata()) == [10, 20]
+
+
+def test_the_figure_of_compositions_shows_the_median_and_the_worst_of_the_box(
+    trained: tuple[list[Final], Callable[[str], bytes]],
+) -> None:
+    finals, weights = trained
+    decoder = load_decoders(Answer.of([], finals, None, [], STUDY), weights)["both"]
+    split, errors = judged(decoder)
+    with torch.no_grad():
+        by_hand = (decoder.model(split.inputs) - split.targets).square().mean(dim=(1, 2, 3))
+    assert len(errors) == 25
+    torch.testing.assert_close(errors, by_hand)
+    figure = draw_composition([decoder])
+    labels = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+    x, y = (int(value) for value in split.truth[by_hand.argmax()])
+    assert f"worst of the box: ({x}, {y})\nMSE {by_hand.max():.1e}" in labels[1]
+    assert f"MSE {by_hand.sort().values[12]:.1e}" in labels[0]
+    shown = figure.axes[7].images[0].get_array()
+    assert shown is not None
+    assert np.array_equal(shown, split.targets[by_hand.argmax(), 0])

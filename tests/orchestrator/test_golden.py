@@ -27,6 +27,7 @@ RECORD = json.loads(FILE.read_text())
 RUNS = RECORD["runs"]
 TASKS = {
     *("trainables.bumps:BumpTask", "trainables.regularization:RegularizationTask", "trainables.rotation:RotationTask"),
+    "trainables.regularization:DecoderTask",
     "examples.own_task:Chords",
     *(f"benchmarks.subjects:{found.__name__}" for found in subjects.Subject.__subclasses__()),
 }
@@ -60,7 +61,7 @@ def test_a_study_plans_the_runs_that_it_planned(command: str) -> None:
 def test_the_record_has_every_study_task_and_word() -> None:
     assert len(RUNS) >= 200
     assert set(RECORD["plans"]) == set(COMMANDS)
-    assert {key for keys in RECORD["plans"].values() for key in keys} == RUNS.keys()
+    assert {key for keys in RECORD["plans"].values() for key in keys} <= RUNS.keys(), "what was planned once is in stores"
     assert {command.split()[0] for command in COMMANDS} == STUDIES.keys()
     specs = [of_run["spec"] for of_run in RUNS.values()]
     assert {spec["task"] for spec in specs} == TASKS

@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 from orchestrator import regularization
 from orchestrator.command.cli import run
 from orchestrator.command.ranges import parse_range
+from orchestrator.searches.confirm import FRESH, first_seed_of
 from tests.conftest import Command, check_refusal, comparable, many, read_rows, wait_for_rows
 
 Start = Callable[..., Command]
-SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01")
-FIGURES = {"errors", "curves", "embeddings", "images", "volume", "history", "importances", "contour"}
+SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01", "--seeds-per-trial", "2",
+         "--confirm", "2", "--confirm-seeds", "2")  # fmt: skip
+FIGURES = {"errors", "curves", "embeddings", "composition", "images", "volume", "history", "importances", "contour"}
 
 MISTAKES = [
     (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, because 1 is above 0.1: write LOW..HIGH"),
@@ -37,6 +39,7 @@ MISTAKES = [
     (["--padding", "17"], "less than or equal to 16"),
     (["--ema", "1"], "less than or equal to 0.9999"),
     (["--confirm", "0"], "greater than or equal to 1"),
+    (["--trials", "50000"], "more than 100000 runs are too many: ask for fewer --trials or --seeds-per-trial"),
     (["--sampler", "best"], "choose tpe, nsga2, random or grid"),
     (["--pruner", "axe"], "choose median, percentile or none"),
     (["--objectives", "beauty"], "choose validation or id,validation"),
@@ -95,6 +98,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyt
     assert run(regularization.app, [*SMALL, "--dry-run", "--store", str(tmp_path / "new")]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"trials\s+│\s+0\s+│\s+16\s+│\s+150, fewer", printed)
+    assert re.search(r"best 2, fresh seeds\s+│\s+0\s+│\s+2\s+│\s+150 ", printed)
     assert re.search(r"tuned\s+│\s+0\s+│\s+1\s+│\s+300", printed)
     assert not list(tmp_path.iterdir())
 
@@ -135,6 +139,26 @@ def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_p
     assert "study.db' exists: give the name of a new file" in again.stderr
 
 
+@pytest.mark.slow(30)
+def test_the_decoder_is_searched_but_for_what_is_given(join: Start, tmp_path: Path) -> None:
+    options = ("--N", "8", "--trials", "6", "--epochs", "20", "--seeds", "2", "--seeds-per-trial", "2", "--confirm", "2")
+    command = join(*options, "--confirm-seeds", "2", "--search", "decoder", "--rank", "1", "--json", study="regularization")
+    code = command.wait()
+    assert code in (0, 1), command.stdout + command.stderr  # so few epochs may teach too little
+    answer = json.loads(command.stdout)
+    rows = read_rows(tmp_path)
+    assert set(rows["task"]) == {"trainables.regularization:DecoderTask"}
+    assert {options["rank"] for options in rows["options"]} == {1}
+    trials = rows[rows["seed"] == first_seed_of(0)]
+    assert len(trials) == 6
+    assert len({(row["width"], row["depth"], row["schedule"], *row["options"].values()) for _, row in trials.iterrows()}) > 3
+    judged = rows[rows["holdout"] == "corner"]
+    best = {name: value for name, value in answer["best"].items() if name in ("padding", "init", "ema", "lambda_variance")}
+    found = [dict(row["options"]) | {"seed": row["seed"]} for _, row in judged.iterrows()]
+    assert sum(best.items() <= one.items() for one in found) >= 2
+    assert {"errors", "embeddings", "volume"} <= {p.stem for p in (tmp_path / "results" / "regularization").glob("*.png")}
+
+
 @pytest.mark.deep
 @pytest.mark.slow(50)
 def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, tmp_path: Path) -> None:
@@ -156,8 +180,10 @@ def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, t
     trained += int(re.findall(r"(\d+) runs trained", command.stdout)[-1])
     rows = read_rows(tmp_path)
     assert seen <= set(rows["key"])
-    assert trained == len(rows) == rows["key"].nunique() == 16 + 5
-    assert (rows["holdout"] == "corner-validation").sum() == 16
+    assert trained == len(rows) == rows["key"].nunique()
+    assert (rows["holdout"] == "corner").sum() == 5
+    assert (rows["seed"] == first_seed_of(0)).sum() == 16
+    assert (rows["seed"] >= first_seed_of(0) + FRESH).sum() == 2 * 2
 
 
 @pytest.mark.deep
@@ -176,5 +202,5 @@ def test_two_objectives_keep_the_front_and_more_trials_build_on_the_old_ones(joi
     more = join(*options, "--trials", "18", study="regularization")
     assert more.wait() == 0, more.stdout + more.stderr
     rows = read_rows(tmp_path)
-    assert (rows["holdout"] == "center-validation").sum() == 18
+    assert (rows["seed"] == first_seed_of(0)).sum() == 18
     assert trials.keys() <= set(rows["key"])
