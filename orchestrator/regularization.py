@@ -237,7 +237,7 @@ def regularization(
             "start, padding, average, learning rate and schedule. What you give yourself is kept as given."
         ),
     ] = "weights",
-    trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,
+    trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 40,
     confirm: Annotated[
         int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")
     ] = 4,

@@ -19,7 +19,7 @@ COLUMNS = ("matrix of the x token", "matrix of the y token", "drawn", "target")
 
 def draw_composition(decoders: Sequence[TrainedLowRank]) -> Figure:
     """Of every decoder, the median and the worst coordinate of the box: the matrices of its two tokens, what is drawn, and the
-    target. Hatched is the part of a matrix that no training image has looked at."""
+    target. Hatched is the part of a matrix in which no training image has a bump."""
     figure = Figure(figsize=(8.6, 2.25 * 2 * len(decoders) + 0.4), layout="constrained")
     grid = figure.subplots(2 * len(decoders), len(COLUMNS), squeeze=False)
     for place, decoder in enumerate(decoders):

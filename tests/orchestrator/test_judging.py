@@ -1,0 +1,192 @@
+"""A search over seeds that stand for tasks of other difficulty, its confirmation, and the judgement of the winner."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.race import contenders, seed_effects
+from orchestrator.searches.space import Dimension, in_turn, with_values
+from orchestrator.store import make_row
+from trainables.regularization import BOXES, COMPARED
+from trainables.spec import RunSpec, run_key
+
+ENTROPY, VARIANCE = (Dimension(f"lambda_{name}", (0.0,), (1e-3, 1.0), log=True) for name in ("entropy", "variance"))
+DIFFICULTY = (1.0, 4.0, 0.5, 2.0)
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+Luck = Callable[[RunSpec], float]
+
+
+def spec(holdout: str, seed: int) -> RunSpec:
+    return RunSpec(
+        task="trainables.regularization:RegularizationTask", dataset="bumps", N=8, data_count=9, seed=seed, decoder="low-rank",
+        depth=2, width=2, encoding="one-hot", holdout=holdout, options=(("lambda_entropy", 0.0), ("lambda_variance", 0.0)),
+        max_steps=100, stop="budget",
+    )  # fmt: skip
+
+
+def error(run: RunSpec) -> float:
+    """Least without an entropy penalty and with a variance penalty of 0.1; of a pseudo-box, times its difficulty."""
+    off = math.log10(max(float(run.option("lambda_variance")), 1e-4)) + 1
+    best = math.exp(off**2 + 2 * float(run.option("lambda_entropy")))
+    luck = math.exp(random.Random(run_key(run, "1")).gauss(0, 0.1))
+    suffix = run.holdout.removeprefix("corner")
+    return best * luck * (DIFFICULTY[BOXES.index(suffix)] if suffix else 1.0)
+
+
+def finish(run: RunSpec, second: int, found: float, status: str = "missed") -> Row:
+    steps = [25, 50, 75, 100]
+    result = {"ood_mse": found, "id_mse": 1e-5, "accuracy": 0.5, "curve_step": steps, "status": status, "reason": "budget"}
+    result |= {name: [found] * 4 for name in ("curve_loss", "curve_error", "curve_accuracy")}
+    about: dict[str, Any] = {"task_version": "1", "fixed_count": 0, "finished_at": BEGAN + timedelta(seconds=second)}
+    return make_row(run, steps=100, **about, **result)
+
+
+def made(trials: int = 12, level: bool = True, confirm_seeds: int = 4) -> ConfirmAndJudge:
+    first = first_seed_of(0)
+    templates = [spec(f"corner{box}", first) for box in BOXES]
+    tuning = OptunaSearch(
+        templates[0], "1", [ENTROPY, VARIANCE], trials, "tpe", "none", make=in_turn(templates), seeds=3, level=level
+    )
+    confirming = ConfirmBest(tuning, 3, range(first + FRESH, first + FRESH + confirm_seeds))
+    finals = [spec("corner", seed) for seed in range(2)]
+    known = {setting: [with_values(one, weights) for one in finals] for setting, weights in COMPARED.items()}
+    return ConfirmAndJudge(confirming, known, finals)
+
+
+def walk(search: ConfirmAndJudge, found: Luck = error, rows: Rows | None = None, workers: int = 1) -> Rows:
+    rows = Rows() if rows is None else rows
+    while not search.finished(rows):
+        runs = search.propose(rows, workers, fill=workers)
+        assert runs, "a search that has not finished asks for a run"
+        for run in runs:
+            rows.add(finish(run, len(rows), found(run)))
+    return rows
+
+
+def weights(run: Mapping[str, Any]) -> tuple[float, float]:
+    return run["options"]["lambda_entropy"], run["options"]["lambda_variance"]
+
+
+@pytest.mark.slow(4)
+def test_the_winner_is_near_the_best_and_is_judged_on_every_seed() -> None:
+    search = made(trials=30)
+    rows = walk(search)
+    tuned = search.finals(rows)[TUNED]
+    assert [run.seed for run in tuned] == [0, 1]
+    assert {run.holdout for run in tuned} == {"corner"}
+    assert float(tuned[0].option("lambda_entropy")) < 0.1
+    assert 0.03 < float(tuned[0].option("lambda_variance")) < 0.3
+    assert len(rows) == len({row["key"] for row in rows})
+
+
+def test_seeds_take_the_pseudo_boxes_in_turn() -> None:
+    rows = walk(made())
+    first = first_seed_of(0)
+    for row in rows:
+        if row["seed"] >= first:
+            assert row["holdout"] == f"corner{BOXES[(row['seed'] - first) % 4]}"
+        else:
+            assert row["holdout"] == "corner"
+    fresh = {row["seed"] for row in rows if row["seed"] >= first + FRESH}
+    assert fresh == set(range(first + FRESH, first + FRESH + 4))
+
+
+@pytest.mark.slow(1)
+def test_what_is_reported_does_not_choose() -> None:
+    """Errors in the box that are turned upside down change nothing of the trials, their confirmation and the winner."""
+    search = made()
+    rows = walk(search)
+    other = made()
+    turned = walk(other, lambda run: 1 / error(run) if run.holdout == "corner" else error(run))
+    assert {row["key"] for row in rows} == {row["key"] for row in turned}
+    assert search.confirming.winner(rows).values == other.confirming.winner(turned).values  # type: ignore[union-attr]
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_interrupted_anywhere_and_resumed_asks_for_the_same_runs(workers: int) -> None:
+    whole = walk(made())
+    for cut in range(0, len(whole), 7):
+        begun = Rows(sorted(whole, key=lambda row: row["finished_at"])[:cut])
+        again = walk(made(), rows=begun)
+        assert {row["key"] for row in again} == {row["key"] for row in whole}
+
+
+def test_settings_known_beforehand_fill_idle_workers_while_trials_are_few() -> None:
+    search = made()
+    runs = search.propose(Rows(), 12, fill=2)
+    assert [run.holdout for run in runs] == ["corner-box-1"] * 2 + ["corner"] * 8
+    assert TUNED not in search.finals(Rows())
+    assert len(search.planned(Rows())[TUNED]) == 2
+
+
+@pytest.mark.slow(1)
+def test_a_confirmed_trial_that_diverges_does_not_win_and_if_all_do_nothing_is_chosen() -> None:
+    search = made()
+    rows = walk(search)
+    winner = search.confirming.winner(rows)
+    assert winner is not None
+    bad = {row["key"] for row in search.confirming.rows_of(rows, winner)}
+    spoiled = Rows({**row, "status": "diverged"} if row["key"] in bad else row for row in rows)
+    second = made().confirming.winner(spoiled)
+    assert second is not None
+    assert second.number != winner.number
+    every = Rows({**row, "status": "diverged"} if row["seed"] >= first_seed_of(0) + FRESH else row for row in rows)
+    other = made()
+    assert other.confirming.winner(every) is None
+    assert TUNED not in other.finals(every)
+    assert other.finished(every)
+
+
+def test_without_fresh_seeds_the_search_decides() -> None:
+    search = made(confirm_seeds=0)
+    rows = walk(search)
+    assert search.confirming.winner(rows) == search.tuning.best(rows)
+    assert not search.confirming.confirmed(rows)
+
+
+def test_what_a_seed_adds_is_found_from_the_trials_that_have_it() -> None:
+    of_trials = [{0: 1.0, 1: 3.0, 2: 0.5}, {0: 2.0, 1: 4.0}, {0: 7.0}, {0: 0.0, 1: 2.0, 2: -0.5}]
+    assert seed_effects(of_trials) == {0: 0.0, 1: 2.0, 2: pytest.approx(-0.5)}
+    assert seed_effects([]) == {}
+
+
+def test_trials_of_unequal_seeds_are_compared_on_one_level() -> None:
+    """Trial 0 has an easy seed more than trial 1. Its plain mean is the lower one, but seed for seed it is worse."""
+    found = {0: (2.0, 0.5, 0.25), 1: (1.8,), 2: (4.0, 1.0, 0.5)}
+    for level, best in ((False, 0), (True, 1)):
+        search = made(trials=3, level=level).tuning
+        rows = Rows()
+        values = [{"lambda_entropy": 0.0, "lambda_variance": value} for value in (0.01, 0.1, 1.0)]
+        for number, errors in found.items():
+            for i, one in enumerate(errors):
+                rows.add(finish(search.spec(values[number], search.seeds[i]), number, one))
+        assert search.ranked(rows)[0].number == best
+    assert search.ranked(rows)[0].scores == [pytest.approx(1.8)]
+    assert search.finished_trials(rows)[0].scores == [pytest.approx(2.0)]
+    assert search.finished_trials(rows)[0].row["ood_mse"] == 2.0
+
+
+def test_the_best_third_and_those_within_their_error_of_the_incumbent_are_in_contention() -> None:
+    assert contenders([[1.0], [2.0], [3.0], [4.0]], up=False) == [0, 1]
+    spread = [[1.0, 1.4], [1.25], [1.5], [9.0, 9.4]]  # 0.28 over seeds; the incumbent has 1.2
+    assert contenders(spread, up=False) == [0, 1]
+    assert contenders([[1.0, 1.4], [1.25], [1.47], [9.0]], up=False) == [0, 1, 2]
+    assert contenders([[9.0, 9.4], [9.0], [1.0]], up=True) == [0, 1]
+
+
+def test_a_template_whose_turn_it_is_makes_the_run() -> None:
+    templates = [spec(f"corner{box}", 100) for box in BOXES]
+    make = in_turn(templates)
+    run = make({"lambda_entropy": 0.5}, 106)
+    assert run == dataclasses.replace(with_values(templates[2], {"lambda_entropy": 0.5}), seed=106)
