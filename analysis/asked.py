@@ -13,8 +13,8 @@ from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
-from orchestrator.searches.optuna import OptunaSearch, log_range
-from orchestrator.searches.space import Dimension, in_turn
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.space import Dimension, in_turn, log_range
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS, TRIALS

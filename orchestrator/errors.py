@@ -9,6 +9,10 @@ class LostRayError(Exception):
     """Ray has died under a launch, or does not do its work: nothing more can be trained. Finished runs are not concerned."""
 
 
+class StuckError(Exception):
+    """A search asks for nothing, and has not finished. It is a fault of the search; the launch would wait for ever."""
+
+
 def printable(text: str) -> str:
     """Text from elsewhere in one line that every terminal takes as it is meant: other characters are escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

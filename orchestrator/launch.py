@@ -26,7 +26,7 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import execute
 from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.errors import LostRayError, UserError
+from orchestrator.errors import LostRayError, StuckError, UserError
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError, save_question
 from orchestrator.study import Study
@@ -229,7 +229,7 @@ def _train_and_answer(
         if stages.search.finished(rows):
             _drop_kept_ends(store, rows)
         files = store.publish(study.name, study.write(rows, out, force=True))
-    except (StoreError, LostRayError, OSError) as error:
+    except (StoreError, LostRayError, StuckError, OSError) as error:
         farewell(error)
         return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
     console.print(_table(study, rows, stages, {}))

@@ -42,7 +42,7 @@ def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
         more = sum(len(trial.rows) - 1 for trial in tuning.finished_trials(rows))
         most = (tuning.trials - done) * (len(tuning.seeds) - 1)
         table.add_row("their further seeds", str(more), f"at most {most}", steps)
-    for setting, specs in search.planned(rows).items():
+    for setting, specs in search.planned(rows).items() if search.seeds else ():
         ready = sum(search.row(rows, spec) is not None for spec in specs)
         table.add_row(f"{setting}, fresh seeds", str(ready), str(len(specs) - ready), steps)
     return table

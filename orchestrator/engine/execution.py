@@ -16,7 +16,7 @@ from orchestrator.engine.failures import Failures, first_line, is_exception, is_
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
-from orchestrator.errors import LostRayError
+from orchestrator.errors import LostRayError, StuckError
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.store import ResultStore, make_row
 from trainables.needs import Tasks
@@ -120,6 +120,8 @@ class Execution:
         if not pack:
             if time.monotonic() - self._looked_at > 1.0:
                 self._learn_from_others()
+                if not self.running and not self.is_over() and not self.search.propose(self.rows, 1):
+                    self.fatal = StuckError("the search asks for no run, though it has not finished: please report this")
             return []
         self.running[trial_id] = pack
         self.placement.wait(trial_id)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import optuna
-from optuna.samplers import BaseSampler, NSGAIISampler
+from optuna.samplers import NSGAIISampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -22,7 +22,7 @@ from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.race import contenders, seed_effects
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
-from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, with_values
+from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, log_range, with_values
 from trainables.spec import RunSpec, run_key
 
 _ID, _VALIDATION = Objective("id_mse", curve="curve_error"), Objective("mse", curve="curve_error")
@@ -30,8 +30,8 @@ OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 """Words for what is minimised where trials hold out the validation set."""
 
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
-"""Points that are asked for in vain before none is proposed, as they are known already, or the task cannot do them; and before
-any other is taken, where all points are listed."""
+"""Points that are asked for in vain, as they are known already or the task cannot do them, before the search has no more; and
+before the sampler is left aside, which may ask for one point for ever: then they are listed, or drawn at random."""
 
 
 class OptunaSearch:
@@ -113,6 +113,8 @@ class OptunaSearch:
         """Of each objective, what each seed adds to it, or to its logarithm."""
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
+        self._exhausted: int | None = None
+        """The number of trials after which no further point was found."""
 
     @property
     def dimensions(self) -> Sequence[Dimension]:
@@ -128,8 +130,7 @@ class OptunaSearch:
         begun = [values for spec, values in busy if spec.seed == self.template.seed]
         chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
         if self.sampler == "grid":
-            free = (s for s in self._listed() if rows.get(self._key(s)) is None and self._key(s) not in taken)
-            return [*chosen, *itertools.islice(free, room - len(chosen))]
+            return [*chosen, *itertools.islice(self._free(rows, taken), room - len(chosen))]
         room = min(room, room if fill is None else fill) - len(chosen)
         room = min(room, self.trials - len(done) - len(begun))
         return chosen + self._ask(rows, room, begun, taken) if room > 0 else chosen
@@ -144,7 +145,8 @@ class OptunaSearch:
         count = len(done) + len(begun)
         attempt = 0
         while len(chosen) < room:
-            study.sampler = self._sampler(count + len(chosen), attempt)
+            word = self.sampler if attempt <= FEW_ATTEMPTS else "random"
+            study.sampler = sampler_of(word, f"{self.seed}/{count + len(chosen)}/{attempt}", self.trials)
             trial = study.ask()
             spec = self._suggested(trial)
             if spec is not None and rows.get(self._key(spec)) is None and self._key(spec) not in taken:
@@ -154,8 +156,9 @@ class OptunaSearch:
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
                 if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
-                    free = (s for s in self._listed() if rows.get(self._key(s)) is None and self._key(s) not in taken)
-                    return chosen + list(itertools.islice(free, room - len(chosen)))
+                    chosen += itertools.islice(self._free(rows, taken), room - len(chosen))
+                    break
+        self._exhausted = None if chosen or begun else len(done)
         return chosen
 
     def _suggested(self, trial: optuna.Trial) -> RunSpec | None:
@@ -164,9 +167,10 @@ class OptunaSearch:
         except ValueError:  # the task cannot do these together
             return None
 
-    def _listed(self) -> Sequence[RunSpec]:
-        """The runs of all points, if these can be listed."""
-        return [self.spec(point) for point in self._points or ()]
+    def _free(self, rows: Rows, taken: set[str]) -> Iterator[RunSpec]:
+        """The runs of points that are neither known nor begun, where all points can be listed."""
+        listed = (self.spec(point) for point in self._points or ())
+        return (spec for spec in listed if rows.get(self._key(spec)) is None and self._key(spec) not in taken)
 
     def _next_seeds(self, rows: Rows) -> list[RunSpec]:
         """The next run of every trial in contention, the best trial first."""
@@ -200,8 +204,7 @@ class OptunaSearch:
         values = [self.aims[aim].of(row) for row in trial.rows]
         if not self._effects:
             return values
-        effects = [self._effects[aim][row["seed"]] for row in trial.rows]
-        logs = self._geometric[aim]
+        effects, logs = (self._effects[aim][row["seed"]] for row in trial.rows), self._geometric[aim]
         return [v / math.exp(e) if logs else v - e for v, e in zip(values, effects, strict=True)]
 
     def geometric(self, rows: Rows) -> list[bool]:
@@ -241,7 +244,8 @@ class OptunaSearch:
     def finished(self, rows: Rows) -> bool:
         if self.sampler == "grid":
             return not self.propose(rows, 1)
-        return len(self.finished_trials(rows)) >= self.trials and not self._next_seeds(rows)
+        done = len(self.finished_trials(rows))
+        return (done >= self.trials or done == self._exhausted) and not self._next_seeds(rows)
 
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""
@@ -274,8 +278,8 @@ class OptunaSearch:
         return trials
 
     def _effects_on(self, aim: int, complete: Sequence[Trial]) -> dict[int, float]:
-        logs, of = self._geometric[aim], self.aims[aim].of
-        return seed_effects([{r["seed"]: math.log(of(r)) if logs else of(r) for r in trial.rows} for trial in complete])
+        scaled = math.log if self._geometric[aim] else float
+        return seed_effects([{row["seed"]: scaled(self.aims[aim].of(row)) for row in trial.rows} for trial in complete])
 
     def best(self, rows: Rows) -> Trial | None:
         """The complete trial with the best mean; with several objectives that of the last, so that it lies on the front."""
@@ -310,7 +314,7 @@ class OptunaSearch:
         """
         if modelled:
             trials = [replace(trial, scores=self._as_modelled(trial.scores)) for trial in trials]
-        sampler = self._sampler(len(trials), 0)
+        sampler = sampler_of(self.sampler, f"{self.seed}/{len(trials)}/0", self.trials)
         study = optuna.create_study(sampler=sampler, directions=self._directions())
         for trial in trials:
             if isinstance(sampler, NSGAIISampler):
@@ -338,9 +342,6 @@ class OptunaSearch:
 
     def _directions(self) -> list[StudyDirection]:
         return [StudyDirection.MAXIMIZE if aim.up else StudyDirection.MINIMIZE for aim in self.aims]
-
-    def _sampler(self, begun: int, attempt: int) -> BaseSampler:
-        return sampler_of(self.sampler, f"{self.seed}/{begun}/{attempt}", self.trials)
 
     # Rows and specs
 
@@ -390,13 +391,3 @@ class OptunaSearch:
         """Whether all these runs ended well, with a number for every objective."""
         known = all(math.isfinite(aim.of(row)) for aim in self.aims for row in rows)
         return known and all(row["status"] in ("passed", "missed") for row in rows)
-
-
-def log_range(name: str, low: float, high: float) -> Dimension:
-    """
-    Raises:
-        ValueError: the range is empty, or does not begin above 0.
-    """
-    if not 0 < low <= high < math.inf:
-        raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
-    return Dimension(name, (), (float(low), float(high)), log=True)

@@ -259,6 +259,16 @@ def with_values(spec: RunSpec, values: Values) -> RunSpec:
     return replace(spec, **fields, options=tuple(options.items()))
 
 
+def log_range(name: str, low: float, high: float) -> Dimension:
+    """
+    Raises:
+        ValueError: the range is empty, or does not begin above 0.
+    """
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"the range of {name} must be 0 < low <= high, not {low:g}..{high:g}")
+    return Dimension(name, (), (float(low), float(high)), log=True)
+
+
 def in_turn(templates: Sequence[RunSpec]) -> Make:
     """Makes a run from the template whose turn it is: the seed of the first one takes the first, the next seed the next one."""
 

@@ -1,16 +1,19 @@
 """The scripts that measure: what they count, and that they run without the hardware they are meant for."""
 
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import typer
 
 from benchmarks import __main__ as all_benchmarks
-from benchmarks import analysis, gpu
+from benchmarks import analysis, decoder_parts, gpu, validation
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
+from trainables.regularization import DECODER_TASK
 
 
 def test_operations_are_those_of_the_layers() -> None:
@@ -84,3 +87,33 @@ def test_what_each_benchmark_prints_stays_together_and_one_that_fails_stops_no_o
     for name, code in (("step", 1), ("store", 0)):
         assert f"## {name}: {all_benchmarks.BENCHMARKS[name]}\n{tables[name]}({name}: exit code {code}, " in printed.out
         assert (tmp_path / "out" / f"{name}.md").read_text() == tables[name]
+
+
+def test_a_rank_correlation_has_an_interval_over_the_settings() -> None:
+    dice = np.random.default_rng(1)
+    truth = dice.normal(size=60)
+    value, low, high = validation.correlation(truth + 0.5 * dice.normal(size=60), truth)
+    assert 0.7 < low < value < high < 1
+    assert validation.correlation(truth, truth)[0] == 1
+    _, low, high = validation.correlation(dice.normal(size=60), truth)
+    assert low < 0 < high
+
+
+def test_every_part_of_the_decoder_is_added_once_and_taken_once() -> None:
+    whole = decoder_parts.all_but()
+    for name, changes in decoder_parts.PARTS.items():
+        assert whole.items() >= changes.items()
+        assert decoder_parts.all_but(name) == {key: value for key, value in whole.items() if key not in changes}
+    spec = validation.made(DECODER_TASK, 8, 20, holdout="corner", **decoder_parts.PUBLISHED, **whole)
+    assert (spec.lr, spec.width, spec.option("rank"), spec.option("padding")) == (2e-3, 8, 1, 4)
+
+
+@pytest.mark.deep
+@pytest.mark.slow(90)
+@pytest.mark.parametrize("name", ["validation", "decoder_parts"])
+def test_a_benchmark_of_the_decoder_trains_and_prints_its_table(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--store", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(table) == {"validation": 1 + 6, "decoder_parts": 1 + 14}[name]

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.tune import NewestFirst, StudySearcher
 from orchestrator.engine.worker import PackTrainable
+from orchestrator.errors import StuckError
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
@@ -343,6 +344,32 @@ def test_what_the_store_puts_aside_is_said(store: ResultStore) -> None:
     result_of(execution, "a", result=RESULT)
     assert [notice.partition(":")[0] for notice in watcher.notices] == ["warning"]
     assert f"set aside {foreign}" in watcher.notices[0]
+
+
+class Mute(GridSearch):
+    """Asks for nothing, and does not finish."""
+
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        return []
+
+    def finished(self, rows: Rows) -> bool:
+        return False
+
+
+def test_a_search_that_asks_for_nothing_and_has_not_finished_ends_the_launch(store: ResultStore) -> None:
+    execution, _ = make(store)
+    execution.search = Mute([], "1")
+    assert next_run(execution, "a") is None
+    assert isinstance(execution.fatal, StuckError)
+    assert execution.is_over()
+
+
+def test_a_search_that_waits_for_a_run_in_progress_is_waited_for(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1)
+    assert next_run(execution, "a") is not None
+    execution.search = Mute([], "1")
+    assert next_run(execution, "b") is None
+    assert execution.fatal is None
 
 
 def test_after_the_deadline_nothing_is_started(store: ResultStore) -> None:

@@ -190,3 +190,27 @@ def test_a_template_whose_turn_it_is_makes_the_run() -> None:
     make = in_turn(templates)
     run = make({"lambda_entropy": 0.5}, 106)
     assert run == dataclasses.replace(with_values(templates[2], {"lambda_entropy": 0.5}), seed=106)
+
+
+@pytest.mark.slow(6)
+def test_a_sampler_that_asks_for_one_point_for_ever_is_left_aside() -> None:
+    """The best by far is a point of words alone, which there is once."""
+
+    def no_penalty(run: RunSpec) -> float:
+        return 1e-3 if max(float(run.option("lambda_entropy")), float(run.option("lambda_variance"))) == 0 else error(run)
+
+    search = made(trials=40)
+    rows = walk(search, no_penalty)
+    trials = search.tuning.finished_trials(rows)
+    assert len(trials) == 40
+    assert sum(set(trial.values.values()) == {0.0} for trial in trials) == 1
+
+
+def test_a_space_that_the_task_can_do_nothing_of_ends_the_search() -> None:
+    def never(values: Mapping[str, Any], seed: int) -> RunSpec:
+        raise ValueError("it cannot be done")
+
+    tuning = OptunaSearch(spec("corner-box-1", 0), "1", [ENTROPY], 5, "tpe", "none", make=never)
+    assert not tuning.finished(Rows())
+    assert tuning.propose(Rows(), 1) == []
+    assert tuning.finished(Rows())
