@@ -1,0 +1,157 @@
+"""The probe: a small network that reads the three factors of a picture, and what it learns from.
+
+For each factor it has three classes: 0, 1 and unclear. It is trained on pictures of all compositions and on such that show no
+composition, so that a blurred picture does not read as whichever class is nearest. What is unclear is decided by these rules:
+
+- a shape, size or colour in the middle third between its classes makes that factor unclear, and no other;
+- two figures faded into each other, a picture blurred by a twelfth of its side or more, noise, and a picture of nothing make
+  all three factors unclear;
+- a picture that is blurred by at most a thirtieth of its side and noisy by at most .03, as a decoder's may be, is still clear.
+
+Shapes in comments: n pictures of N x N pixels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from trainables.generative.oracle import UNCLEAR, between
+from trainables.generative.shapes import (
+    COMPOSITIONS,
+    FACTORS,
+    Pictures,
+    Scenes,
+    ShapeSettings,
+    bits_of,
+    class_values,
+    conditions,
+    draw_scenes,
+    render,
+)
+from trainables.training.seeds import stream
+
+PROBES = ("cnn", "linear")
+CLASSES = 3
+KINDS = ("sharp", "sharp", "sharp", "soft", "between", "faded", "blurred", "noise")
+"""What the pictures of a probe show, in turns."""
+SOFT_BLUR, SOFT_NOISE = 1 / 30, 0.03
+LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5
+"""Standard deviations of a blur as shares of a picture's side."""
+LEAST_FADE = 0.3
+NARROWEST = 0.05
+"""Sizes with a gap under this, in half pictures, have nothing between them that is worth a picture."""
+
+
+class Probe(nn.Sequential):
+    """From pictures (n, 3, N, N) to logits (n, CLASSES, 3), for each class of each factor; (n, m, 3, N, N) to (n, CLASSES, m, 3)."""
+
+    def __init__(self, kind: str, N: int, width: int) -> None:
+        if kind == "linear":
+            body: list[nn.Module] = [nn.Flatten(), nn.Linear(3 * N * N, CLASSES * len(FACTORS))]
+        else:
+            channels = (3, width, 2 * width, 2 * width)
+            sizes = zip(channels[:-1], channels[1:], strict=True)
+            body = [m for a, b in sizes for m in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
+            side = (N + 7) // 8
+            body += [nn.Flatten(), nn.Linear(2 * width * side * side, 4 * width), nn.ReLU()]
+            body += [nn.Linear(4 * width, CLASSES * len(FACTORS))]
+        super().__init__(*body)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = super().forward(2 * images.flatten(0, -4) - 1).unflatten(1, (CLASSES, len(FACTORS)))
+        return logits if images.dim() == 4 else logits.unflatten(0, images.shape[:2]).transpose(1, 2)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the last layer reads of pictures (n, 3, N, N): (n, features)."""
+        features: Tensor = self[:-1](2 * images - 1)
+        return features
+
+
+def read_by_probe(probe: nn.Module, images: Tensor) -> Tensor:
+    """The most likely class of each factor (n, 3) in pictures (n, 3, N, N): 0, 1 or UNCLEAR."""
+    return torch.cat([probe(part).argmax(1) for part in images.float().split(256)])
+
+
+def blur(images: Tensor, widths: Tensor) -> Tensor:
+    """Pictures (n, 3, N, N) blurred by Gaussians of these standard deviations (n,) in pixels; weights at an edge sum to 1."""
+    k = torch.arange(images.shape[-1], dtype=images.dtype)
+    weights = (-(k[:, None] - k).square() / (2 * widths[:, None, None].square())).exp()
+    weights = (weights / weights.sum(2, keepdim=True))[:, None]
+    return weights @ images @ weights.transpose(2, 3)
+
+
+def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Pictures (count, 3, N, N) and the class of each factor (count, 3) to train a probe on. The first of many are those of few."""
+    turn = torch.arange(count)
+    bits = bits_of(COMPOSITIONS)[turn % 8]
+    kind, variant = (turn // 8) % len(KINDS), (turn // 64) % len(FACTORS)
+    scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
+    classes, has = bits.clone(), {name: torch.tensor([k == name for k in KINDS])[kind] for name in KINDS}
+    scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
+    has["faded"] |= has["between"] & ~unclear.any(1)
+    images = render(settings, N, scenes)
+    some = has["soft"].nonzero().squeeze(1)
+    noise = _noise(stream(seed, "soft"), len(some), N) * 2 - 1
+    images[some] = blur(images[some], (u[some, 0] * SOFT_BLUR * N).clamp_min(1e-3)) + SOFT_NOISE * u[some, 1, None, None, None] * noise
+    some = has["faded"].nonzero().squeeze(1)
+    images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
+    some = has["blurred"].nonzero().squeeze(1)
+    images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
+    some = has["noise"].nonzero().squeeze(1)
+    images[some] = _nothing(images[some], variant[some], u[some], stream(seed, "noise"))
+    whole = has["faded"] | has["blurred"] | has["noise"]
+    classes[unclear | whole[:, None]] = UNCLEAR
+    return images.clamp(0, 1), classes
+
+
+def _between(
+    settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor
+) -> tuple[Scenes, Tensor]:
+    """The chosen scenes with one factor between its classes, and which factors are unclear (n, 3)."""
+    small, large, jitter = settings.radius_small, settings.radius_large, settings.radius_jitter
+    unclear = chosen[:, None] & (variant[:, None] == torch.arange(len(FACTORS)))
+    if large - small - 2 * jitter < NARROWEST:
+        unclear[:, 1] = False
+
+    def somewhere(low: float, high: float) -> Tensor:
+        return low + u * (high - low)
+
+    red, blue = (class_values(settings, bits_of((word,))).colour for word in ("000", "001"))
+    span = 0.6 * settings.colour_separation
+    place = somewhere(*between(0, 1, settings.colour_jitter / span))[:, None]
+    return scenes._replace(
+        shape=torch.where(unclear[:, 0], somewhere(1 / 3, 2 / 3), scenes.shape),
+        radius=torch.where(unclear[:, 1], somewhere(*between(small, large, jitter)), scenes.radius),
+        colour=torch.where(unclear[:, 2:], red + place * (blue - red), scenes.colour),
+    ), unclear
+
+
+def _faded(settings: ShapeSettings, N: int, images: Tensor, bits: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Pictures faded into others, whose compositions differ."""
+    changes = bits_of(COMPOSITIONS[1:])[(u[:, 1] * 7).long().clamp_max(6)]
+    others = render(settings, N, draw_scenes(settings, bits ^ changes, generator))
+    share = (LEAST_FADE + u[:, 0] * (1 - 2 * LEAST_FADE))[:, None, None, None]
+    return images + share * (others - images)
+
+
+def _noise(generator: Generator, n: int, N: int) -> Tensor:
+    return torch.rand(n, 3, N, N, generator=generator)
+
+
+def _nothing(images: Tensor, variant: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Smooth fields of colour, pictures drowned in noise, and empty backgrounds, in turns."""
+    n, _, N, _ = images.shape
+    noise = _noise(generator, n, N)
+    field = functional.interpolate(noise[:, :, :5, :5], size=(N, N), mode="bilinear", align_corners=True)
+    drowned = images + (0.5 + 0.5 * u[:, 0, None, None, None]) * (noise - images)
+    empty = 1 - 0.1 * u[:, 1, None, None, None] + 0.02 * (noise - 0.5)
+    which = variant[:, None, None, None]
+    return torch.where(which == 0, field, torch.where(which == 1, drowned, empty))
+
+
+def real(settings: ShapeSettings, N: int, bits: Tensor, generator: Generator) -> Pictures:
+    """Fresh pictures of compositions (n, 3)."""
+    scenes = draw_scenes(settings, bits, generator)
+    return Pictures(render(settings, N, scenes), conditions(settings, scenes), bits)
