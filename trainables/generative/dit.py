@@ -1,4 +1,4 @@
-"""The head `dit`: diffusion of latents (Ho et al. 2020, arXiv 2006.11239), sampled with DDIM (Song et al. 2020, arXiv 2010.02502).
+"""The head `dit`: diffusion of latents (Ho et al. 2020, arXiv 2006.11239), sampled with DDIM (Song et al. 2020, 2010.02502).
 
 Shapes in comments: n samples of T tokens of d channels.
 """
@@ -19,7 +19,7 @@ PREDICTIONS = ("x0", "eps")
 
 
 def alpha_bars() -> Tensor:
-    """The share of variance that is still signal at each of TIMES times, float64: products of 1 - beta, beta rising linearly."""
+    """The share of variance that is signal at each of TIMES times, float64: products of 1 - beta, beta rising linearly."""
     return (1 - torch.linspace(FIRST_BETA, LAST_BETA, TIMES, dtype=torch.float64)).cumprod(0)
 
 

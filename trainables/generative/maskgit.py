@@ -18,7 +18,16 @@ class MaskGIT(nn.Module):
     """Logits of codes (n, T, K) from codes of which some are the mask, and the conditions."""
 
     def __init__(
-        self, tokens: int, codes: int, width: int, depth: int, heads: int, rounds: int, temperature: float, smoothing: float, ema: float
+        self,
+        tokens: int,
+        codes: int,
+        width: int,
+        depth: int,
+        heads: int,
+        rounds: int,
+        temperature: float,
+        smoothing: float,
+        ema: float,
     ) -> None:
         super().__init__()
         self.ema, self.tokens, self.mask = ema, tokens, codes

@@ -1,7 +1,8 @@
-"""The template oracle: reads pictures by fitting rendered figures of either shape, any size, place and colour, by least squares.
+"""The template oracle: reads pictures by fitting rendered figures of either shape, of any size, place and colour.
 
-It is not trained. For each shape the best template of a grid is found, and its radius and place are refined by the
-Gauss-Newton method, with colour and background solved for in every step (variable projection, Golub and Pereyra 1973).
+It is not trained. Fits are by least squares: for each shape the best template of a grid is found, and its radius and place are
+refined by the Gauss-Newton method, with colour and background solved for in every step (variable projection, Golub and
+Pereyra 1973).
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Shapes in comments: n pictures of N x N pixels.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
@@ -45,15 +47,14 @@ NARROWEST = 0.05
 
 
 class Probe(nn.Sequential):
-    """From pictures (n, 3, N, N) to logits (n, CLASSES, 3), for each class of each factor; (n, m, 3, N, N) to (n, CLASSES, m, 3)."""
+    """From pictures (n, 3, N, N) to logits (n, CLASSES, 3) for each factor; from (n, m, 3, N, N) to (n, CLASSES, m, 3)."""
 
     def __init__(self, kind: str, N: int, width: int) -> None:
         if kind == "linear":
             body: list[nn.Module] = [nn.Flatten(), nn.Linear(3 * N * N, CLASSES * len(FACTORS))]
         else:
             channels = (3, width, 2 * width, 2 * width)
-            sizes = zip(channels[:-1], channels[1:], strict=True)
-            body = [m for a, b in sizes for m in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
+            body = [m for a, b in pairwise(channels) for m in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
             side = (N + 7) // 8
             body += [nn.Flatten(), nn.Linear(2 * width * side * side, 4 * width), nn.ReLU()]
             body += [nn.Linear(4 * width, CLASSES * len(FACTORS))]
@@ -83,7 +84,7 @@ def blur(images: Tensor, widths: Tensor) -> Tensor:
 
 
 def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Pictures (count, 3, N, N) and the class of each factor (count, 3) to train a probe on. The first of many are those of few."""
+    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few."""
     turn = torch.arange(count)
     bits = bits_of(COMPOSITIONS)[turn % 8]
     kind, variant = (turn // 8) % len(KINDS), (turn // 64) % len(FACTORS)
@@ -93,8 +94,8 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     has["faded"] |= has["between"] & ~unclear.any(1)
     images = render(settings, N, scenes)
     some = has["soft"].nonzero().squeeze(1)
-    noise = _noise(stream(seed, "soft"), len(some), N) * 2 - 1
-    images[some] = blur(images[some], (u[some, 0] * SOFT_BLUR * N).clamp_min(1e-3)) + SOFT_NOISE * u[some, 1, None, None, None] * noise
+    noise = SOFT_NOISE * (2 * _noise(stream(seed, "soft"), len(some), N) - 1)
+    images[some] = blur(images[some], (u[some, 0] * SOFT_BLUR * N).clamp_min(1e-3)) + u[some, 1, None, None, None] * noise
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
     some = has["blurred"].nonzero().squeeze(1)
@@ -106,9 +107,7 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     return images.clamp(0, 1), classes
 
 
-def _between(
-    settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor
-) -> tuple[Scenes, Tensor]:
+def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor) -> tuple[Scenes, Tensor]:
     """The chosen scenes with one factor between its classes, and which factors are unclear (n, 3)."""
     small, large, jitter = settings.radius_small, settings.radius_large, settings.radius_jitter
     unclear = chosen[:, None] & (variant[:, None] == torch.arange(len(FACTORS)))

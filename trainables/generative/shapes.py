@@ -36,9 +36,9 @@ class ShapeSettings:
     radius_large: float = setting(0.62, "Mean radius of a large disc, in half pictures.", low=0.05, high=1)
     radius_small: float = setting(0.32, "Mean radius of a small disc, in half pictures.", low=0.05, high=1)
     radius_jitter: float = setting(0.08, "Most that a radius is off its mean.", low=0, high=0.5)
-    colour_separation: float = setting(1.0, "Distance of red from blue: 1 is (.8, .2, .2) from (.2, .2, .8).", low=0.05, high=5 / 3)
+    colour_separation: float = setting(1.0, "How far red is from blue; 1 is 0.85 in RGB.", low=0.05, high=5 / 3)
     colour_jitter: float = setting(0.1, "Most that a channel of the colour is off its mean.", low=0, high=0.5)
-    centre_jitter: float = setting(0.3, "Most that a centre is off the middle, in x and in y, in half pictures.", low=0, high=0.9)
+    centre_jitter: float = setting(0.3, "Most that a centre is off in x and in y, in half pictures.", low=0, high=0.9)
     background: float = setting(DARKEST, "Darkest background; the brightest is 1.", low=0.5, high=1)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,10 @@ def seen_of(split: str) -> tuple[str, ...]:
     """
     seen = SPLITS.get(split) or tuple(split.split(","))
     if not set(seen) <= set(COMPOSITIONS) or len(set(seen)) < len(seen) or len(seen) == len(COMPOSITIONS):
-        raise ValueError(f"holdout must be {', '.join(SPLITS)}, or list different compositions such as 000,100, not all, not {split!r}")
+        words = " or ".join(SPLITS)
+        raise ValueError(
+            f"holdout must be {words}, or list some of the eight compositions, each once, as 000,100; not {split!r}"
+        )
     return seen
 
 
@@ -170,7 +173,7 @@ class Pictures(NamedTuple):
 
 
 def pool(settings: ShapeSettings, N: int, compositions: tuple[str, ...], count: int, seed: int, name: str = "pool") -> Pictures:
-    """Unique pictures of these compositions, which take turns. A larger pool of the same seed and name begins with the smaller."""
+    """Unique pictures of these compositions, which take turns. A larger pool begins with a smaller one."""
     bits = bits_of(compositions)[torch.arange(count) % len(compositions)]
     scenes = draw_scenes(settings, bits, stream(seed, "shapes", name))
     return Pictures(render(settings, N, scenes), conditions(settings, scenes), bits)

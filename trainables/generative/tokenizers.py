@@ -49,6 +49,11 @@ class Tokenizer(nn.Module):
         """Reconstructions of pictures (..., 3, N, N)."""
         return self.decode(self.latents(images.flatten(0, -4))).view_as(images)
 
+    def encode(self, images: Tensor) -> Tensor:
+        """What the encoder says (n, T, inner) of pictures (n, 3, N, N)."""
+        encoded: Tensor = self.encoder(2 * images - 1).flatten(2).transpose(1, 2)
+        return encoded
+
     def latents(self, images: Tensor) -> Tensor:
         """Standardised latents (n, T, d) of pictures (n, 3, N, N): the means of a VAE's distributions, or vectors of codes."""
         found = [self._mean(part) for part in images.split(AT_ONCE)]
@@ -56,7 +61,7 @@ class Tokenizer(nn.Module):
 
     def codes(self, images: Tensor) -> Tensor:
         """The codes (n, T) int64 of pictures (n, 3, N, N)."""
-        return torch.cat([self._codes()(self._vectors(part))[1] for part in images.split(AT_ONCE)])
+        return torch.cat([self._codes()(self.encode(part))[1] for part in images.split(AT_ONCE)])
 
     def vectors(self, codes: Tensor) -> Tensor:
         """The standardised latents (n, T, d) of codes (n, T)."""
@@ -74,7 +79,7 @@ class Tokenizer(nn.Module):
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """Of pictures `batch.inputs`; nothing else is looked at."""
-        vectors = self._vectors(batch.inputs)
+        vectors = self.encode(batch.inputs)
         if self.codebook is not None:
             kept, _ = self.codebook(vectors, draws[0] if self.training else None)
             latents, extra = straight_through(vectors, kept), COMMITMENT * (vectors - kept).square()
@@ -94,13 +99,8 @@ class Tokenizer(nn.Module):
         self.centre.copy_(torch.lerp(flat.mean(0), self.centre, MEMORY))
         self.spread.copy_(variance.clamp_min(1e-8).sqrt())
 
-    def _vectors(self, images: Tensor) -> Tensor:
-        """What the encoder says (n, T, inner) of pictures (n, 3, N, N)."""
-        encoded: Tensor = self.encoder(2 * images - 1).flatten(2).transpose(1, 2)
-        return encoded
-
     def _mean(self, images: Tensor) -> Tensor:
-        vectors = self._vectors(images)
+        vectors = self.encode(images)
         found: Tensor = vectors.chunk(2, -1)[0] if self.codebook is None else self.codebook(vectors)[0]
         return found
 

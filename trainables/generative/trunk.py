@@ -39,8 +39,8 @@ class Trunk(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then an MLP. The inputs of `attention.out` are the outputs of the heads side by side, those of `mlp[2]` are the
-    activations of the MLP's units."""
+    """Attention, then an MLP. What goes into `attention.out` is the outputs of the heads side by side; into `mlp[2]`, the
+    activations of the units."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
