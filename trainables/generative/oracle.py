@@ -18,8 +18,12 @@ from trainables.generative.shapes import MIDDLE, RED_TO_BLUE, ShapeSettings, cov
 
 UNCLEAR = 2
 """What is read where a factor is of neither class."""
-WORST = 0.3
-"""Largest share of a picture's variance that a fit may leave unexplained, as a standard deviation: the root of 1 - R^2."""
+WORST = 0.4
+"""Largest share of a picture's variance that a fit may leave unexplained, as a standard deviation: the root of 1 - R^2. Ragged
+edges, as a decoder of few codes draws them, leave up to this; noise and faded pictures leave more."""
+SOFTEST = 2.2
+"""How many times softer than the template the edges of a picture may be. A blur leaves no more than ragged edges do, but it is
+soft: of those by a twelfth of a picture's side or more, hardly any is under this."""
 OFF_COLOUR = 0.3
 """Largest distance of a figure's colour from the line between the classes."""
 BEYOND = 0.06
@@ -37,6 +41,9 @@ class Reading(NamedTuple):
     """(n, 3) int64: 0, 1 or UNCLEAR for each factor; all are UNCLEAR where no template fits."""
     residual: Tensor
     """(n,): the root of the share of the variance that the best template leaves unexplained."""
+    softness: Tensor
+    """(n,): the sum of a (1 - a) over the pixels, where a is how far one is from the background to the figure's colour, over that
+    of the template."""
     radius: Tensor
     """(n,)."""
     colour: Tensor
@@ -53,6 +60,8 @@ class Fit:
     """(n,): share of the variance that is left."""
     colour: Tensor
     """(n, 3)."""
+    softness: Tensor
+    """(n,)."""
 
 
 def between(low: float, high: float, jitter: float) -> tuple[float, float]:
@@ -79,6 +88,7 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
     disc, other = (_fit(settings, images, shape) for shape in (0, 1))
     is_other = other.left < disc.left
     left = torch.minimum(disc.left, other.left)
+    softness = torch.where(is_other, other.softness, disc.softness)
     radius = torch.where(is_other, other.place[:, 0], disc.place[:, 0])
     colour = torch.where(is_other[:, None], other.colour, disc.colour)
     low, high = between(settings.radius_small, settings.radius_large, settings.radius_jitter)
@@ -89,7 +99,8 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
     blue = torch.where(off <= OFF_COLOUR, blue, UNCLEAR)
     bits = torch.stack([is_other.long(), size, blue], 1)
     residual = left.clamp_min(0).sqrt()
-    return Reading(torch.where((residual <= WORST)[:, None], bits, UNCLEAR), residual, radius, colour)
+    fits = (residual <= WORST) & (softness <= SOFTEST)
+    return Reading(torch.where(fits[:, None], bits, UNCLEAR), residual, softness, radius, colour)
 
 
 @lru_cache(maxsize=8)
@@ -144,5 +155,9 @@ def _fit(settings: ShapeSettings, images: Tensor, shape: int) -> Fit:
         size = curvature.diagonal(dim1=1, dim2=2).clamp_min(1e-9)
         step = torch.linalg.solve(curvature + torch.diag_embed(size * damping[:, None] + 1e-9), toward)
         place = (best + step).clamp(low, high)
-    ground = pixels.mean(2) - best_slope * covered(best).mean(1, keepdim=True)
-    return Fit(best, least / total, ground + best_slope)
+    figure = covered(best)
+    ground = pixels.mean(2) - best_slope * figure.mean(1, keepdim=True)
+    power = best_slope.square().sum(1, keepdim=True).clamp_min(1e-12)
+    along = (((pixels - ground[:, :, None]) * best_slope[:, :, None]).sum(1) / power).clamp(0, 1)
+    soft, usual = ((a * (1 - a)).sum(1) for a in (along, figure))
+    return Fit(best, least / total, ground + best_slope, soft / usual.clamp_min(1))

@@ -3,10 +3,12 @@
 For each factor it has three classes: 0, 1 and unclear. It is trained on pictures of all compositions and on such that show no
 composition, so that a blurred picture does not read as whichever class is nearest. What is unclear is decided by these rules:
 
-- a shape, size or colour in the middle third between its classes makes that factor unclear, and no other;
+- a size or a colour in the middle third between its classes, or a shape about halfway between them, makes that factor unclear
+  and no other;
 - two figures faded into each other, a picture blurred by a twelfth of its side or more, noise, and a picture of nothing make
   all three factors unclear;
-- a picture that is blurred by at most a thirtieth of its side and noisy by at most .03, as a decoder's may be, is still clear.
+- a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
+  most .03, and its edges waver by at most a twentieth of its side.
 
 Shapes in comments: n pictures of N x N pixels.
 """
@@ -36,12 +38,16 @@ from trainables.training.seeds import stream
 
 PROBES = ("cnn", "linear")
 CLASSES = 3
-KINDS = ("sharp", "sharp", "sharp", "soft", "between", "faded", "blurred", "noise")
+KINDS = ("sharp", "sharp", "worn", "worn", "between", "faded", "blurred", "noise")
 """What the pictures of a probe show, in turns."""
-SOFT_BLUR, SOFT_NOISE = 1 / 30, 0.03
+WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 20
+WAVES = 8
+"""Points along a side that are moved by themselves."""
 LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5
 """Standard deviations of a blur as shares of a picture's side."""
 LEAST_FADE = 0.3
+NEITHER_SHAPE = (0.4, 0.6)
+"""Shares of the other shape in a figure that is neither."""
 NARROWEST = 0.05
 """Sizes with a gap under this, in half pictures, have nothing between them that is worth a picture."""
 
@@ -49,12 +55,15 @@ NARROWEST = 0.05
 class Probe(nn.Sequential):
     """From pictures (n, 3, N, N) to logits (n, CLASSES, 3) for each factor; from (n, m, 3, N, N) to (n, CLASSES, m, 3)."""
 
+    ema = 0.98
+
     def __init__(self, kind: str, N: int, width: int) -> None:
         if kind == "linear":
             body: list[nn.Module] = [nn.Flatten(), nn.Linear(3 * N * N, CLASSES * len(FACTORS))]
         else:
-            channels = (3, width, 2 * width, 2 * width)
-            body = [m for a, b in pairwise(channels) for m in (nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU())]
+            body = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+            for a, b in pairwise((width, 2 * width, 2 * width, 2 * width)):
+                body += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU()]
             side = (N + 7) // 8
             body += [nn.Flatten(), nn.Linear(2 * width * side * side, 4 * width), nn.ReLU()]
             body += [nn.Linear(4 * width, CLASSES * len(FACTORS))]
@@ -66,8 +75,10 @@ class Probe(nn.Sequential):
 
     def features(self, images: Tensor) -> Tensor:
         """What the last layer reads of pictures (n, 3, N, N): (n, features)."""
-        features: Tensor = self[:-1](2 * images - 1)
-        return features
+        x = 2 * images - 1
+        for layer in list(self)[:-1]:
+            x = layer(x)
+        return x
 
 
 def read_by_probe(probe: nn.Module, images: Tensor) -> Tensor:
@@ -93,9 +104,8 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
     has["faded"] |= has["between"] & ~unclear.any(1)
     images = render(settings, N, scenes)
-    some = has["soft"].nonzero().squeeze(1)
-    noise = SOFT_NOISE * (2 * _noise(stream(seed, "soft"), len(some), N) - 1)
-    images[some] = blur(images[some], (u[some, 0] * SOFT_BLUR * N).clamp_min(1e-3)) + u[some, 1, None, None, None] * noise
+    some = has["worn"].nonzero().squeeze(1)
+    images[some] = _worn(images[some], u[some], stream(seed, "worn"))
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
     some = has["blurred"].nonzero().squeeze(1)
@@ -121,7 +131,7 @@ def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor,
     span = 0.6 * settings.colour_separation
     place = somewhere(*between(0, 1, settings.colour_jitter / span))[:, None]
     return scenes._replace(
-        shape=torch.where(unclear[:, 0], somewhere(1 / 3, 2 / 3), scenes.shape),
+        shape=torch.where(unclear[:, 0], somewhere(*NEITHER_SHAPE), scenes.shape),
         radius=torch.where(unclear[:, 1], somewhere(*between(small, large, jitter)), scenes.radius),
         colour=torch.where(unclear[:, 2:], red + place * (blue - red), scenes.colour),
     ), unclear
@@ -133,6 +143,17 @@ def _faded(settings: ShapeSettings, N: int, images: Tensor, bits: Tensor, u: Ten
     others = render(settings, N, draw_scenes(settings, bits ^ changes, generator))
     share = (LEAST_FADE + u[:, 0] * (1 - 2 * LEAST_FADE))[:, None, None, None]
     return images + share * (others - images)
+
+
+def _worn(images: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Pictures whose edges waver, blurred a little and with a little noise."""
+    n, _, N, _ = images.shape
+    noise = 2 * _noise(generator, n, N) - 1
+    waves = functional.interpolate(noise[:, :2, :WAVES, :WAVES], size=(N, N), mode="bilinear", align_corners=True)
+    still = functional.affine_grid(torch.eye(2, 3).expand(n, 2, 3), [n, 3, N, N], align_corners=False)
+    moved = still + 2 * WAVER * u[:, 2, None, None, None] * waves.permute(0, 2, 3, 1)
+    wavering = functional.grid_sample(images, moved, padding_mode="border", align_corners=False)
+    return blur(wavering, (u[:, 0] * WORN_BLUR * N).clamp_min(1e-3)) + WORN_NOISE * u[:, 1, None, None, None] * noise
 
 
 def _noise(generator: Generator, n: int, N: int) -> Tensor:

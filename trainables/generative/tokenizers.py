@@ -16,6 +16,8 @@ KINDS, NETWORKS = ("vq", "vae"), ("linear", "conv")
 STAGES = {2: (2,), 3: (3,), 4: (2, 2), 6: (2, 3), 8: (2, 2, 2)}
 """By which factors a convolutional network makes a picture smaller, for each stride."""
 COMMITMENT = 0.25
+PIXEL_VARIANCE = 0.05
+"""About that of a pixel of these pictures. A VQ counts squared errors in it, as in the reference code of van den Oord et al."""
 MEMORY = 0.95
 """Of the moving mean and variance of the latents."""
 AT_ONCE = 512
@@ -24,8 +26,8 @@ AT_ONCE = 512
 class Tokenizer(nn.Module):
     """Latents are standardised: each channel has mean 0 and variance 1 over the pictures that it was trained on.
 
-    Of a VQ, latents are the vectors of the codes. It minimises the squared error of the pictures plus COMMITMENT times that of
-    its vectors to their codes. A VAE (Kingma and Welling 2013, arXiv 1312.6114) minimises the squared error plus `beta` times
+    Of a VQ, latents are the vectors of the codes. It minimises the squared error of the pictures over PIXEL_VARIANCE, plus
+    COMMITMENT times that of its vectors to their codes. A VAE (Kingma and Welling 2013, arXiv 1312.6114) minimises the squared error plus `beta` times
     the divergence from a standard normal distribution; all of them are means over their values.
     """
 
@@ -82,15 +84,16 @@ class Tokenizer(nn.Module):
         vectors = self.encode(batch.inputs)
         if self.codebook is not None:
             kept, _ = self.codebook(vectors, draws[0] if self.training else None)
-            latents, extra = straight_through(vectors, kept), COMMITMENT * (vectors - kept).square()
+            latents, unit = straight_through(vectors, kept), PIXEL_VARIANCE
+            extra = COMMITMENT * (vectors - kept).square()
         else:
             kept, log_variance = vectors.chunk(2, -1)
             log_variance = log_variance.clamp(-20, 10)
-            latents = kept + (log_variance / 2).exp() * draws[0]
+            latents, unit = kept + (log_variance / 2).exp() * draws[0], 1.0
             extra = self.beta / 2 * (kept.square() + log_variance.exp() - log_variance - 1)
         if self.training:
             self._follow(kept.detach())
-        return (self._pictures(latents) - batch.inputs).square().flatten(1).mean(1) + extra.flatten(1).mean(1)
+        return (self._pictures(latents) - batch.inputs).square().flatten(1).mean(1) / unit + extra.flatten(1).mean(1)
 
     def _follow(self, latents: Tensor) -> None:
         """Move the mean and the variance of the latents on by a batch."""
