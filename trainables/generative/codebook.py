@@ -65,8 +65,8 @@ class Codebook(nn.Module):
         sums = torch.lerp(chosen.t() @ vectors, self.sums, self.decay)
         gumbel = -(-chances.clamp(1e-6, 1 - 1e-6).log()).log()
         worst = ((vectors - found).square().sum(1).clamp_min(1e-12).log() + gumbel).argsort(descending=True)
-        fresh = vectors[worst[torch.arange(K, device=worst.device) % len(vectors)]]
         unused = counts < LEAST_COUNT
+        fresh = vectors[worst[(unused.cumsum(0) - 1) % len(vectors)]]
         counts = torch.where(unused, 2 * LEAST_COUNT, counts)
         sums = torch.where(unused[:, None], fresh * counts[:, None], sums)
         self.counts.copy_(counts)

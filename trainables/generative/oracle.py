@@ -42,8 +42,8 @@ class Reading(NamedTuple):
     residual: Tensor
     """(n,): the root of the share of the variance that the best template leaves unexplained."""
     softness: Tensor
-    """(n,): the sum of a (1 - a) over the pixels, where a is how far one is from the background to the figure's colour, over that
-    of the template."""
+    """(n,): the sum of a (1 - a) over the pixels, where a is how far one is on the way from the background to the colour of the
+    figure, over that of the template."""
     radius: Tensor
     """(n,)."""
     colour: Tensor

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from trainables.generative.judge import curves
-from trainables.generative.probe import Probe, lessons
+from trainables.generative.probe import KINDS, Probe, lessons
 from trainables.generative.settings import ProbeSettings
 from trainables.generative.shapes import COMPOSITIONS, bundles
 from trainables.settings import read_settings
@@ -34,7 +34,7 @@ class ProbeTask:
         """
         if spec.N < SMALLEST_N:
             raise ValueError(f"N must be at least {SMALLEST_N} pixels, not {spec.N}")
-        return Counts(low=len(COMPOSITIONS), high=LARGEST // spec.N**2)
+        return Counts(low=len(COMPOSITIONS) * len(KINDS), high=LARGEST // spec.N**2)
 
     def data(self, spec: RunSpec) -> Data:
         """Pictures (n, 3, N, N) and classes (n, 3); unclear ones are among both."""

@@ -17,8 +17,8 @@ from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split
 from trainables.training.seeds import stream
 
-STARTED_FROM = 256
-"""Pictures from whose tokens the codes start."""
+STARTED_FROM = 1024
+"""Pictures from whose patches a tokenizer starts."""
 HELD_OUT = 256
 SELDOM = 10
 """Looks in all: two judges read every reconstruction."""
@@ -62,13 +62,11 @@ class TokenizerTask:
         return 20 * max(1, round(spec.max_steps / (20 * SELDOM)))
 
     def model(self, spec: RunSpec) -> nn.Module:
-        """The codes of a VQ start where the untrained encoder puts some pictures."""
+        """It starts where some pictures of the training set say."""
         settings = read_settings(TokenizerSettings, spec)
         about = settings.encoding, settings.decoder, spec.N, settings.stride, settings.channels, settings.width, settings.codes
         tokenizer = Tokenizer(*about)
-        if tokenizer.codebook is not None:
-            vectors = tokenizer.encode(_pool(settings, spec, STARTED_FROM).images)
-            tokenizer.codebook.start(vectors.flatten(0, 1), stream(spec.seed, "k-means"))
+        tokenizer.start(_pool(settings, spec, STARTED_FROM).images, stream(spec.seed, "k-means"))
         return tokenizer
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:

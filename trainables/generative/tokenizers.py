@@ -27,8 +27,8 @@ class Tokenizer(nn.Module):
     """Latents are standardised: each channel has mean 0 and variance 1 over the pictures that it was trained on.
 
     Of a VQ, latents are the vectors of the codes. It minimises the squared error of the pictures over PIXEL_VARIANCE, plus
-    COMMITMENT times that of its vectors to their codes. A VAE (Kingma and Welling 2013, arXiv 1312.6114) minimises the squared error plus `beta` times
-    the divergence from a standard normal distribution; all of them are means over their values.
+    COMMITMENT times that of its vectors to their codes. A VAE (Kingma and Welling 2013, arXiv 1312.6114) minimises the squared
+    error plus `beta` times the divergence from a standard normal distribution. All of them are means over their values.
     """
 
     centre: Tensor
@@ -46,6 +46,22 @@ class Tokenizer(nn.Module):
         self.codebook = Codebook(codes, channels) if kind == "vq" else None
         self.register_buffer("centre", torch.zeros(channels))
         self.register_buffer("spread", torch.ones(channels))
+
+    @torch.no_grad()
+    def start(self, images: Tensor, generator: Generator) -> None:
+        """Begin where some pictures (n, 3, N, N) say: linear maps with the principal components of patches, codes with the
+        k-means of their vectors."""
+        if isinstance(self.encoder, Patches) and isinstance(self.decoder, Pixels):
+            patches = self.encoder.patches(2 * images - 1).flatten(0, 2)
+            mean = patches.mean(0)
+            axes = torch.linalg.eigh((patches - mean).t() @ (patches - mean))[1].flip(1)[:, : self.channels]  # (pixels, d)
+            count = axes.shape[1]
+            self.encoder.weight[:count] = axes.t()
+            self.encoder.bias[:count] = -mean @ axes
+            self.decoder.weight[:, :count] = axes
+            self.decoder.bias.copy_(mean)
+        if self.codebook is not None:
+            self.codebook.start(self.encode(images).flatten(0, 1), generator)
 
     def forward(self, images: Tensor) -> Tensor:
         """Reconstructions of pictures (..., 3, N, N)."""
@@ -126,10 +142,13 @@ class Patches(nn.Linear):
         self.stride = stride
 
     def forward(self, images: Tensor) -> Tensor:
+        return super().forward(self.patches(images)).permute(0, 3, 1, 2)
+
+    def patches(self, images: Tensor) -> Tensor:
+        """(n, N / stride, N / stride, in * stride^2), the pixels of each patch as those of a channel after the other."""
         n, channels, N, _ = images.shape
         side, s = N // self.stride, self.stride
-        patches = images.view(n, channels, side, s, side, s).permute(0, 2, 4, 1, 3, 5).flatten(3)
-        return super().forward(patches).permute(0, 3, 1, 2)
+        return images.reshape(n, channels, side, s, side, s).permute(0, 2, 4, 1, 3, 5).flatten(3)
 
 
 class Pixels(nn.Linear):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.generative.judge import curves, shares_right
-from trainables.generative.oracle import UNCLEAR, WORST, between, read_by_templates, towards_blue
+from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, between, read_by_templates, towards_blue
 from trainables.generative.probe import KINDS, Probe, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
@@ -53,7 +53,9 @@ def test_the_oracle_rejects_what_shows_no_composition() -> None:
         none = kind == KINDS.index(name)
         assert (classes[none] == UNCLEAR).all()
         assert (found.bits[none] == UNCLEAR).all()
-        assert found.residual[none].min() > WORST
+    assert found.residual[kind == KINDS.index("noise")].min() > WORST
+    assert found.softness[kind == KINDS.index("blurred")].min() > SOFTEST
+    assert found.softness[kind == KINDS.index("sharp")].max() < SOFTEST
     purple = class_values(SETTINGS, bits_of(("000",)))._replace(colour=torch.tensor([[0.5, 0.2, 0.5]]))
     assert read_by_templates(SETTINGS, render(SETTINGS, 24, purple)).bits.tolist() == [[0, 0, UNCLEAR]]
     green = purple._replace(colour=torch.tensor([[0.8, 0.8, 0.2]]))
