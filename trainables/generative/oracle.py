@@ -18,7 +18,7 @@ from trainables.generative.shapes import MIDDLE, RED_TO_BLUE, ShapeSettings, cov
 
 UNCLEAR = 2
 """What is read where a factor is of neither class."""
-WORST = 0.4
+WORST = 0.45
 """Largest share of a picture's variance that a fit may leave unexplained, as a standard deviation: the root of 1 - R^2. Ragged
 edges, as a decoder of few codes draws them, leave up to this; noise and faded pictures leave more."""
 SOFTEST = 2.2

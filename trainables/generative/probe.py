@@ -8,7 +8,7 @@ composition, so that a blurred picture does not read as whichever class is neare
 - two figures faded into each other, a picture blurred by a twelfth of its side or more, noise, and a picture of nothing make
   all three factors unclear;
 - a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
-  most .03, and its edges waver by at most a twentieth of its side.
+  most .03, and its edges waver by at most a fourteenth of its side.
 
 Shapes in comments: n pictures of N x N pixels.
 """
@@ -40,7 +40,7 @@ PROBES = ("cnn", "linear")
 CLASSES = 3
 KINDS = ("sharp", "sharp", "worn", "worn", "between", "faded", "blurred", "noise")
 """What the pictures of a probe show, in turns."""
-WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 20
+WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 14
 WAVES = 8
 """Points along a side that are moved by themselves."""
 LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5

@@ -46,7 +46,7 @@ class Block(nn.Module):
         super().__init__()
         self.modulation = zeros(nn.Linear(width, 6 * width))
         self.attention = Attention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.modulation(functional.silu(condition))[:, None].chunk(6, 2)

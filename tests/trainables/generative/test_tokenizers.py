@@ -140,7 +140,7 @@ def test_latents_are_standardised_while_it_learns(kind: str) -> None:
     made, pictures = tokenizer(kind), images(64)
     optimizer = torch.optim.SGD(made.parameters(), 0.0)
     before = copy.deepcopy(made.state_dict())
-    for step in range(150):
+    for step in range(80):
         made.losses(batch_of(pictures), made.draws(batch_of(pictures), stream(0, step)), None).mean().backward()
         optimizer.step()
     made.eval()
