@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 import torch
@@ -205,6 +206,38 @@ def test_maskgit_is_sampled_in_rounds_of_fewer_and_fewer_masks() -> None:
     assert torch.equal(found[0, 0], torch.arange(36) % CODES)
     assert torch.equal(found[1, 2], (torch.arange(36) + 1) % CODES)
     assert model.seen == [[36], [35], [33], [29], [25], [20], [13], [7]]
+
+
+class Halting(MaskGIT):
+    """Is in two minds about its first token and certain of the second, and keeps what it is given."""
+
+    def forward(self, conditions: Tensor, codes: Tensor) -> Tensor:
+        self.given = [*getattr(self, "given", []), codes]
+        logits = torch.full((len(codes), 2, 3), -100.0)
+        logits[:, 0, :2] = logits[:, 1, 0] = 0
+        return logits
+
+
+def test_tokens_are_masked_again_by_certainty_with_noise_that_falls() -> None:
+    """In the first of two rounds the temperature is halved. The difference of two Gumbel numbers is logistic: the token with a
+    probability of 1/2 is masked again in a share 1 / (1 + exp(log(1/2) / (2 / 2))) = 2/3 of samples."""
+    model = Halting(2, 3, 8, 1, 2, 2, 2.0, 0.0, 0.9)
+    found = model.sample(torch.zeros(8000, 5), stream(0, "sample"))
+    masked = model.given[1] == 3
+    assert (masked.sum(1) == 1).all()
+    assert masked[:, 0].float().mean().item() == pytest.approx(2 / 3, abs=0.02)
+    assert torch.equal(found[~masked], model.given[1][~masked])
+
+
+def test_what_is_in_sight_stays() -> None:
+    model = maskgit(tokens=36, rounds=8, temperature=100.0)
+    shown: list[Tensor] = []
+    model.register_forward_pre_hook(lambda _, arguments: shown.append(arguments[1]))
+    shown.append(model.sample(torch.zeros(50, 5), stream(0, "sample")))
+    for before, after in pairwise(shown):
+        in_sight = before != CODES
+        assert torch.equal(before[in_sight], after[in_sight])
+    assert [(codes == CODES).sum().item() for codes in shown] == [50 * n for n in (36, 35, 33, 29, 25, 20, 13, 7, 0)]
 
 
 def test_samples_of_maskgit_follow_its_probabilities() -> None:
