@@ -70,6 +70,11 @@ def between(low: float, high: float, jitter: float) -> tuple[float, float]:
     return middle - sixth, middle + sixth
 
 
+def between_colours(settings: ShapeSettings) -> tuple[float, float]:
+    """The same for colours, as shares of the way from the mean red to the mean blue."""
+    return between(0, 1, settings.colour_jitter / (settings.colour_separation * (RED_TO_BLUE[2] - RED_TO_BLUE[0])))
+
+
 def towards_blue(settings: ShapeSettings, colour: Tensor) -> tuple[Tensor, Tensor]:
     """Where colours (n, 3) lie along the line from the mean red (0) to the mean blue (1), and how far off it, both (n,)."""
     line = 2 * settings.colour_separation * colour.new_tensor(RED_TO_BLUE)
@@ -94,7 +99,7 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
     low, high = between(settings.radius_small, settings.radius_large, settings.radius_jitter)
     size = torch.where(radius > high, 0, torch.where(radius < low, 1, UNCLEAR))
     along, off = towards_blue(settings, colour)
-    low, high = between(0, 1, settings.colour_jitter / (0.6 * settings.colour_separation))
+    low, high = between_colours(settings)
     blue = torch.where(along < low, 0, torch.where(along > high, 1, UNCLEAR))
     blue = torch.where(off <= OFF_COLOUR, blue, UNCLEAR)
     bits = torch.stack([is_other.long(), size, blue], 1)

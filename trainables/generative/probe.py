@@ -21,16 +21,14 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from trainables.generative.oracle import UNCLEAR, between
+from trainables.generative.oracle import UNCLEAR, between, between_colours
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
-    Pictures,
     Scenes,
     ShapeSettings,
     bits_of,
     class_values,
-    conditions,
     draw_scenes,
     render,
 )
@@ -128,8 +126,7 @@ def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor,
         return low + u * (high - low)
 
     red, blue = (class_values(settings, bits_of((word,))).colour for word in ("000", "001"))
-    span = 0.6 * settings.colour_separation
-    place = somewhere(*between(0, 1, settings.colour_jitter / span))[:, None]
+    place = somewhere(*between_colours(settings))[:, None]
     return scenes._replace(
         shape=torch.where(unclear[:, 0], somewhere(*NEITHER_SHAPE), scenes.shape),
         radius=torch.where(unclear[:, 1], somewhere(*between(small, large, jitter)), scenes.radius),
@@ -169,9 +166,3 @@ def _nothing(images: Tensor, variant: Tensor, u: Tensor, generator: Generator) -
     empty = 1 - 0.1 * u[:, 1, None, None, None] + 0.02 * (noise - 0.5)
     which = variant[:, None, None, None]
     return torch.where(which == 0, field, torch.where(which == 1, drowned, empty))
-
-
-def real(settings: ShapeSettings, N: int, bits: Tensor, generator: Generator) -> Pictures:
-    """Fresh pictures of compositions (n, 3)."""
-    scenes = draw_scenes(settings, bits, generator)
-    return Pictures(render(settings, N, scenes), conditions(settings, scenes), bits)

@@ -136,6 +136,18 @@ def test_a_picture_counts_when_both_judges_read_all_factors_right() -> None:
     assert torch.allclose(shares["agree"], torch.where(red > 0, 5 / 6, 1 / 6))
 
 
+def test_pictures_are_read_as_a_screen_shows_them() -> None:
+    made = bundles(SETTINGS, 24, ("000", "111"), 4, 0, "test")
+    probe = Colourblind(made.bits.flatten(0, 1))
+    bright = torch.where(made.images > 0.97, 40.0, made.images)
+    shown = shares_right(SETTINGS, probe, bright.clamp(0, 1), made.bits)
+    found = shares_right(SETTINGS, probe, bright, made.bits)
+    assert all(torch.equal(found[name], share) for name, share in shown.items())
+    broken = torch.full_like(made.images, torch.nan)
+    broken[0] = torch.inf
+    assert shares_right(SETTINGS, probe, broken, made.bits)["oracle"].tolist() == [0, 0]
+
+
 def test_curves_are_by_composition_and_by_level_whatever_their_order() -> None:
     words = ("111", "000", "110", "001", "011", "010", "101", "100")
     shares = torch.tensor([0.25, 1.0, 0.5, 0.75, 0.5, 1.0, 0.75, 0.75])
