@@ -5,10 +5,11 @@ composition, so that a blurred picture does not read as whichever class is neare
 
 - a size or a colour in the middle third between its classes, or a shape about halfway between them, makes that factor unclear
   and no other;
-- two figures faded into each other, a picture blurred by a twelfth of its side or more, noise, and a picture of nothing make
-  all three factors unclear;
+- two figures faded into each other, a picture blurred by a twelfth of its side or more, one whose pieces are mixed up, noise,
+  and a picture of nothing make all three factors unclear;
 - a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
-  most .03, and its edges waver by at most a fourteenth of its side.
+  most .03, and its edges waver by at most a fourteenth of its side; and so is one whose patches are the nearest of 32, which
+  are the k-means of patches of all compositions alike.
 
 Shapes in comments: n pictures of N x N pixels.
 """
@@ -21,6 +22,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
+from trainables.generative.codebook import k_means, nearest
 from trainables.generative.oracle import UNCLEAR, between, between_colours
 from trainables.generative.shapes import (
     COMPOSITIONS,
@@ -36,7 +38,8 @@ from trainables.training.seeds import stream
 
 PROBES = ("cnn", "linear")
 CLASSES = 3
-KINDS = ("sharp", "sharp", "worn", "worn", "between", "faded", "blurred", "noise")
+AT_ONCE = 256
+KINDS = ("sharp", "sharp", "worn", "coded", "coded", "between", "faded", "blurred", "scrambled", "noise")
 """What the pictures of a probe show, in turns."""
 WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 14
 WAVES = 8
@@ -44,6 +47,10 @@ WAVES = 8
 LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5
 """Standard deviations of a blur as shares of a picture's side."""
 LEAST_FADE = 0.3
+PIECES = 6
+"""Along a side of a picture that is scrambled or coded."""
+CODES, CODED = 32, 512
+"""Patches that coded pictures are made of, and pictures that they are taken from."""
 NEITHER_SHAPE = (0.4, 0.6)
 """Shares of the other shape in a figure that is neither."""
 NARROWEST = 0.05
@@ -81,7 +88,7 @@ class Probe(nn.Sequential):
 
 def read_by_probe(probe: nn.Module, images: Tensor) -> Tensor:
     """The most likely class of each factor (n, 3) in pictures (n, 3, N, N): 0, 1 or UNCLEAR."""
-    return torch.cat([probe(part).argmax(1) for part in images.float().split(256)])
+    return torch.cat([probe(part).argmax(1) for part in images.float().split(AT_ONCE)])
 
 
 def blur(images: Tensor, widths: Tensor) -> Tensor:
@@ -96,7 +103,7 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few."""
     turn = torch.arange(count)
     bits = bits_of(COMPOSITIONS)[turn % 8]
-    kind, variant = (turn // 8) % len(KINDS), (turn // 64) % len(FACTORS)
+    kind, variant = (turn // 8) % len(KINDS), (turn // (8 * len(KINDS))) % len(FACTORS)
     scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
     classes, has = bits.clone(), {name: torch.tensor([k == name for k in KINDS])[kind] for name in KINDS}
     scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
@@ -104,13 +111,17 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     images = render(settings, N, scenes)
     some = has["worn"].nonzero().squeeze(1)
     images[some] = _worn(images[some], u[some], stream(seed, "worn"))
+    some = has["coded"].nonzero().squeeze(1)
+    images[some] = _coded(settings, images[some], seed)
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
     some = has["blurred"].nonzero().squeeze(1)
     images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
+    some = has["scrambled"].nonzero().squeeze(1)
+    images[some] = _scrambled(images[some], stream(seed, "scrambled"))
     some = has["noise"].nonzero().squeeze(1)
     images[some] = _nothing(images[some], variant[some], u[some], stream(seed, "noise"))
-    whole = has["faded"] | has["blurred"] | has["noise"]
+    whole = torch.stack([has[name] for name in ("faded", "blurred", "scrambled", "noise")]).any(0)
     classes[unclear | whole[:, None]] = UNCLEAR
     return images.clamp(0, 1), classes
 
@@ -151,6 +162,35 @@ def _worn(images: Tensor, u: Tensor, generator: Generator) -> Tensor:
     moved = still + 2 * WAVER * u[:, 2, None, None, None] * waves.permute(0, 2, 3, 1)
     wavering = functional.grid_sample(images, moved, padding_mode="border", align_corners=False)
     return blur(wavering, (u[:, 0] * WORN_BLUR * N).clamp_min(1e-3)) + WORN_NOISE * u[:, 1, None, None, None] * noise
+
+
+def _coded(settings: ShapeSettings, images: Tensor, seed: int) -> Tensor:
+    """Pictures of which every patch is the nearest of a few."""
+    N = images.shape[-1]
+    size = round(N / PIECES)
+    beyond = -N % size
+    bits = bits_of(COMPOSITIONS)[torch.arange(CODED) % 8]
+    others = render(settings, N, draw_scenes(settings, bits, stream(seed, "shapes", "coded")))
+
+    def patches(pictures: Tensor) -> Tensor:
+        bordered = functional.pad(pictures, (0, beyond, 0, beyond), mode="replicate")
+        return functional.unfold(bordered, size, stride=size).transpose(1, 2)
+
+    codes = k_means(patches(others).flatten(0, 1), CODES, stream(seed, "codes"))
+    parts = [codes[nearest(patches(part), codes)].transpose(1, 2) for part in images.split(AT_ONCE)]
+    return functional.fold(torch.cat(parts), N + beyond, size, stride=size)[:, :, :N, :N]
+
+
+def _scrambled(images: Tensor, generator: Generator) -> Tensor:
+    """Pictures of which every piece shows what is there or in a piece beside it, drawn by lot."""
+    n, _, N, _ = images.shape
+    size = N // PIECES
+    moves = torch.randint(-1, 2, (n, 2, PIECES, PIECES), generator=generator)
+    pixels = torch.arange(N)
+    piece = (pixels // size).clamp_max(PIECES - 1)
+    down, right = (moves[:, :, piece][:, :, :, piece] * size).unbind(1)  # (n, N, N) each
+    source = (pixels[:, None] + down).clamp(0, N - 1) * N + (pixels + right).clamp(0, N - 1)
+    return images.flatten(2).gather(2, source.flatten(1)[:, None].expand(-1, 3, -1)).view_as(images)
 
 
 def _noise(generator: Generator, n: int, N: int) -> Tensor:

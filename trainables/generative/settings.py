@@ -33,7 +33,7 @@ class NeedsProbe(ShapeSettings):
 
     probe: str = setting("cnn", "Network of the probe.", words=PROBES)
     probe_width: int = setting(16, "Channels of the probe's first layer.", low=1, high=WIDEST)
-    probe_images: int = setting(16_384, "Pictures that the probe learns from, half of them unclear.", low=64, high=LARGEST)
+    probe_images: int = setting(16_384, "Pictures that the probe learns from, half of them unclear.", low=80, high=LARGEST)
     probe_steps: int = setting(2500, "Steps of the probe's training.", low=1, high=LARGEST)
     probe_gate: float = setting(0.99, "Least share that the probe has to read right, of each composition.", low=0, high=1)
 
