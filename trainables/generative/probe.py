@@ -16,6 +16,7 @@ Shapes in comments: n pictures of N x N pixels.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 
 import torch
@@ -167,18 +168,25 @@ def _worn(images: Tensor, u: Tensor, generator: Generator) -> Tensor:
 def _coded(settings: ShapeSettings, images: Tensor, seed: int) -> Tensor:
     """Pictures of which every patch is the nearest of a few."""
     N = images.shape[-1]
-    size = round(N / PIECES)
-    beyond = -N % size
+    size, codes = round(N / PIECES), _codes(settings, N, seed)
+    whole = N + -N % size
+    parts = [codes[nearest(_patches(part, size), codes)].transpose(1, 2) for part in images.split(AT_ONCE)]
+    return functional.fold(torch.cat(parts), whole, size, stride=size)[:, :, :N, :N]
+
+
+@lru_cache(maxsize=8)
+def _codes(settings: ShapeSettings, N: int, seed: int) -> Tensor:
+    """The patches (CODES, pixels) that coded pictures are made of."""
     bits = bits_of(COMPOSITIONS)[torch.arange(CODED) % 8]
-    others = render(settings, N, draw_scenes(settings, bits, stream(seed, "shapes", "coded")))
+    pictures = render(settings, N, draw_scenes(settings, bits, stream(seed, "shapes", "coded")))
+    return k_means(_patches(pictures, round(N / PIECES)).flatten(0, 1), CODES, stream(seed, "codes"))
 
-    def patches(pictures: Tensor) -> Tensor:
-        bordered = functional.pad(pictures, (0, beyond, 0, beyond), mode="replicate")
-        return functional.unfold(bordered, size, stride=size).transpose(1, 2)
 
-    codes = k_means(patches(others).flatten(0, 1), CODES, stream(seed, "codes"))
-    parts = [codes[nearest(patches(part), codes)].transpose(1, 2) for part in images.split(AT_ONCE)]
-    return functional.fold(torch.cat(parts), N + beyond, size, stride=size)[:, :, :N, :N]
+def _patches(images: Tensor, size: int) -> Tensor:
+    """The patches (n, patches, pixels) of pictures whose last row and column are repeated to fill them."""
+    beyond = -images.shape[-1] % size
+    bordered = functional.pad(images, (0, beyond, 0, beyond), mode="replicate")
+    return functional.unfold(bordered, size, stride=size).transpose(1, 2)
 
 
 def _scrambled(images: Tensor, generator: Generator) -> Tensor:
