@@ -1,0 +1,216 @@
+"""The chain probe, tokenizer, generator: which run needs which, what a study of it is refused, and what its rows hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+
+import pytest
+import safetensors.torch
+import torch
+
+from trainables.check import check_task
+from trainables.generative.chain import PROBE, TOKENIZER, probe_of, tokenizer_of
+from trainables.generative.generator_task import GeneratorTask, pictures
+from trainables.generative.probe_task import ProbeTask
+from trainables.generative.settings import GeneratorSettings, ProbeSettings, TokenizerSettings
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, seen_of
+from trainables.generative.tiers import TIERS, generator
+from trainables.generative.tokenizer_task import TokenizerTask
+from trainables.needs import Parent, Tasks, needs_of, trained, untrained
+from trainables.settings import read_settings
+from trainables.spec import RunSpec, Scalar
+from trainables.task import load_task
+from trainables.training.loop import Training
+from trainables.training.precision import quiet_cpu
+from trainables.training.seeds import stream
+
+HEADS: list[dict[str, Scalar]] = [{}, {"encoding": "vae"}, {"decoder": "maskgit"}]
+
+
+@pytest.fixture(autouse=True)
+def _one_quiet_thread() -> None:
+    quiet_cpu()
+
+
+@cache
+def finished(spec: RunSpec) -> Training:
+    task = load_task(spec.task)
+    run = Training(spec, trained(task, parents_of(spec)))
+    assert run.advance()
+    return run
+
+
+def parents_of(spec: RunSpec) -> dict[str, Parent]:
+    """The runs that a run needs, trained."""
+    found = {}
+    for name, parent in needs_of(load_task(spec.task), spec).items():
+        weights = safetensors.torch.save(finished(parent).network.state_dict())
+        found[name] = Parent(parent, weights, parents_of(parent))
+    return found
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tier_says_all_of_a_chain(tier: str) -> None:
+    spec = generator(tier, seed=7, settings={"pair": "square", "holdout": "fail1", "encoding": "vae"})
+    task = load_task(spec.task)
+    assert isinstance(task, GeneratorTask)
+    tokens = {"smoke": 16, "coarse": 16, "toy": 36, "long": 36, "gpu": 64, "paper": 49}[tier]
+    with torch.device("meta"):
+        assert task.model(spec).shape == (tokens, 12)
+    assert task.looks(spec) % 20 == 0
+    assert spec.max_steps / task.looks(spec) == pytest.approx(read_settings(GeneratorSettings, spec).looks, rel=0.01)
+    needed = task.needs(spec)
+    probe, tokenizer = needed["probe"], needed["tokenizer"]
+    assert (probe.task, tokenizer.task) == (PROBE, TOKENIZER)
+    assert TokenizerTask().needs(tokenizer) == {"probe": probe}
+    for parent in (probe, tokenizer):
+        assert (parent.N, parent.seed, parent.option("pair"), parent.target) == (spec.N, 7, "square", 1.0)
+        allowed = load_task(parent.task).counts(parent)
+        assert allowed.low <= parent.data_count <= allowed.high
+    assert (tokenizer.encoding, tokenizer.holdout, tokenizer.decoder) == ("vae", "fail1", "linear")
+    assert read_settings(TokenizerSettings, tokenizer).channels == 12
+    assert read_settings(ProbeSettings, probe).gate == (0 if tier == "smoke" else 0.99)
+
+
+def test_the_published_size_is_that_of_the_paper() -> None:
+    with torch.device("meta"):
+        models = {tier: GeneratorTask().model(generator(tier)) for tier in ("toy", "paper")}
+    counts = {tier: sum(p.numel() for p in model.parameters()) for tier, model in models.items()}
+    assert 32e6 < counts["paper"] < 34e6
+    assert 0.7e6 < counts["toy"] < 0.75e6
+
+
+def test_what_shapes_a_parent_is_in_the_key_of_its_child() -> None:
+    spec, tasks = generator("smoke"), Tasks(GeneratorTask())
+    for name, value in (
+        ("probe_steps", 61),
+        ("tokenizer_images", 257),
+        ("codes", 17),
+        ("radius_small", 0.3),
+        ("probe_gate", 0.5),
+    ):
+        changed = spec.with_value(name, value)
+        assert tasks.key(changed) != tasks.key(spec)
+        assert tasks.parents(changed)["tokenizer"] != tasks.parents(spec)["tokenizer"]
+    assert tasks.parents(spec.with_value("heads", 1)) == tasks.parents(spec)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"conditioning": "dropout"}, "conditioning dropout is not built yet: choose full"),
+        ({"conditioning": "quantised"}, "conditioning quantised is not built yet: choose full"),
+        ({"conditioning": "both"}, "conditioning both is not built yet: choose full"),
+        ({"decoder": "maskgit", "encoding": "vae"}, "maskgit guesses codes, and a vae has none: choose --encoding vq"),
+        ({"heads": 5}, "width must be a multiple of 2 heads = 10, not 32"),
+        ({"ddim_steps": 7}, "ddim_steps must divide 500, as 25 and 50 do, not 7"),
+        ({"stride": 5}, "stride must be one of 2, 3, 4, 6, 8, not 5"),
+        (
+            {"holdout": "all"},
+            "holdout must be train1 or fail1, or list some of the eight compositions, each once, as 000,100; not 'all'",
+        ),
+        ({"pair": "star"}, "pair 'star' is unknown: choose plus, triangle or square"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_one_sentence(given: Mapping[str, Scalar], message: str) -> None:
+    with pytest.raises(ValueError, match=r".") as error:
+        generator("smoke", settings=given)
+    assert str(error.value) == message
+
+
+def test_a_tier_that_is_none_and_pictures_that_tokens_do_not_fill_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^tier 'huge' is unknown: choose smoke, coarse, toy, long, gpu, paper$"):
+        generator("huge")
+    with pytest.raises(ValueError, match=r"^N must be a multiple of stride = 6 and at least 12, not 16$"):
+        check_task(GeneratorTask(), generator("smoke", settings={"stride": 6}))
+    with pytest.raises(ValueError, match=r"^N must be at least 12 pixels, not 8$"):
+        ProbeTask().counts(dataclasses.replace(probe_of(generator("smoke")), N=8))
+
+
+def test_a_generator_learns_tokens_of_seen_compositions_and_is_held_against_unseen_ones() -> None:
+    spec = generator("smoke", settings={"holdout": "000,011"})
+    task = untrained(GeneratorTask(), spec)
+    data, judged = task.data(spec), task.judged(spec)
+    words = [{"".join(map(str, bits)) for bits in split.truth.tolist()} for split in data]
+    assert words == [{"000", "011"}, set(COMPOSITIONS) - {"000", "011"}]
+    assert data.train.targets.shape == (64, 16, 12)
+    assert judged.train.inputs.shape == (2, 4, 5)
+    assert judged.held_out.inputs.shape == (8, 4, 5)
+    assert judged.held_out.inputs[3, 2].tolist() == pytest.approx([0, -1, -0.6, -0.6, 0.6])  # 011: a small blue disc
+    codes = untrained(GeneratorTask(), spec.with_value("decoder", "maskgit")).data(spec.with_value("decoder", "maskgit"))
+    assert codes.train.targets.shape == (64, 16)
+    assert codes.train.targets.dtype == torch.int64
+    assert torch.equal(codes.train.inputs, data.train.inputs)
+
+
+def test_a_probe_passes_the_compositions_of_which_it_reads_enough() -> None:
+    spec = probe_of(generator("smoke")).with_value("gate", 0.5)
+    judged = ProbeTask().judged(spec).held_out
+    logits = torch.nn.functional.one_hot(judged.targets, 3).float().permute(0, 3, 1, 2).clone()
+    logits[0, :, :128] = torch.tensor([0.0, 0.0, 1.0])[:, None, None]  # half of 000 unclear
+    logits[1, :, :129, 2] = torch.tensor([1.0, 0.0, 0.0])[:, None]  # a little more than half of 001 red
+    found = ProbeTask().measure(spec, logits, judged)
+    assert found["correct"].tolist() == [True, False, *[True] * 6]
+    assert found["read"].tolist() == [0.5, 127 / 256, *[1.0] * 6]
+    curve = ProbeTask().summarise(spec, found, judged)
+    assert curve["read_000"] == curve["read_111"] / 2 == 0.5
+    assert curve["read_least"] == 127 / 256
+
+
+@pytest.mark.slow(4)
+def test_every_task_of_the_chain_is_what_a_study_asks_for() -> None:
+    for settings in HEADS:
+        spec = generator("smoke", settings=settings)
+        check_task(GeneratorTask(), spec)  # and with it its parents
+
+
+@pytest.mark.slow(12)
+@pytest.mark.parametrize("settings", HEADS, ids=str)
+def test_the_smoke_tier_trains_end_to_end(settings: dict[str, Scalar]) -> None:
+    spec = generator("smoke", settings=settings)
+    run = finished(spec)
+    result = run.result()
+    assert result.status == "passed"  # its gates are 0
+    assert run.network is run.average, "the average is what is sampled"
+    assert result.curve_step == [20, 40, 60]
+    assert result.curve_loss[-1] < result.curve_loss[0]
+    assert result.measures["id_loss"] < 0.9 * result.curve_loss[0]
+    assert result.curve_summary is not None
+    names = {
+        f"{judge}_{what}" for judge in ("probe", "oracle", "both", "agree") for what in ("seen", "level1", "level2", "least")
+    }
+    assert result.curve_summary.keys() == names | {f"{name.split('_')[0]}_{word}" for name in names for word in COMPOSITIONS}
+    assert all(len(curve) == 3 and all(0 <= share <= 1 for share in curve) for curve in result.curve_summary.values())
+    tokenizer = finished(tokenizer_of(spec)).result()
+    assert tokenizer.curve_summary is not None
+    assert tokenizer.curve_summary.keys() >= {"probe_111", "oracle_111", "oracle_level2", "probe_least"}
+    assert tokenizer.measures["mse"] < 0.03
+    made = pictures(finished(tokenizer_of(spec)).network, run.network.sample(run.held_out.inputs[:, 0], stream(0, "s")))
+    assert made.shape == (8, 3, 16, 16)
+
+
+@pytest.mark.slow(6)
+def test_a_run_of_the_chain_is_a_function_of_its_spec() -> None:
+    """Anew from its parents' weights, and continued from a state in the middle, it ends at the same bits."""
+    for settings in (HEADS[0], HEADS[2]):
+        spec = generator("smoke", settings=settings)
+        for one in (tokenizer_of(spec), spec):
+            first, task = finished(one), trained(load_task(one.task), parents_of(one))
+            half = Training(one, task)
+            while half.step < 31:
+                half.advance(0.0)
+            again = Training(one, task)
+            again.load_state_dict(half.state_dict())
+            again.advance()
+            assert again.result() == first.result()
+            for name, value in first.network.state_dict().items():
+                assert torch.equal(value, again.network.state_dict()[name]), name
+
+
+def test_figures_are_the_same_settings_in_all_three_tasks() -> None:
+    figures = {field.name: field.default for field in dataclasses.fields(ShapeSettings)}
+    for kind in (ProbeSettings, TokenizerSettings, GeneratorSettings):
+        assert figures.items() <= {field.name: field.default for field in dataclasses.fields(kind)}.items()
+    assert seen_of(GeneratorSettings().holdout) == seen_of("train1")

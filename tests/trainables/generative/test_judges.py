@@ -1,0 +1,166 @@
+"""Who reads pictures: the oracle, which fits templates, and the probe, which is told what is unclear."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainables.generative.judge import curves, shares_right
+from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, between, read_by_templates, towards_blue
+from trainables.generative.probe import KINDS, Probe, blur, lessons, read_by_probe
+from trainables.generative.shapes import (
+    COMPOSITIONS,
+    ShapeSettings,
+    bits_of,
+    bundles,
+    class_values,
+    draw_scenes,
+    pool,
+    render,
+    seen_of,
+)
+from trainables.training.seeds import stream
+
+SETTINGS = ShapeSettings()
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize("pair", ["plus", "triangle", "square"])
+@pytest.mark.parametrize("radius_small", [0.32, 0.45])
+def test_the_oracle_reads_real_pictures_of_every_composition(pair: str, radius_small: float) -> None:
+    settings = ShapeSettings(pair=pair, radius_small=radius_small)
+    made = bundles(settings, 24, COMPOSITIONS, 100, 0, "test")
+    right = (read_by_templates(settings, made.images.flatten(0, 1)).bits == made.bits.flatten(0, 1)).all(1)
+    assert right.view(8, 100).float().mean(1).min() >= 0.99
+
+
+def test_the_oracle_finds_what_was_rendered() -> None:
+    bits = bits_of(COMPOSITIONS).repeat(4, 1)
+    scenes = draw_scenes(SETTINGS, bits, stream(1, "test"))
+    found = read_by_templates(SETTINGS, render(SETTINGS, 24, scenes))
+    assert torch.equal(found.bits, bits)
+    assert torch.allclose(found.radius, scenes.radius, atol=0.01)
+    assert torch.allclose(found.colour, scenes.colour, atol=0.03)
+    assert found.residual.max() < 0.1
+
+
+def test_the_oracle_rejects_what_shows_no_composition() -> None:
+    images, classes = lessons(SETTINGS, 24, 640, 0)
+    kind = torch.arange(640) // 8 % len(KINDS)
+    found = read_by_templates(SETTINGS, images)
+    for name in ("blurred", "noise"):
+        none = kind == KINDS.index(name)
+        assert (classes[none] == UNCLEAR).all()
+        assert (found.bits[none] == UNCLEAR).all()
+    assert found.residual[kind == KINDS.index("noise")].min() > WORST
+    assert found.softness[kind == KINDS.index("blurred")].min() > SOFTEST
+    assert found.softness[kind == KINDS.index("sharp")].max() < SOFTEST
+    scrambled = kind == KINDS.index("scrambled")
+    assert (classes[scrambled] == UNCLEAR).all()
+    assert (found.bits[scrambled] == UNCLEAR).all(1).float().mean() > 0.8
+    purple = class_values(SETTINGS, bits_of(("000",)))._replace(colour=torch.tensor([[0.5, 0.2, 0.5]]))
+    assert read_by_templates(SETTINGS, render(SETTINGS, 24, purple)).bits.tolist() == [[0, 0, UNCLEAR]]
+    green = purple._replace(colour=torch.tensor([[0.8, 0.8, 0.2]]))
+    assert read_by_templates(SETTINGS, render(SETTINGS, 24, green)).bits.tolist() == [[0, 0, UNCLEAR]]
+    medium = class_values(SETTINGS, bits_of(("101",)))._replace(radius=torch.tensor([0.47]))
+    assert read_by_templates(SETTINGS, render(SETTINGS, 24, medium)).bits.tolist() == [[1, UNCLEAR, 1]]
+
+
+def test_what_lies_between_two_classes_is_the_middle_third_of_their_gap() -> None:
+    assert between(0.32, 0.62, 0.08) == pytest.approx((0.47 - 0.14 / 6, 0.47 + 0.14 / 6))
+    along, off = towards_blue(SETTINGS, torch.tensor([[0.8, 0.2, 0.2], [0.2, 0.2, 0.8], [0.5, 0.6, 0.5]]))
+    assert along.tolist() == pytest.approx([0, 1, 0.5])
+    assert off.tolist() == pytest.approx([0, 0, 0.4], abs=1e-6)
+
+
+def test_a_blur_keeps_flat_pictures_and_spreads_a_point() -> None:
+    point = torch.zeros(2, 3, 31, 31)
+    point[:, :, 15, 15] = 1
+    spread = blur(point, torch.tensor([1e-3, 2.0]))
+    assert torch.equal(spread[0], point[0])
+    assert spread[1, 0].sum().item() == pytest.approx(1, abs=1e-5)
+    assert spread[1, 0, 15, 17] / spread[1, 0, 15, 15] == pytest.approx(torch.tensor(-0.5).exp().item(), rel=0.01)
+    assert torch.allclose(blur(torch.full((1, 3, 15, 15), 0.7), torch.tensor([3.0])), torch.full((1, 3, 15, 15), 0.7))
+
+
+def test_lessons_are_half_clear_and_a_longer_list_begins_with_a_shorter() -> None:
+    images, classes = lessons(SETTINGS, 16, 600, 2)
+    few = lessons(SETTINGS, 16, 100, 2)
+    assert torch.equal(images[:100], few[0])
+    assert torch.equal(classes[:100], few[1])
+    clear = (classes != UNCLEAR).all(1)
+    kind = torch.arange(600) // 8 % len(KINDS)
+    assert torch.equal(clear, kind < len(KINDS) / 2)
+    assert torch.equal(classes[clear], bits_of(COMPOSITIONS)[torch.arange(600) % 8][clear])
+    in_between = classes[kind == KINDS.index("between")] == UNCLEAR
+    assert (in_between.sum(1) == 1).all()
+    assert in_between.any(0).all()
+    assert images.min() >= 0
+    assert images.max() <= 1
+    close = lessons(ShapeSettings(radius_small=0.45), 16, 600, 2)[1][kind == KINDS.index("between")] == UNCLEAR
+    assert set(close.sum(1).tolist()) == {1, 3}, "where sizes lie close, a picture that is faded takes the place of one between"
+
+
+@pytest.mark.parametrize("kind", ["cnn", "linear"])
+def test_a_probe_reads_pictures_and_bundles_alike(kind: str) -> None:
+    torch.manual_seed(0)
+    probe = Probe(kind, 20, 4)
+    images = torch.rand(2, 5, 3, 20, 20)
+    bundled = probe(images)
+    assert bundled.shape == (2, 3, 5, 3)
+    assert torch.allclose(bundled.transpose(1, 2).flatten(0, 1), probe(images.flatten(0, 1)), atol=1e-6)
+    assert torch.equal(read_by_probe(probe, images.flatten(0, 1)), bundled.argmax(1).flatten(0, 1))
+    assert torch.allclose(probe[-1](probe.features(images[0])).unflatten(1, (3, 3)), probe(images[0]), atol=1e-6)
+
+
+class Colourblind(nn.Module):
+    """A probe that reads shape and size from the first picture of each composition, and red everywhere."""
+
+    def __init__(self, bits: Tensor) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def forward(self, images: Tensor) -> Tensor:
+        read = self.bits.clone()
+        read[:, 2] = 0
+        return nn.functional.one_hot(read, 3).float().transpose(1, 2)
+
+
+def test_a_picture_counts_when_both_judges_read_all_factors_right() -> None:
+    made = bundles(SETTINGS, 24, COMPOSITIONS, 6, 0, "test")
+    images = made.images.clone()
+    images[:, 0] = 1  # nothing on it
+    shares = shares_right(SETTINGS, Colourblind(made.bits.flatten(0, 1)), images, made.bits)
+    red = 1 - made.bits[:, 0, 2].float()
+    assert torch.equal(shares["probe"], red)
+    assert torch.allclose(shares["oracle"], torch.full((8,), 5 / 6))
+    assert torch.allclose(shares["both"], red * 5 / 6)
+    assert torch.allclose(shares["agree"], torch.where(red > 0, 5 / 6, 1 / 6))
+
+
+def test_pictures_are_read_as_a_screen_shows_them() -> None:
+    made = bundles(SETTINGS, 24, ("000", "111"), 4, 0, "test")
+    probe = Colourblind(made.bits.flatten(0, 1))
+    bright = torch.where(made.images > 0.97, 40.0, made.images)
+    shown = shares_right(SETTINGS, probe, bright.clamp(0, 1), made.bits)
+    found = shares_right(SETTINGS, probe, bright, made.bits)
+    assert all(torch.equal(found[name], share) for name, share in shown.items())
+    broken = torch.full_like(made.images, torch.nan)
+    broken[0] = torch.inf
+    assert shares_right(SETTINGS, probe, broken, made.bits)["oracle"].tolist() == [0, 0]
+
+
+def test_curves_are_by_composition_and_by_level_whatever_their_order() -> None:
+    words = ("111", "000", "110", "001", "011", "010", "101", "100")
+    shares = torch.tensor([0.25, 1.0, 0.5, 0.75, 0.5, 1.0, 0.75, 0.75])
+    found = curves({"both": shares}, bits_of(words), seen_of("train1"))
+    assert {name: found[name] for name in found if not name[-1].isdigit() or "level" in name} == {
+        "both_seen": 0.875, "both_level1": pytest.approx(7 / 12), "both_level2": 0.25, "both_least": 0.25,
+    }  # fmt: skip
+    assert {word: found[f"both_{word}"] for word in words} == dict(zip(words, shares.tolist(), strict=True))
+
+
+def test_the_same_pictures_are_read_the_same_in_any_company() -> None:
+    made = pool(SETTINGS, 24, COMPOSITIONS, 300, 1)
+    assert torch.equal(read_by_templates(SETTINGS, made.images).bits[290:], read_by_templates(SETTINGS, made.images[290:]).bits)

@@ -1,0 +1,43 @@
+"""Which runs need which: the probe before the tokenizer, both before the generator. All of a chain have one seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from trainables.generative.shapes import ShapeSettings
+from trainables.settings import spec_fields
+from trainables.spec import RunSpec, Scalar
+from trainables.task import load_task
+
+PROBE = "trainables.generative.probe_task:ProbeTask"
+TOKENIZER = "trainables.generative.tokenizer_task:TokenizerTask"
+GENERATOR = "trainables.generative.generator_task:GeneratorTask"
+JUDGED_WHOLE: Mapping[str, Any] = {"target": 1.0, "stop": "budget"}
+"""A parent is trained to its end, and has passed if all compositions did."""
+PARENT: Mapping[str, Any] = {"batch_size": 64, "lr": 2e-3, "schedule": "cosine", **JUDGED_WHOLE}
+"""How parents are trained."""
+
+
+def probe_of(spec: RunSpec) -> RunSpec:
+    """The probe that judges a tokenizer or a generator."""
+    renamed = {"decoder": "probe", "width": "probe_width", "gate": "probe_gate"}
+    fields: dict[str, Any] = {"data_count": spec.option("probe_images"), "max_steps": spec.option("probe_steps")}
+    return _parent(PROBE, spec, {name: spec.option(own) for name, own in renamed.items()}, **fields)
+
+
+def tokenizer_of(spec: RunSpec) -> RunSpec:
+    """The tokenizer whose tokens a generator learns."""
+    same = ("fit", "stride", "channels", "codes", "probe", "probe_width", "probe_images", "probe_steps", "probe_gate")
+    renamed = {"decoder": "network", "width": "tokenizer_width", "gate": "tokenizer_gate"} | {name: name for name in same}
+    given = {"encoding": spec.encoding, "holdout": spec.holdout} | {name: spec.option(own) for name, own in renamed.items()}
+    fields: dict[str, Any] = {"data_count": spec.option("tokenizer_images"), "max_steps": spec.option("tokenizer_steps")}
+    return _parent(TOKENIZER, spec, given, weight_decay=0.0, **fields)
+
+
+def _parent(task: str, spec: RunSpec, given: Mapping[str, Scalar], **fields: Any) -> RunSpec:
+    """A run of a task, at the grid size and the seed of `spec`, with its figures and with these settings and fields."""
+    figures = {field.name: spec.option(field.name) for field in dataclasses.fields(ShapeSettings)}
+    settings = spec_fields(load_task(task), {**figures, **given})
+    return RunSpec(task=task, N=spec.N, seed=spec.seed, **settings, **{**PARENT, **fields})

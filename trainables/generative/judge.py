@@ -1,0 +1,45 @@
+"""What probe and oracle say of pictures, by composition and by level.
+
+A sample that is judged is a whole composition, so that its share of right pictures can be held against a gate.
+Shapes in comments: n compositions with m pictures each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from trainables.generative.oracle import read_by_templates
+from trainables.generative.probe import read_by_probe
+from trainables.generative.shapes import ShapeSettings, bits_of, levels
+
+JUDGES = ("probe", "oracle", "both")
+
+
+def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits: Tensor) -> dict[str, Tensor]:
+    """The shares (n,) of pictures (n, m, 3, N, N) in which all factors (n, m, 3) are read right by the probe, by the oracle and
+    by both; and `agree`, the share of which both say the same, right or not. Pictures are read as a screen shows them: cut off
+    at 0 and 1, and black where a network has come apart and gives no number."""
+    flat, wanted = images.flatten(0, 1).nan_to_num(0.0).clamp(0, 1), bits.flatten(0, 1)
+    probed = (read_by_probe(probe, flat) == wanted).all(1)
+    fitted = (read_by_templates(settings, flat).bits == wanted).all(1)
+    said = {"probe": probed, "oracle": fitted, "both": probed & fitted, "agree": probed == fitted}
+    return {name: found.view(images.shape[:2]).float().mean(1) for name, found in said.items()}
+
+
+def curves(shares: Mapping[str, Tensor], bits: Tensor, seen: tuple[str, ...]) -> dict[str, float]:
+    """Shares (n,) of compositions `bits` (n, 3) by name: `both_111` of a composition, `both_seen`, `both_level1` and so on, the
+    mean of a level, and `both_least`, the least of all. The names are those that `shares` has."""
+    level = levels(bits, bits_of(seen).to(bits.device)).tolist()
+    words = ["".join(map(str, word)) for word in bits.tolist()]
+    found: dict[str, float] = {}
+    for name, values in shares.items():
+        by_word = dict(sorted(zip(words, values.tolist(), strict=True)))
+        found |= {f"{name}_{word}": share for word, share in by_word.items()}
+        for one in sorted(set(level)):
+            of_level = values[torch.tensor([at == one for at in level], device=values.device)]
+            found[f"{name}_{'seen' if one == 0 else f'level{one}'}"] = of_level.mean().item()
+        found[f"{name}_least"] = values.min().item()
+    return found

@@ -1,0 +1,216 @@
+"""The probe: a small network that reads the three factors of a picture, and what it learns from.
+
+For each factor it has three classes: 0, 1 and unclear. It is trained on pictures of all compositions and on such that show no
+composition, so that a blurred picture does not read as whichever class is nearest. What is unclear is decided by these rules:
+
+- a size or a colour in the middle third between its classes, or a shape about halfway between them, makes that factor unclear
+  and no other;
+- two figures faded into each other, a picture blurred by a twelfth of its side or more, one whose pieces are mixed up, noise,
+  and a picture of nothing make all three factors unclear;
+- a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
+  most .03, and its edges waver by at most a fourteenth of its side; and so is one whose patches are the nearest of 32, which
+  are the k-means of patches of all compositions alike.
+
+Shapes in comments: n pictures of N x N pixels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from trainables.generative.codebook import k_means, nearest
+from trainables.generative.oracle import UNCLEAR, between, between_colours
+from trainables.generative.shapes import (
+    COMPOSITIONS,
+    FACTORS,
+    Scenes,
+    ShapeSettings,
+    bits_of,
+    class_values,
+    draw_scenes,
+    render,
+)
+from trainables.training.seeds import stream
+
+PROBES = ("cnn", "linear")
+CLASSES = 3
+AT_ONCE = 256
+KINDS = ("sharp", "sharp", "worn", "coded", "coded", "between", "faded", "blurred", "scrambled", "noise")
+"""What the pictures of a probe show, in turns."""
+WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 14
+WAVES = 8
+"""Points along a side that are moved by themselves."""
+LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5
+"""Standard deviations of a blur as shares of a picture's side."""
+LEAST_FADE = 0.3
+PIECES = 6
+"""Along a side of a picture that is scrambled or coded."""
+CODES, CODED = 32, 512
+"""Patches that coded pictures are made of, and pictures that they are taken from."""
+NEITHER_SHAPE = (0.4, 0.6)
+"""Shares of the other shape in a figure that is neither."""
+NARROWEST = 0.05
+"""Sizes with a gap under this, in half pictures, have nothing between them that is worth a picture."""
+
+
+class Probe(nn.Sequential):
+    """From pictures (n, 3, N, N) to logits (n, CLASSES, 3) for each factor; from (n, m, 3, N, N) to (n, CLASSES, m, 3)."""
+
+    ema = 0.98
+
+    def __init__(self, kind: str, N: int, width: int) -> None:
+        if kind == "linear":
+            body: list[nn.Module] = [nn.Flatten(), nn.Linear(3 * N * N, CLASSES * len(FACTORS))]
+        else:
+            body = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+            for a, b in pairwise((width, 2 * width, 2 * width, 2 * width)):
+                body += [nn.Conv2d(a, b, 3, stride=2, padding=1), nn.ReLU()]
+            side = (N + 7) // 8
+            body += [nn.Flatten(), nn.Linear(2 * width * side * side, 4 * width), nn.ReLU()]
+            body += [nn.Linear(4 * width, CLASSES * len(FACTORS))]
+        super().__init__(*body)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = super().forward(2 * images.flatten(0, -4) - 1).unflatten(1, (CLASSES, len(FACTORS)))
+        return logits if images.dim() == 4 else logits.unflatten(0, images.shape[:2]).transpose(1, 2)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the last layer reads of pictures (n, 3, N, N): (n, features)."""
+        x = 2 * images - 1
+        for layer in list(self)[:-1]:
+            x = layer(x)
+        return x
+
+
+def read_by_probe(probe: nn.Module, images: Tensor) -> Tensor:
+    """The most likely class of each factor (n, 3) in pictures (n, 3, N, N): 0, 1 or UNCLEAR."""
+    return torch.cat([probe(part).argmax(1) for part in images.float().split(AT_ONCE)])
+
+
+def blur(images: Tensor, widths: Tensor) -> Tensor:
+    """Pictures (n, 3, N, N) blurred by Gaussians of these standard deviations (n,) in pixels; weights at an edge sum to 1."""
+    k = torch.arange(images.shape[-1], dtype=images.dtype)
+    weights = (-(k[:, None] - k).square() / (2 * widths[:, None, None].square())).exp()
+    weights = (weights / weights.sum(2, keepdim=True))[:, None]
+    return weights @ images @ weights.transpose(2, 3)
+
+
+def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few."""
+    turn = torch.arange(count)
+    bits = bits_of(COMPOSITIONS)[turn % 8]
+    kind, variant = (turn // 8) % len(KINDS), (turn // (8 * len(KINDS))) % len(FACTORS)
+    scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
+    classes, has = bits.clone(), {name: torch.tensor([k == name for k in KINDS])[kind] for name in KINDS}
+    scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
+    has["faded"] |= has["between"] & ~unclear.any(1)
+    images = render(settings, N, scenes)
+    some = has["worn"].nonzero().squeeze(1)
+    images[some] = _worn(images[some], u[some], stream(seed, "worn"))
+    some = has["coded"].nonzero().squeeze(1)
+    images[some] = _coded(settings, images[some], seed)
+    some = has["faded"].nonzero().squeeze(1)
+    images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
+    some = has["blurred"].nonzero().squeeze(1)
+    images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
+    some = has["scrambled"].nonzero().squeeze(1)
+    images[some] = _scrambled(images[some], stream(seed, "scrambled"))
+    some = has["noise"].nonzero().squeeze(1)
+    images[some] = _nothing(images[some], variant[some], u[some], stream(seed, "noise"))
+    whole = torch.stack([has[name] for name in ("faded", "blurred", "scrambled", "noise")]).any(0)
+    classes[unclear | whole[:, None]] = UNCLEAR
+    return images.clamp(0, 1), classes
+
+
+def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor) -> tuple[Scenes, Tensor]:
+    """The chosen scenes with one factor between its classes, and which factors are unclear (n, 3)."""
+    small, large, jitter = settings.radius_small, settings.radius_large, settings.radius_jitter
+    unclear = chosen[:, None] & (variant[:, None] == torch.arange(len(FACTORS)))
+    if large - small - 2 * jitter < NARROWEST:
+        unclear[:, 1] = False
+
+    def somewhere(low: float, high: float) -> Tensor:
+        return low + u * (high - low)
+
+    red, blue = (class_values(settings, bits_of((word,))).colour for word in ("000", "001"))
+    place = somewhere(*between_colours(settings))[:, None]
+    return scenes._replace(
+        shape=torch.where(unclear[:, 0], somewhere(*NEITHER_SHAPE), scenes.shape),
+        radius=torch.where(unclear[:, 1], somewhere(*between(small, large, jitter)), scenes.radius),
+        colour=torch.where(unclear[:, 2:], red + place * (blue - red), scenes.colour),
+    ), unclear
+
+
+def _faded(settings: ShapeSettings, N: int, images: Tensor, bits: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Pictures faded into others, whose compositions differ."""
+    changes = bits_of(COMPOSITIONS[1:])[(u[:, 1] * 7).long().clamp_max(6)]
+    others = render(settings, N, draw_scenes(settings, bits ^ changes, generator))
+    share = (LEAST_FADE + u[:, 0] * (1 - 2 * LEAST_FADE))[:, None, None, None]
+    return images + share * (others - images)
+
+
+def _worn(images: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Pictures whose edges waver, blurred a little and with a little noise."""
+    n, _, N, _ = images.shape
+    noise = 2 * _noise(generator, n, N) - 1
+    waves = functional.interpolate(noise[:, :2, :WAVES, :WAVES], size=(N, N), mode="bilinear", align_corners=True)
+    still = functional.affine_grid(torch.eye(2, 3).expand(n, 2, 3), [n, 3, N, N], align_corners=False)
+    moved = still + 2 * WAVER * u[:, 2, None, None, None] * waves.permute(0, 2, 3, 1)
+    wavering = functional.grid_sample(images, moved, padding_mode="border", align_corners=False)
+    return blur(wavering, (u[:, 0] * WORN_BLUR * N).clamp_min(1e-3)) + WORN_NOISE * u[:, 1, None, None, None] * noise
+
+
+def _coded(settings: ShapeSettings, images: Tensor, seed: int) -> Tensor:
+    """Pictures of which every patch is the nearest of a few."""
+    N = images.shape[-1]
+    size, codes = round(N / PIECES), _codes(settings, N, seed)
+    whole = N + -N % size
+    parts = [codes[nearest(_patches(part, size), codes)].transpose(1, 2) for part in images.split(AT_ONCE)]
+    return functional.fold(torch.cat(parts), whole, size, stride=size)[:, :, :N, :N]
+
+
+@lru_cache(maxsize=8)
+def _codes(settings: ShapeSettings, N: int, seed: int) -> Tensor:
+    """The patches (CODES, pixels) that coded pictures are made of."""
+    bits = bits_of(COMPOSITIONS)[torch.arange(CODED) % 8]
+    pictures = render(settings, N, draw_scenes(settings, bits, stream(seed, "shapes", "coded")))
+    return k_means(_patches(pictures, round(N / PIECES)).flatten(0, 1), CODES, stream(seed, "codes"))
+
+
+def _patches(images: Tensor, size: int) -> Tensor:
+    """The patches (n, patches, pixels) of pictures whose last row and column are repeated to fill them."""
+    beyond = -images.shape[-1] % size
+    bordered = functional.pad(images, (0, beyond, 0, beyond), mode="replicate")
+    return functional.unfold(bordered, size, stride=size).transpose(1, 2)
+
+
+def _scrambled(images: Tensor, generator: Generator) -> Tensor:
+    """Pictures of which every piece shows what is there or in a piece beside it, drawn by lot."""
+    n, _, N, _ = images.shape
+    size = N // PIECES
+    moves = torch.randint(-1, 2, (n, 2, PIECES, PIECES), generator=generator)
+    pixels = torch.arange(N)
+    piece = (pixels // size).clamp_max(PIECES - 1)
+    down, right = (moves[:, :, piece][:, :, :, piece] * size).unbind(1)  # (n, N, N) each
+    source = (pixels[:, None] + down).clamp(0, N - 1) * N + (pixels + right).clamp(0, N - 1)
+    return images.flatten(2).gather(2, source.flatten(1)[:, None].expand(-1, 3, -1)).view_as(images)
+
+
+def _noise(generator: Generator, n: int, N: int) -> Tensor:
+    return torch.rand(n, 3, N, N, generator=generator)
+
+
+def _nothing(images: Tensor, variant: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Smooth fields of colour, pictures drowned in noise, and empty backgrounds, in turns."""
+    n, _, N, _ = images.shape
+    noise = _noise(generator, n, N)
+    field = functional.interpolate(noise[:, :, :5, :5], size=(N, N), mode="bilinear", align_corners=True)
+    drowned = images + (0.5 + 0.5 * u[:, 0, None, None, None]) * (noise - images)
+    empty = 1 - 0.1 * u[:, 1, None, None, None] + 0.02 * (noise - 0.5)
+    which = variant[:, None, None, None]
+    return torch.where(which == 0, field, torch.where(which == 1, drowned, empty))

@@ -1,0 +1,112 @@
+"""What the three tasks let users choose. A later task of the chain repeats what shapes the runs that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainables.generative.dit import PREDICTIONS, TIMES
+from trainables.generative.probe import PROBES
+from trainables.generative.shapes import ShapeSettings, seen_of
+from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
+from trainables.settings import setting
+from trainables.spec import LARGEST, LIMITS
+
+HEADS = ("dit", "maskgit")
+CONDITIONINGS = ("full", "dropout", "quantised", "both")
+FITS = ("seen", "all")
+USUAL_CHANNELS = {"linear": 12, "conv": 8}
+WIDEST, DEEPEST = LIMITS["width"][1], 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings(ShapeSettings):
+    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
+    decoder: str = setting("cnn", "Network of the probe.", words=PROBES)
+    width: int = setting(16, "Channels of the probe's first layer; of its last layers more.", low=1, high=WIDEST)
+    judged: int = setting(256, "Fresh pictures of each composition that the probe is judged on.", low=1, high=LARGEST)
+    gate: float = setting(0.99, "Least share that the probe has to read right, of each composition.", low=0, high=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeedsProbe(ShapeSettings):
+    """The settings of a run that needs a probe."""
+
+    probe: str = setting("cnn", "Network of the probe.", words=PROBES)
+    probe_width: int = setting(16, "Channels of the probe's first layer.", low=1, high=WIDEST)
+    probe_images: int = setting(16_384, "Pictures that the probe learns from, half of them unclear.", low=80, high=LARGEST)
+    probe_steps: int = setting(2500, "Steps of the probe's training.", low=1, high=LARGEST)
+    probe_gate: float = setting(0.99, "Least share that the probe has to read right, of each composition.", low=0, high=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings(NeedsProbe):
+    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
+    encoding: str = setting("vq", "Codes (vq), or continuous latents (vae).", words=KINDS)
+    decoder: str = setting("linear", "Network: linear on patches, or convolutional.", words=NETWORKS)
+    width: int = setting(32, "Channels of a hidden layer of the convolutional network.", low=1, high=WIDEST)
+    holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
+    fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
+    stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
+    channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
+    codes: int = setting(64, "Codes of a vq.", low=2, high=65536)
+    judged: int = setting(64, "Fresh pictures of each composition that are reconstructed.", low=1, high=LARGEST)
+    gate: float = setting(
+        0.97, "Least share of reconstructions that both judges have to read right, of each composition.", low=0, high=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_tokenizer(self, self.decoder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorSettings(NeedsProbe):
+    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
+    encoding: str = setting("vq", "Tokens: codes (vq), or continuous latents (vae).", words=KINDS)
+    decoder: str = setting("dit", "Objective: diffusion of latents (dit), or masked codes (maskgit).", words=HEADS)
+    width: int = setting(96, "Width of the transformer.", low=2, high=WIDEST)
+    depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
+    heads: int = setting(4, "Heads of a block.", low=1, high=1024)
+    holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
+    conditioning: str = setting("full", "How a model is told the factors.", words=CONDITIONINGS)
+    predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
+    ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
+    rounds: int = setting(8, "Rounds of a sample of maskgit.", low=1, high=1000)
+    temperature: float = setting(
+        3.0, "Of the Gumbel noise in which masked codes are chosen, in the first round.", low=0, high=100
+    )
+    smoothing: float = setting(0.0, "Label smoothing of maskgit.", low=0, high=0.5)
+    ema: float = setting(0.999, "Decay of the average of the weights, which is what is sampled from.", low=0, high=0.999999)
+    looks: int = setting(20, "How often the model is sampled along the way.", low=1, high=1000)
+    judged: int = setting(32, "Samples of each composition at a look.", low=1, high=LARGEST)
+    gate: float = setting(0.6, "A composition is generated if both judges read this share of its samples right.", low=0, high=1)
+    network: str = setting("linear", "Network of the tokenizer: linear on patches, or convolutional.", words=NETWORKS)
+    tokenizer_width: int = setting(32, "Channels of a hidden layer of a convolutional tokenizer.", low=1, high=WIDEST)
+    fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
+    stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
+    channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
+    codes: int = setting(64, "Codes of a vq.", low=2, high=65536)
+    tokenizer_images: int = setting(20_000, "Pictures that the tokenizer learns from.", low=8, high=LARGEST)
+    tokenizer_steps: int = setting(3000, "Steps of the tokenizer's training.", low=1, high=LARGEST)
+    tokenizer_gate: float = setting(0.97, "Least share of reconstructions that have to be read right.", low=0, high=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_tokenizer(self, self.network)
+        if self.width % (2 * self.heads):
+            raise ValueError(f"width must be a multiple of 2 heads = {2 * self.heads}, not {self.width}")
+        if TIMES % self.ddim_steps:
+            raise ValueError(f"ddim_steps must divide {TIMES}, as 25 and 50 do, not {self.ddim_steps}")
+        if self.conditioning != "full":
+            raise ValueError(f"conditioning {self.conditioning} is not built yet: choose full")
+        if self.decoder == "maskgit" and self.encoding != "vq":
+            raise ValueError("maskgit guesses codes, and a vae has none: choose --encoding vq")
+
+
+def _check_tokenizer(settings: TokenizerSettings | GeneratorSettings, network: str) -> None:
+    """What both know of a tokenizer; its channels are set to the usual ones if none are given."""
+    seen_of(settings.holdout)
+    if settings.stride not in STAGES:
+        raise ValueError(f"stride must be one of {', '.join(map(str, STAGES))}, not {settings.stride}")
+    if settings.channels is None:
+        object.__setattr__(settings, "channels", USUAL_CHANNELS.get(network, 1))

@@ -1,0 +1,67 @@
+"""Sizes in which the chain is run, from seconds to GPU hours: the settings and the budget of each by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainables.generative.chain import GENERATOR
+from trainables.settings import spec_fields
+from trainables.spec import RunSpec, Scalar
+from trainables.task import load_task
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One size of a generator's run; its parents follow from its settings."""
+
+    run: Mapping[str, Any]
+    """Fields of the `RunSpec`."""
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """Of the task, where they are not the defaults."""
+
+
+_TOY: dict[str, Any] = {
+    "N": 24, "data_count": 5000, "batch_size": 64, "max_steps": 6000, "lr": 1e-3, "weight_decay": 0.0, "schedule": "cosine",
+    "stop": "budget",
+}  # fmt: skip
+_QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
+
+TIERS: Mapping[str, Tier] = {
+    # seconds; it shows that all parts fit, and nothing else
+    "smoke": Tier(
+        _TOY | {"N": 16, "data_count": 64, "batch_size": 16, "max_steps": 60},
+        _QUICK | {
+            "width": 32, "depth": 2, "heads": 2, "codes": 16, "tokenizer_images": 256, "tokenizer_steps": 60, "ema": 0.9,
+            "looks": 3, "judged": 4, "ddim_steps": 10, "rounds": 4, "gate": 0.0,
+        },
+    ),
+    # 16 tokens, minutes on a core
+    "coarse": Tier(_TOY, {"stride": 6}),
+    # the default: 36 tokens, minutes on a core
+    "toy": Tier(_TOY),
+    # ten times as long: hours on a core
+    "long": Tier(_TOY | {"max_steps": 60_000}),
+    # 64 tokens, a network of 4 million parameters
+    "gpu": Tier(
+        _TOY | {"N": 32, "batch_size": 256, "max_steps": 20_000}, {"width": 192, "depth": 6, "heads": 6, "judged": 64}
+    ),
+    # the sizes of the paper, and its learning rate
+    "paper": Tier(
+        _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4},
+        {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999},
+    ),
+}  # fmt: skip
+
+
+def generator(tier: str, seed: int = 0, settings: Mapping[str, Scalar] | None = None, **fields: Any) -> RunSpec:
+    """The run of a generator in a tier, with other settings of its task, and other fields of its spec, where they are given.
+
+    Raises:
+        ValueError: there is no such tier, or a setting or a field is not allowed.
+    """
+    if tier not in TIERS:
+        raise ValueError(f"tier {tier!r} is unknown: choose {', '.join(TIERS)}")
+    chosen = spec_fields(load_task(GENERATOR), {**TIERS[tier].settings, **(settings or {})})
+    return RunSpec(task=GENERATOR, seed=seed, **chosen, **{**TIERS[tier].run, **fields})

@@ -1,0 +1,127 @@
+"""The trunk of all generators: a transformer with learned positions, whose blocks a condition modulates (adaLN-Zero).
+
+Peebles and Xie 2022 (arXiv 2212.09748), section 3.2: every block scales and shifts what goes into its two parts, and gates what
+comes out, by numbers that are linear in the condition and begin as zeros. So an untrained trunk is the identity.
+Attention is two matrix products and a softmax, which `torch.func.vmap` can batch over the runs of a pack.
+
+Shapes in comments: n samples of T tokens, W = the width, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+LONGEST = 10_000.0
+"""Period of the slowest wave that tells the time (Vaswani et al. 2017, section 3.5)."""
+
+
+class Trunk(nn.Module):
+    """From tokens (n, T, W) and a condition (n, W) to tokens (n, T, W)."""
+
+    def __init__(self, tokens: int, width: int, depth: int, heads: int) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(0.02 * torch.randn(tokens, width))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(depth))
+
+    def forward(self, tokens: Tensor, condition: Tensor) -> Tensor:
+        return self.layers(tokens, condition)[-1]
+
+    def layers(self, tokens: Tensor, condition: Tensor) -> list[Tensor]:
+        """What goes into the first block, and what comes out of each: depth + 1 times (n, T, W)."""
+        found = [tokens + self.positions]
+        for block in self.blocks:
+            found.append(block(found[-1], condition))
+        return found
+
+
+class Block(nn.Module):
+    """Attention, then an MLP. What goes into `attention.out` is the outputs of the heads side by side; into `mlp[2]`, the
+    activations of the units."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.modulation = zeros(nn.Linear(width, 6 * width))
+        self.attention = Attention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.modulation(functional.silu(condition))[:, None].chunk(6, 2)
+        x = x + gate * self.attention(modulated(x, shift, scale))
+        out: Tensor = x + gate_mlp * self.mlp(modulated(x, shift_mlp, scale_mlp))
+        return out
+
+
+class Attention(nn.Module):
+    """Self-attention (n, T, W) to (n, T, W) of H heads of W / H channels."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # (n, H, T, W / H) each
+        weights = (q * q.shape[-1] ** -0.5 @ k.transpose(2, 3)).softmax(3)
+        out: Tensor = self.out((weights @ v).transpose(1, 2).flatten(2))
+        return out
+
+
+class Last(nn.Module):
+    """From the trunk's tokens (n, T, W) to outputs (n, T, out), modulated as well; all zeros before the first step."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.modulation = zeros(nn.Linear(width, 2 * width))
+        self.out = zeros(nn.Linear(width, out))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        shift, scale = self.modulation(functional.silu(condition))[:, None].chunk(2, 2)
+        out: Tensor = self.out(modulated(x, shift, scale))
+        return out
+
+
+class Conditions(nn.Module):
+    """The sum of an embedding for each factor: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.shape = nn.Embedding(2, width)
+        self.size, self.colour = (nn.Sequential(nn.Linear(k, width), nn.SiLU(), nn.Linear(width, width)) for k in (1, 3))
+
+    def forward(self, conditions: Tensor) -> Tensor:
+        embedded: Tensor = self.shape(conditions[:, 0].long()) + self.size(conditions[:, 1:2]) + self.colour(conditions[:, 2:])
+        return embedded
+
+
+class Time(nn.Module):
+    """From times (n,) to (n, W): sines and cosines of periods from 2 pi to 2 pi LONGEST, then two layers."""
+
+    rates: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        half = width // 2
+        self.register_buffer("rates", torch.exp(-math.log(LONGEST) * torch.arange(half) / half), persistent=False)
+        self.mlp = nn.Sequential(nn.Linear(2 * half, width), nn.SiLU(), nn.Linear(width, width))
+
+    def forward(self, times: Tensor) -> Tensor:
+        angles = times[:, None] * self.rates
+        embedded: Tensor = self.mlp(torch.cat([angles.sin(), angles.cos()], 1))
+        return embedded
+
+
+def modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """x (n, T, W), each token brought to mean 0 and variance 1, then scaled by 1 + scale and shifted."""
+    return functional.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
+
+
+def zeros(layer: nn.Linear) -> nn.Linear:
+    """The layer with nothing but zeros in it."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
