@@ -10,8 +10,6 @@ from orchestrator.command.files import csv_bytes, json_bytes, write_files
 from orchestrator.store import Artifacts, UnreadableError
 
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
-    import optuna
-
     from analysis import regularization, scaling, tune
 
 
@@ -43,31 +41,28 @@ def weights_of(store: str) -> Callable[[str], bytes]:
     return read
 
 
-def write_regularization(
-    answer: regularization.Answer, out: Path, read: Callable[[str], bytes], study: optuna.Study | None
-) -> list[Path]:
+def write_regularization(answer: regularization.Answer, out: Path, read: Callable[[str], bytes]) -> list[Path]:
     """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
 
     Args:
         read: the weights of a run, by its key; OSError if there are none.
-        study: the trials as Optuna keeps them, for its own figures.
 
     Returns:
         The files written.
     """
+    from analysis.figures import tune
     from analysis.figures.regularization import draw
-    from analysis.figures.search import draw_study
     from analysis.figures.style import image
     from analysis.regularization import COUNTS, load_decoders
 
     tables = {"trials.csv": answer.trials, "regularization.csv": answer.finals}
     contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
-    contents["regularization.json"] = b""
+    contents["regularization.json"] = json_bytes(answer.to_json())
     contents |= {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
-    if study is not None:
-        answer.not_drawn.clear()
-        contents |= {f"{name}.png": content for name, content in draw_study(study, answer.not_drawn)}
-    contents["regularization.json"] = json_bytes(answer.to_json())  # names the figures that are not drawn
+    if answer.search is not None and answer.search.names and len(answer.trials):
+        contents["search.png"] = image(tune.draw(answer.search))
+        if (settings := tune.draw_settings(answer.search)) is not None:
+            contents["settings.png"] = image(settings)
     return write_files(out, contents)
 
 

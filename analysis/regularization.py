@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,8 +75,6 @@ class Answer:
     """The store's rows of the final trainings, by key."""
     search: tune.Answer | None = None
     """What the search and its confirmation found on the validation sets; None where nothing is known of them."""
-    not_drawn: dict[str, str] = field(default_factory=dict)
-    """Figures of the search that could not be drawn, and why; whoever draws them says so here."""
 
     @classmethod
     def of(
@@ -110,7 +108,8 @@ class Answer:
         ]
         trials, front = (list(map(_trial, found)) for found in (tuning.finished_trials(rows), tuning.front(rows)))
         best = None if winner is None else _trial(winner, confirming.rows_of(rows, winner))
-        return cls.of(trials, finals, best, front, settings, tune.Answer.of_search(confirming, rows, settings))
+        searched = tune.Answer.of_search(confirming, rows, {"search": {d.name: d.text for d in tuning.dimensions}})
+        return cls.of(trials, finals, best, front, settings, searched)
 
     @property
     def averaged(self) -> pd.DataFrame:
@@ -123,8 +122,7 @@ class Answer:
         return PAPER.get(setting) if same else None
 
     def lines(self) -> list[str]:
-        """The chosen settings, a line per setting, `tuned` against each other one, and a line per figure that could not be
-        drawn."""
+        """The chosen settings, a line per setting, and `tuned` against each other one."""
         lines = [self._choice()] if len(self.trials) else []
         if self.search is not None and self.search.comparison is not None:
             lines.append(f"on the validation sets, {tune.comparison_text(self.search.comparison)}")
@@ -139,7 +137,7 @@ class Answer:
                 line += f" (authors' model: ID {paper['id_mse']:.2e}, OOD {paper['ood_mse']:.2e})"
             lines.append("; ".join([line, *([row["note"]] if row["note"] else [])]))
         lines += [tune.comparison_text(found) for found in self.comparisons()]
-        return lines + [f"{name}.png was not drawn: {why}" for name, why in self.not_drawn.items()]
+        return lines
 
     def comparisons(self) -> list[dict[str, Any]]:
         """The OOD error of `tuned` against that of every other setting, on the seeds that both have: see `tune.compare`."""
@@ -202,7 +200,7 @@ class Answer:
         """Everything but the curves in plain values; what is not known is null."""
         summary = [{**row, "paper": self.paper(row["setting"])} for row in self.summary.to_dict("records")]
         tables = {"front": self.front, "finals": self.finals, "trials": self.trials}
-        told = {"doubt": self.doubt(), "not_drawn": self.not_drawn, "comparisons": self.comparisons()}
+        told = {"doubt": self.doubt(), "comparisons": self.comparisons()}
         if self.search is not None:
             confirmed = self.search.to_json()
             told |= {name: confirmed[name] for name in ("confirmed", "winner", "comparison", "crossed")}

@@ -190,8 +190,7 @@ class RegularizationStudy:
         if not force or not self._rows(rows):
             return []
         tuning = self.search.tuning
-        study = tuning.study(rows) if tuning.dimensions else None
-        files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]), study)
+        files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]))
         if self.export is not None and tuning.finished(rows):
             tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
             files.append(self.export)

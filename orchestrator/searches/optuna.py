@@ -293,7 +293,7 @@ class OptunaSearch:
         return [trials[t.number] for t in sorted(self.study(rows).best_trials, key=lambda t: t.number)]
 
     def study(self, rows: Rows) -> optuna.Study:
-        """All finished trials as an Optuna study in memory, for its figures."""
+        """All finished trials as an Optuna study in memory, for the front and for tests."""
         return self._make_study(self.finished_trials(rows))
 
     def export(self, rows: Rows, file: Path, name: str) -> None:

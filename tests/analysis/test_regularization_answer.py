@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pandas as pd
 import pytest
 import torch
@@ -124,19 +123,11 @@ class TestSummary:
         row = summary_of(answer, "none")
         assert (row["seeds"], row["failed"], row["note"]) == (2, 1, "1 without finite errors")
 
-    def test_a_figure_of_the_search_that_is_not_drawn_is_named_in_lines_and_file(self, tmp_path: Path) -> None:
-        answer = Answer.of([trial(0)], [], trial(0), [], STUDY)
-        write_regularization(answer, tmp_path, nowhere, optuna.create_study())
-        assert answer.lines()[-1] == "contour.png was not drawn: this needs 4 complete trials, and there are 0"
-        told = json.loads((tmp_path / "regularization.json").read_text())["not_drawn"]
-        assert told.keys() == {"history", "importances", "contour"}
-        assert told["importances"] == "this needs 10 complete trials, and there are 0"
-
     @pytest.mark.slow(1)
     def test_steps_are_whole_numbers_in_the_files(self, tmp_path: Path) -> None:
         failed = final("none", 1, None, None, status="failed", accuracy=None, measures={}, steps=None)
         answer = Answer.of([trial(0), trial(1, steps=None)], [final("none", 0, 2e-2), failed], None, [], STUDY)
-        write_regularization(answer, tmp_path, nowhere, None)
+        write_regularization(answer, tmp_path, nowhere)
         assert pd.read_csv(tmp_path / "trials.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         assert pd.read_csv(tmp_path / "regularization.csv", dtype=str)["steps"].fillna("").tolist() == ["60", ""]
         runs = json.loads((tmp_path / "regularization.json").read_text())["finals"]
@@ -257,7 +248,7 @@ class TestFiles:
         finals, weights = trained
         best = trial(1)
         out = tmp_path / "deep" / "out"
-        paths = write_regularization(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights, None)
+        paths = write_regularization(Answer.of([trial(0), best], finals, best, [best], STUDY), out, weights)
         images = ["errors", "curves", "embeddings", "volume", "composition", "images"]
         assert [p.name for p in paths] == [
             "trials.csv", "regularization.csv", "regularization.json", *(f"{name}.png" for name in images),
@@ -302,7 +293,7 @@ class TestFiles:
         self, trials: list[dict[str, Any]], finals: list[Final], names: list[str], tmp_path: Path
     ) -> None:
         answer = Answer.of(trials, finals, None, [], STUDY)
-        assert {p.name for p in write_regularization(answer, tmp_path, nowhere, None)} == {"regularization.json", *names}
+        assert {p.name for p in write_regularization(answer, tmp_path, nowhere)} == {"regularization.json", *names}
         assert json.loads((tmp_path / "regularization.json").read_text())["best"] is None
 
     @pytest.mark.slow(2)

@@ -22,7 +22,7 @@ from tests.conftest import Command, check_refusal, comparable, many, read_rows, 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01", "--seeds-per-trial", "2",
          "--confirm", "2", "--confirm-seeds", "2")  # fmt: skip
-FIGURES = {"errors", "curves", "embeddings", "composition", "images", "volume", "history", "importances", "contour"}
+FIGURES = {"errors", "curves", "embeddings", "composition", "images", "volume", "search", "settings"}
 
 MISTAKES = [
     (["--lambda-entropy", "1..0.1"], "--lambda-entropy '1..0.1' is an empty range, because 1 is above 0.1: write LOW..HIGH"),
@@ -198,7 +198,7 @@ def test_two_objectives_keep_the_front_and_more_trials_build_on_the_old_ones(joi
         key for key, a in trials.items() if any(b[0] <= a[0] and b[1] <= a[1] and b != a for b in trials.values())
     }  # fmt: skip
     assert {t["key"] for t in answer["front"]} == trials.keys() - beaten
-    assert (tmp_path / "results" / "regularization" / "pareto.png").exists()
+    assert (tmp_path / "results" / "regularization" / "search.png").exists()
     more = join(*options, "--trials", "18", study="regularization")
     assert more.wait() == 0, more.stdout + more.stderr
     rows = read_rows(tmp_path)
