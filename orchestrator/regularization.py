@@ -10,7 +10,7 @@ the held-out box that no trial ever sees.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,7 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.searched import OF_RUN, read_search, read_weight
 from orchestrator.command.subject import read_pairs
-from orchestrator.command.tables import FittingTable
-from orchestrator.command.trials import confirmed_table, plan_table, rows_of, runs_left, trials_table
+from orchestrator.command.trials import confirmed_table, judged_table, plan_table, rows_of, runs_left, trials_table
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
@@ -36,7 +35,7 @@ from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
-from orchestrator.searches.space import Dimension, in_turn, with_values
+from orchestrator.searches.space import Dimension, Values, in_turn, with_values
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
@@ -57,6 +56,8 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
+TRIALS_OF = {"weights": 40, "decoder": 120}
+"""Trials, if the user does not say."""
 
 
 @dataclass(slots=True)
@@ -135,26 +136,9 @@ class RegularizationStudy:
         tables = [trials_table(self.search.tuning, rows, running)]
         if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
             tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
-        tables.append(self._settings_table(rows, running))
-        return Group(*tables, *map(Text, answer.lines()))
-
-    def _settings_table(self, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
         title = f"judged on the OOD {self.settings['region']}: mean over seeds"
-        table = FittingTable(title)
-        for name in ("setting", *(n.replace("lambda_", "lambda ") for n in WEIGHTS), "seeds", "ID MSE", "OOD MSE"):
-            table.add_column(name, justify="left" if name == "setting" else "right")
-        table.add_column("OOD accuracy", justify="right")
-        summary = {row["setting"]: row for row in self._answer(rows).summary.to_dict("records")}
-        for setting, specs in self.search.finals(rows).items():
-            found = summary.get(setting, {})
-            done = sum(self.search.row(rows, spec) is not None for spec in specs)
-            busy = sum(spec in [run.spec for run in running.values()] for spec in specs)
-            seeds = f"{done}/{len(specs)}" + (f" +{busy}" if busy else "")
-            means = [_number(found.get(name)) for name in ("id_mse_mean", "ood_mse_mean")]
-            accuracy = found.get("accuracy")
-            cells = [*means, "" if accuracy is None or accuracy != accuracy else f"{accuracy:.3f}"]
-            table.add_row(setting, *_weight_cells(dict(specs[0].options)), seeds, *cells)
-        return table
+        tables.append(judged_table(title, self.search, rows, running, WEIGHTS, answer.summary))
+        return Group(*tables, *map(Text, answer.lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
         times = StepTimes.of(self._rows(rows))
@@ -213,14 +197,6 @@ class RegularizationStudy:
         return rows_of(self.search.confirming, rows) + [row for _, row in self.search.judged(rows) if row is not None]
 
 
-def _weight_cells(options: Mapping[str, Any]) -> Iterator[str]:
-    return (f"{options[name]:.3g}" for name in WEIGHTS)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None or value != value else f"{value:.2e}"
-
-
 app = App()
 
 
@@ -236,7 +212,10 @@ def regularization(
             "start, padding, average, learning rate and schedule. What you give yourself is kept as given."
         ),
     ] = "weights",
-    trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 40,
+    trials: Annotated[
+        int | None,
+        opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default="40; 120 of decoders"),
+    ] = None,
     confirm: Annotated[
         int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")
     ] = 4,
@@ -330,6 +309,7 @@ def regularization(
     learned); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     one_of("--search", search, tuple(SEARCHES))
+    trials = TRIALS_OF[search] if trials is None else trials
     one_of("--sampler", sampler, SAMPLERS)
     one_of("--objectives", objectives, tuple(OBJECTIVES))
     if pruner is None:
@@ -376,7 +356,8 @@ def regularization(
         return checked(dataclasses.replace, spec, data_count=count, max_steps=steps_of(epochs, count, batch_size))
 
     templates = [template(region + box, first) for box in BOXES]
-    made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, level=True)
+    first_tried = known_points(templates[0], dimensions)
+    made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, first=first_tried, level=True)
     tuning = checked(made, templates[0], task.version, dimensions, trials, sampler, pruner, objectives, search_seed)
     fresh = range(first + FRESH, first + FRESH + confirm_seeds)
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials) if confirm_seeds else 1, fresh if dimensions else ())
@@ -396,6 +377,12 @@ def regularization(
     }
     judging = ConfirmAndJudge(confirming, known_finals, finals)
     return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where, invocation())
+
+
+def known_points(template: RunSpec, dimensions: Sequence[Dimension]) -> list[Values]:
+    """The settings that all are compared with, as far as they lie in what is searched: no search should do worse than these."""
+    points = [{one.name: with_values(template, weights).value(one.name) for one in dimensions} for weights in COMPARED.values()]
+    return [values for values in points if all(one.holds(values[one.name]) for one in dimensions)] if dimensions else []
 
 
 main = main_of(app, "python -m orchestrator.regularization")

@@ -10,7 +10,7 @@ from orchestrator.command.progress import Running
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable
 from orchestrator.searches import Row, Rows, ending
-from orchestrator.searches.confirm import ConfirmBest
+from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Values
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Trials in the live table."""
+JUDGED = (("id_mse_mean", ".2e"), ("ood_mse_mean", ".2e"), ("accuracy", ".3f"))
+"""Columns of a summary, and how they are shown."""
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, where some are pruned."""
 SEVERAL = 1 / 3
@@ -111,6 +113,36 @@ def confirmed_table(
         cells = [c for aim in tuning.aims for c in (f"{found[f'{aim.name}_search']:.3g}", interval(found, aim.name))]
         style = "bold green" if found["winner"] else ""
         table.add_row(setting, f"{done}/{len(specs)}" + (f" +{started}" if started else ""), *cells, style=style)
+    return table
+
+
+def judged_table(
+    title: str,
+    search: ConfirmAndJudge,
+    rows: Rows,
+    running: Mapping[str, Running],
+    names: Sequence[str],
+    summary: pd.DataFrame,
+) -> FittingTable:
+    """The settings where they are judged.
+
+    Args:
+        names: of the options that tell them apart.
+        summary: the answer's table of them.
+    """
+    table = FittingTable(title)
+    for name in ("setting", *(n.replace("_", " ") for n in names), "seeds", "ID MSE", "OOD MSE", "OOD accuracy"):
+        table.add_column(name, justify="left" if name == "setting" else "right")
+    of_setting = {row["setting"]: row for row in summary.to_dict("records")}
+    busy = [run.spec for run in running.values()]
+    for setting, specs in search.finals(rows).items():
+        found = of_setting.get(setting, {})
+        done = sum(search.row(rows, spec) is not None for spec in specs)
+        started = sum(spec in busy for spec in specs)
+        numbers = [(found.get(name), form) for name, form in JUDGED]
+        cells = ["" if value is None or value != value else f"{value:{form}}" for value, form in numbers]
+        seeds = f"{done}/{len(specs)}" + (f" +{started}" if started else "")
+        table.add_row(setting, *(f"{specs[0].option(name):.3g}" for name in names), seeds, *cells)
     return table
 
 

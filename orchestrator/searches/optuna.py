@@ -58,6 +58,7 @@ class OptunaSearch:
         make: makes a run; replaces the values in `template` if not given.
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
+        first: points that are tried before any that the sampler asks for.
         level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
             seeds that stand for tasks of different difficulty.
 
@@ -79,6 +80,7 @@ class OptunaSearch:
         make: Make | None = None,
         matters: Matters | None = None,
         seeds: int = 1,
+        first: Sequence[Values] = (),
         level: bool = False,
     ) -> None:
         words = [("sampler", sampler, SAMPLERS), ("pruner", pruner, PRUNERS)]
@@ -99,6 +101,7 @@ class OptunaSearch:
         dimensions = [one if isinstance(one, Dimension) else log_range(name, *one) for name, one in self.space.items()]
         self.seeds = range(template.seed, template.seed + seeds)
         self._space = Space(dimensions, make or self._in_template, matters)
+        self._first = list(dict.fromkeys(self.spec(values) for values in first))
         self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
         """Of the grid, or, if it is finite, of the space."""
         if self._points is not None:
@@ -141,7 +144,8 @@ class OptunaSearch:
         study = self._make_study(done, modelled=self.sampler == "gp")
         for values in begun:
             self._begin(study, values)
-        chosen: list[RunSpec] = []
+        chosen = [spec for spec in self._first if rows.get(self._key(spec)) is None and self._key(spec) not in taken][:room]
+        taken |= {self._key(spec) for spec in chosen}
         count = len(done) + len(begun)
         attempt = 0
         while len(chosen) < room:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.regularization import known_points
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
@@ -51,11 +52,11 @@ def finish(run: RunSpec, second: int, found: float, status: str = "missed") -> R
     return make_row(run, steps=100, **about, **result)
 
 
-def made(trials: int = 12, level: bool = True, confirm_seeds: int = 4) -> ConfirmAndJudge:
+def made(trials: int = 12, level: bool = True, confirm_seeds: int = 4, **more: Any) -> ConfirmAndJudge:
     first = first_seed_of(0)
     templates = [spec(f"corner{box}", first) for box in BOXES]
     tuning = OptunaSearch(
-        templates[0], "1", [ENTROPY, VARIANCE], trials, "tpe", "none", make=in_turn(templates), seeds=3, level=level
+        templates[0], "1", [ENTROPY, VARIANCE], trials, "tpe", "none", make=in_turn(templates), seeds=3, level=level, **more
     )
     confirming = ConfirmBest(tuning, 3, range(first + FRESH, first + FRESH + confirm_seeds))
     finals = [spec("corner", seed) for seed in range(2)]
@@ -214,3 +215,27 @@ def test_a_space_that_the_task_can_do_nothing_of_ends_the_search() -> None:
     assert not tuning.finished(Rows())
     assert tuning.propose(Rows(), 1) == []
     assert tuning.finished(Rows())
+
+
+def test_known_points_are_tried_first_and_once() -> None:
+    first = [dict(weights) for weights in (*COMPARED.values(), COMPARED["both"])]
+    search = made(first=first)
+    running: list[RunSpec] = []
+    rows = Rows()
+    asked = search.tuning.propose(rows, 2)
+    assert [dict(run.options) for run in asked] == first[:2]
+    running = asked[:1]
+    rows.add(finish(asked[1], 0, 1.0))
+    more = [run for run in search.tuning.propose(rows, 5, running) if run.seed == first_seed_of(0)]
+    assert [dict(run.options) for run in more[:2]] == first[2:4]
+    assert len(more) == 4
+    assert not any(dict(run.options) in first for run in more[2:])
+    assert len(search.tuning.finished_trials(walk(search, rows=rows))) == 12
+
+
+def test_the_study_tries_the_settings_that_it_compares_with_where_they_lie_in_its_space() -> None:
+    assert known_points(spec("corner", 0), [ENTROPY, VARIANCE]) == [dict(weights) for weights in COMPARED.values()]
+    assert known_points(spec("corner", 0), [dataclasses.replace(ENTROPY, words=()), VARIANCE]) == [
+        dict(COMPARED["entropy"]), dict(COMPARED["both"]),
+    ]  # fmt: skip
+    assert known_points(spec("corner", 0), []) == []
