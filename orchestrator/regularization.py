@@ -108,7 +108,7 @@ class RegularizationStudy:
 
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed."""
-        found = [row for _, row in self.search.judged(rows)]
+        found = [row for _, row in self.search.following(rows)]
         return TUNED in self.search.finals(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
@@ -194,7 +194,7 @@ class RegularizationStudy:
 
     def _rows(self, rows: Rows) -> list[Row]:
         """Those of this study."""
-        return rows_of(self.search.confirming, rows) + [row for _, row in self.search.judged(rows) if row is not None]
+        return rows_of(self.search.confirming, rows) + [row for _, row in self.search.following(rows) if row is not None]
 
 
 app = App()

@@ -116,7 +116,7 @@ class TuneStudy:
 
     def answered(self, rows: Rows) -> bool:
         """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and none failed."""
-        found = [row for _, row in self.search.confirmed(rows)]
+        found = [row for _, row in self.search.following(rows)]
         if not found:
             return all(trial.row["status"] != "failed" for trial in self.search.tuning.finished_trials(rows))
         return all(row is not None and row["status"] != "failed" for row in found)

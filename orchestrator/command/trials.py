@@ -63,7 +63,7 @@ def runs_left(search: ConfirmBest, rows: Rows) -> float:
 def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:
     """Those of a search and its confirmation."""
     trials = [row for trial in search.tuning.finished_trials(rows) for row in trial.rows]
-    return trials + [row for _, row in search.confirmed(rows) if row is not None]
+    return trials + [row for _, row in search.following(rows) if row is not None]
 
 
 def trials_table(tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running]) -> FittingTable:

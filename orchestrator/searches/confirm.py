@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.objective import means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import Trial
@@ -23,8 +24,43 @@ MOST_SEARCHES = 2**31 - 1
 """The largest seed of a search."""
 
 
+class Followed(ABC):
+    """A search, and the runs that follow from what it has found."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def before(self) -> Search:
+        """What these runs follow."""
+
+    @abstractmethod
+    def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
+        """The runs that follow, setting by setting, as far as they are known."""
+
+    @abstractmethod
+    def row(self, rows: Rows, spec: RunSpec) -> Row | None:
+        """The finished run of a spec, or None."""
+
+    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
+        """What the search before asks for, with trials up to `fill`; then runs that follow, up to `room`."""
+        specs = self.before.propose(rows, room, running, fill)
+        missing = [spec for spec, row in self.following(rows) if row is None]
+        return specs + missing[: max(0, room - len(specs))]
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
+        return self.before.pruned_at(rows, spec, curve)
+
+    def finished(self, rows: Rows) -> bool:
+        return self.before.finished(rows) and all(row is not None for _, row in self.following(rows))
+
+    def following(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
+        """Every spec of `finals`, setting by setting, and its row if it has finished."""
+        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
+
+
 @dataclass(slots=True)
-class ConfirmBest:
+class ConfirmBest(Followed):
     """A search, then its best trials over seeds that no trial has used. With several objectives these are trials of the front,
     spread evenly along the first one.
 
@@ -37,17 +73,9 @@ class ConfirmBest:
     most: int = 1
     seeds: Sequence[int] = ()
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """Trials as the search asks for them, up to `fill`, then runs that confirm them up to `room`."""
-        specs = self.tuning.propose(rows, room, running, fill)
-        missing = [spec for spec, row in self.confirmed(rows) if row is None]
-        return specs + missing[: max(0, room - len(specs))]
-
-    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
-        return self.tuning.pruned_at(rows, spec, curve)
-
-    def finished(self, rows: Rows) -> bool:
-        return self.tuning.finished(rows) and all(row is not None for _, row in self.confirmed(rows))
+    @property
+    def before(self) -> Search:
+        return self.tuning
 
     def chosen(self, rows: Rows) -> list[Trial]:
         """The trials that are confirmed, in order of what the search found; none before it has ended."""
@@ -92,16 +120,12 @@ class ConfirmBest:
         waiting = [dataclasses.replace(self.tuning.template, seed=seed) for seed in self.seeds]
         return {f"best {place + 1}": waiting for place in range(self.most)}
 
-    def confirmed(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
-        """Every spec of `finals`, setting by setting, and its row if it has finished."""
-        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
-
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return rows.get(run_key(spec, self.tuning.task_version))
 
 
 @dataclass(slots=True)
-class ConfirmAndJudge:
+class ConfirmAndJudge(Followed):
     """A search and its confirmation, then the winner's values over several seeds on what no trial has seen; beside it, settings
     that are known beforehand.
 
@@ -118,17 +142,9 @@ class ConfirmAndJudge:
     def tuning(self) -> OptunaSearch:
         return self.confirming.tuning
 
-    def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """What the search and its confirmation ask for, then final runs up to `room`."""
-        specs = self.confirming.propose(rows, room, running, fill)
-        missing = [spec for spec, row in self.judged(rows) if row is None]
-        return specs + missing[: max(0, room - len(specs))]
-
-    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
-        return self.tuning.pruned_at(rows, spec, curve)
-
-    def finished(self, rows: Rows) -> bool:
-        return self.confirming.finished(rows) and all(row is not None for _, row in self.judged(rows))
+    @property
+    def before(self) -> Search:
+        return self.confirming
 
     def finals(self, rows: Rows) -> dict[str, list[RunSpec]]:
         """Specs of every setting; `tuned` is there once the winner is known."""
@@ -140,10 +156,6 @@ class ConfirmAndJudge:
     def planned(self, rows: Rows) -> dict[str, Sequence[RunSpec]]:
         """As `finals`, with specs for `tuned` in any case: before its values are known, those that await them."""
         return {**self.known, TUNED: self.final} | self.finals(rows)
-
-    def judged(self, rows: Rows) -> list[tuple[RunSpec, Row | None]]:
-        """Every spec of `finals`, setting by setting, and its row if it has finished."""
-        return [(spec, self.row(rows, spec)) for specs in self.finals(rows).values() for spec in specs]
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         return self.confirming.row(rows, spec)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,7 +133,7 @@ class OptunaSearch:
         begun = [values for spec, values in busy if spec.seed == self.template.seed]
         chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
         if self.sampler == "grid":
-            return [*chosen, *itertools.islice(self._free(rows, taken), room - len(chosen))]
+            return [*chosen, *itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))]
         room = min(room, room if fill is None else fill) - len(chosen)
         room = min(room, self.trials - len(done) - len(begun))
         return chosen + self._ask(rows, room, begun, taken) if room > 0 else chosen
@@ -144,7 +144,7 @@ class OptunaSearch:
         study = self._make_study(done, modelled=self.sampler == "gp")
         for values in begun:
             self._begin(study, values)
-        chosen = [spec for spec in self._first if rows.get(self._key(spec)) is None and self._key(spec) not in taken][:room]
+        chosen = list(itertools.islice(self._free(self._first, rows, taken), room))
         taken |= {self._key(spec) for spec in chosen}
         count = len(done) + len(begun)
         attempt = 0
@@ -160,7 +160,7 @@ class OptunaSearch:
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
                 if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
-                    chosen += itertools.islice(self._free(rows, taken), room - len(chosen))
+                    chosen += itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))
                     break
         self._exhausted = None if chosen or begun else len(done)
         return chosen
@@ -171,10 +171,13 @@ class OptunaSearch:
         except ValueError:  # the task cannot do these together
             return None
 
-    def _free(self, rows: Rows, taken: set[str]) -> Iterator[RunSpec]:
-        """The runs of points that are neither known nor begun, where all points can be listed."""
-        listed = (self.spec(point) for point in self._points or ())
-        return (spec for spec in listed if rows.get(self._key(spec)) is None and self._key(spec) not in taken)
+    def _listed(self) -> Iterator[RunSpec]:
+        """The runs of all points, if these can be listed."""
+        return (self.spec(point) for point in self._points or ())
+
+    def _free(self, specs: Iterable[RunSpec], rows: Rows, taken: set[str]) -> Iterator[RunSpec]:
+        """Those of the specs that are neither known nor begun."""
+        return (spec for spec in specs if rows.get(self._key(spec)) is None and self._key(spec) not in taken)
 
     def _next_seeds(self, rows: Rows) -> list[RunSpec]:
         """The next run of every trial in contention, the best trial first."""

@@ -153,7 +153,7 @@ def test_without_fresh_seeds_the_search_decides() -> None:
     search = made(confirm_seeds=0)
     rows = walk(search)
     assert search.confirming.winner(rows) == search.tuning.best(rows)
-    assert not search.confirming.confirmed(rows)
+    assert not search.confirming.following(rows)
 
 
 def test_what_a_seed_adds_is_found_from_the_trials_that_have_it() -> None:

@@ -39,16 +39,22 @@ class NeedsProbe(ShapeSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerSettings(NeedsProbe):
+class OfTokens(NeedsProbe):
+    """The settings of a run that makes tokens or learns from them."""
+
     dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
-    encoding: str = setting("vq", "Codes (vq), or continuous latents (vae).", words=KINDS)
-    decoder: str = setting("linear", "Network: linear on patches, or convolutional.", words=NETWORKS)
-    width: int = setting(32, "Channels of a hidden layer of the convolutional network.", low=1, high=WIDEST)
+    encoding: str = setting("vq", "Tokens: codes (vq), or continuous latents (vae).", words=KINDS)
     holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
     fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
     stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
     channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
     codes: int = setting(64, "Codes of a vq.", low=2, high=65536)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSettings(OfTokens):
+    decoder: str = setting("linear", "Network: linear on patches, or convolutional.", words=NETWORKS)
+    width: int = setting(32, "Channels of a hidden layer of the convolutional network.", low=1, high=WIDEST)
     judged: int = setting(64, "Fresh pictures of each composition that are reconstructed.", low=1, high=LARGEST)
     gate: float = setting(
         0.97, "Least share of reconstructions that both judges have to read right, of each composition.", low=0, high=1
@@ -60,14 +66,11 @@ class TokenizerSettings(NeedsProbe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratorSettings(NeedsProbe):
-    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
-    encoding: str = setting("vq", "Tokens: codes (vq), or continuous latents (vae).", words=KINDS)
+class GeneratorSettings(OfTokens):
     decoder: str = setting("dit", "Objective: diffusion of latents (dit), or masked codes (maskgit).", words=HEADS)
     width: int = setting(96, "Width of the transformer.", low=2, high=WIDEST)
     depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
     heads: int = setting(4, "Heads of a block.", low=1, high=1024)
-    holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
     conditioning: str = setting("full", "How a model is told the factors.", words=CONDITIONINGS)
     predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
     ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
@@ -82,10 +85,6 @@ class GeneratorSettings(NeedsProbe):
     gate: float = setting(0.6, "A composition is generated if both judges read this share of its samples right.", low=0, high=1)
     network: str = setting("linear", "Network of the tokenizer: linear on patches, or convolutional.", words=NETWORKS)
     tokenizer_width: int = setting(32, "Channels of a hidden layer of a convolutional tokenizer.", low=1, high=WIDEST)
-    fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
-    stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
-    channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
-    codes: int = setting(64, "Codes of a vq.", low=2, high=65536)
     tokenizer_images: int = setting(20_000, "Pictures that the tokenizer learns from.", low=8, high=LARGEST)
     tokenizer_steps: int = setting(3000, "Steps of the tokenizer's training.", low=1, high=LARGEST)
     tokenizer_gate: float = setting(0.97, "Least share of reconstructions that have to be read right.", low=0, high=1)
@@ -103,7 +102,7 @@ class GeneratorSettings(NeedsProbe):
             raise ValueError("maskgit guesses codes, and a vae has none: choose --encoding vq")
 
 
-def _check_tokenizer(settings: TokenizerSettings | GeneratorSettings, network: str) -> None:
+def _check_tokenizer(settings: OfTokens, network: str) -> None:
     """What both know of a tokenizer; its channels are set to the usual ones if none are given."""
     seen_of(settings.holdout)
     if settings.stride not in STAGES:
