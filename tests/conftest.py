@@ -150,18 +150,17 @@ def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
         known = environment_of(Path(folder), **given)
         with output.open("w") as file:
             head = psutil.Popen(words, env=known, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
-        while "Ray runtime started" not in output.read_text():
-            assert head.poll() is None, output.read_text()
-            time.sleep(0.1)
-        address = re.search(r"--address='([^']+)'", output.read_text())
-        assert address is not None, output.read_text()
         try:
+            while (address := re.search(r"--address='([^']+)'", output.read_text())) is None:  # its lines come one by one
+                assert head.poll() is None, output.read_text()
+                time.sleep(0.1)
             yield address[1]
         finally:
-            family = head.children(recursive=True)
-            head.send_signal(signal.SIGTERM)
-            for process in psutil.wait_procs([head, *family], timeout=20)[1]:
-                process.kill()
+            if head.poll() is None:
+                family = [head, *head.children(recursive=True)]
+                head.send_signal(signal.SIGTERM)
+                for process in psutil.wait_procs(family, timeout=20)[1]:
+                    process.kill()
 
 
 @pytest.fixture(scope="module")
