@@ -118,7 +118,7 @@ def given(task: Task, parents: Networks) -> Task:
 
 def trained(task: Task, parents: Mapping[str, Parent], device: str = "cpu") -> Task:
     """The task with its members given the networks that finished runs left."""
-    return given(task, {name: _network(parent, device) for name, parent in parents.items()})
+    return given(task, {name: network_of(parent, device) for name, parent in parents.items()})
 
 
 def untrained(task: Task, spec: RunSpec) -> Task:
@@ -141,7 +141,12 @@ def _untrained(task: Task, spec: RunSpec, stages: int) -> Task:
     return given(task, networks)
 
 
-def _network(parent: Parent, device: str) -> nn.Module:
+def network_of(parent: Parent, device: str = "cpu") -> nn.Module:
+    """The network that a finished run left, in eval mode and without gradients.
+
+    Raises:
+        SafetensorError, RuntimeError: its weights are damaged, or those of another network.
+    """
     model = _fresh(trained(load_task(parent.spec.task), parent.parents, device), parent.spec)
     model.load_state_dict(safetensors.torch.load(parent.weights))
     return _still(model.to(device))

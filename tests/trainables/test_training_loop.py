@@ -238,3 +238,4 @@ def test_an_unfinished_run_has_progress_but_no_result() -> None:
 def test_fastest_precision_is_never_bfloat16_for_an_mlp() -> None:
     assert fastest_precision("mlp") == "float32"
     assert fastest_precision("cnn") in ("float32", "bfloat16")
+    assert fastest_precision("dit") == fastest_precision("maskgit") == fastest_precision("cnn")

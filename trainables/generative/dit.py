@@ -29,12 +29,21 @@ class DiT(nn.Module):
     alpha_bar: Tensor
 
     def __init__(
-        self, tokens: int, channels: int, width: int, depth: int, heads: int, predicts: str, rounds: int, ema: float
+        self,
+        tokens: int,
+        channels: int,
+        width: int,
+        depth: int,
+        heads: int,
+        predicts: str,
+        rounds: int,
+        ema: float,
+        embedding: str = "linear",
     ) -> None:
         super().__init__()
         self.ema, self.predicts, self.rounds, self.shape = ema, predicts, rounds, (tokens, channels)
         self.into = nn.Linear(channels, width)
-        self.conditions, self.time = Conditions(width), Time(width)
+        self.conditions, self.time = Conditions(width, embedding), Time(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, channels)
         self.register_buffer("alpha_bar", alpha_bars().float(), persistent=False)
 

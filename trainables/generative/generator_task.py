@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,11 @@ from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.dit import DiT
 from trainables.generative.judge import curves, shares_right
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.settings import GeneratorSettings
+from trainables.generative.settings import GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, pool, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
-from trainables.settings import read_settings
-from trainables.spec import Counts, RunSpec
+from trainables.settings import read_settings, settings_of
+from trainables.spec import Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 HELD_OUT = 256
@@ -26,8 +26,12 @@ class GeneratorTask:
     pictures are drawn for the class means of it, and it is correct if both judges read a share of `gate` right. The loss on
     what is held out is that of the unseen compositions."""
 
-    version = f"1.{TokenizerTask.version}"
+    version = f"2.{TokenizerTask.version}"
     settings = GeneratorSettings
+
+    def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
+        """All settings but those of another objective and of other tokens."""
+        return settings_of(GeneratorSettings).keys() - meaningless(settings["decoder"], settings["encoding"])
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}
@@ -59,8 +63,8 @@ class GeneratorTask:
         s = read_settings(GeneratorSettings, spec)
         tokens = (spec.N // s.stride) ** 2
         if s.decoder == "dit":
-            return DiT(tokens, s.channels, s.width, s.depth, s.heads, s.predicts, s.ddim_steps, s.ema)
-        return MaskGIT(tokens, s.codes, s.width, s.depth, s.heads, s.rounds, s.temperature, s.smoothing, s.ema)
+            return DiT(tokens, s.channels, s.width, s.depth, s.heads, s.predicts, s.ddim_steps, s.ema, s.embedding)
+        return MaskGIT(tokens, s.codes, s.width, s.depth, s.heads, s.rounds, s.temperature, s.smoothing, s.ema, s.embedding)
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:
         """Of sampled tokens (n, m, T, ...), as pictures: the shares (n,) that the judges read right, and how often they agree.

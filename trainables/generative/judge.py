@@ -18,6 +18,18 @@ from trainables.generative.shapes import ShapeSettings, bits_of, levels
 JUDGES = ("probe", "oracle", "both")
 
 
+def on_screen(images: Tensor) -> Tensor:
+    """Pictures as a screen shows them: cut off at 0 and 1, and black where a network has come apart and gives no number."""
+    return images.nan_to_num(0.0).clamp(0, 1)
+
+
+def readings(settings: ShapeSettings, probe: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """What the probe and what the oracle reads in pictures (n, 3, N, N), as a screen shows them: 0, 1 or UNCLEAR for each
+    factor (n, 3)."""
+    shown = on_screen(images)
+    return read_by_probe(probe, shown), read_by_templates(settings, shown).bits
+
+
 def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits: Tensor) -> dict[str, Tensor]:
     """The shares (n,) of pictures (n, m, 3, N, N) in which all factors (n, m, 3) are read right by the probe, by the oracle and
     by both; and `agree`, the share of which both say the same, right or not. Pictures are read as a screen shows them: cut off

@@ -28,12 +28,13 @@ class MaskGIT(nn.Module):
         temperature: float,
         smoothing: float,
         ema: float,
+        embedding: str = "linear",
     ) -> None:
         super().__init__()
         self.ema, self.tokens, self.mask = ema, tokens, codes
         self.rounds, self.temperature, self.smoothing = rounds, temperature, smoothing
         self.into = nn.Embedding(codes + 1, width)
-        self.conditions = Conditions(width)
+        self.conditions = Conditions(width, embedding)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, codes)
 
     def forward(self, conditions: Tensor, codes: Tensor) -> Tensor:

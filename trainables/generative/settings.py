@@ -8,12 +8,16 @@ from trainables.generative.dit import PREDICTIONS, TIMES
 from trainables.generative.probe import PROBES
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
+from trainables.generative.trunk import EMBEDDINGS
 from trainables.settings import setting
 from trainables.spec import LARGEST, LIMITS
 
 HEADS = ("dit", "maskgit")
 CONDITIONINGS = ("full", "dropout", "quantised", "both")
 FITS = ("seen", "all")
+OF_HEAD = {"dit": ("predicts", "ddim_steps"), "maskgit": ("smoothing", "rounds", "temperature")}
+OF_KIND = {"vq": ("codes",), "vae": ()}
+"""Settings of a generator that mean nothing with another objective, or with other tokens."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
 WIDEST, DEEPEST = LIMITS["width"][1], 100
 
@@ -48,14 +52,14 @@ class OfTokens(NeedsProbe):
     fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
     stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
     channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
-    codes: int = setting(64, "Codes of a vq.", low=2, high=65536)
+    codes: int = setting(96, "Codes of a vq.", low=2, high=65536)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSettings(OfTokens):
     decoder: str = setting("linear", "Network: linear on patches, or convolutional.", words=NETWORKS)
     width: int = setting(32, "Channels of a hidden layer of the convolutional network.", low=1, high=WIDEST)
-    judged: int = setting(64, "Fresh pictures of each composition that are reconstructed.", low=1, high=LARGEST)
+    judged: int = setting(256, "Fresh pictures of each composition that are reconstructed.", low=1, high=LARGEST)
     gate: float = setting(
         0.97, "Least share of reconstructions that both judges have to read right, of each composition.", low=0, high=1
     )
@@ -72,6 +76,7 @@ class GeneratorSettings(OfTokens):
     depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
     heads: int = setting(4, "Heads of a block.", low=1, high=1024)
     conditioning: str = setting("full", "How a model is told the factors.", words=CONDITIONINGS)
+    embedding: str = setting("linear", "How size and colour are embedded: by a linear map or by two layers.", words=EMBEDDINGS)
     predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
     ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
     rounds: int = setting(8, "Rounds of a sample of maskgit.", low=1, high=1000)
@@ -100,6 +105,11 @@ class GeneratorSettings(OfTokens):
             raise ValueError(f"conditioning {self.conditioning} is not built yet: choose full")
         if self.decoder == "maskgit" and self.encoding != "vq":
             raise ValueError("maskgit guesses codes, and a vae has none: choose --encoding vq")
+
+
+def meaningless(decoder: object, encoding: object) -> set[str]:
+    """The settings that mean nothing to a generator of this objective on these tokens."""
+    return {name for word, names in {**OF_HEAD, **OF_KIND}.items() if word not in (decoder, encoding) for name in names}
 
 
 def _check_tokenizer(settings: OfTokens, network: str) -> None:

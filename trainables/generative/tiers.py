@@ -19,11 +19,15 @@ class Tier:
     run: Mapping[str, Any]
     """Fields of the `RunSpec`."""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    """Of the task, where they are not the defaults."""
+    """Of the task, where they are neither the defaults nor FIGURES."""
 
+
+FIGURES: Mapping[str, Scalar] = {"radius_small": 0.45, "radius_jitter": 0.05, "colour_jitter": 0.05, "background": 1.0}
+"""Settings of all tiers: figures of which a tokenizer that has seen half of the compositions draws the others, too. Smaller
+figures lose their shape in its tokens, and larger jitters make tokens that no seen picture has."""
 
 _TOY: dict[str, Any] = {
-    "N": 24, "data_count": 5000, "batch_size": 64, "max_steps": 6000, "lr": 1e-3, "weight_decay": 0.0, "schedule": "cosine",
+    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 6000, "lr": 1.5e-3, "weight_decay": 0.0, "schedule": "cosine",
     "stop": "budget",
 }  # fmt: skip
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
@@ -45,7 +49,8 @@ TIERS: Mapping[str, Tier] = {
     "long": Tier(_TOY | {"max_steps": 60_000}),
     # 64 tokens, a network of 4 million parameters
     "gpu": Tier(
-        _TOY | {"N": 32, "batch_size": 256, "max_steps": 20_000}, {"width": 192, "depth": 6, "heads": 6, "judged": 64}
+        _TOY | {"N": 32, "batch_size": 256, "max_steps": 20_000, "lr": 1e-3},
+        {"width": 192, "depth": 6, "heads": 6, "judged": 64},
     ),
     # the sizes of the paper, and its learning rate
     "paper": Tier(
@@ -63,5 +68,5 @@ def generator(tier: str, seed: int = 0, settings: Mapping[str, Scalar] | None = 
     """
     if tier not in TIERS:
         raise ValueError(f"tier {tier!r} is unknown: choose {', '.join(TIERS)}")
-    chosen = spec_fields(load_task(GENERATOR), {**TIERS[tier].settings, **(settings or {})})
+    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **(settings or {})})
     return RunSpec(task=GENERATOR, seed=seed, **chosen, **{**TIERS[tier].run, **fields})

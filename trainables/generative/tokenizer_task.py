@@ -20,7 +20,7 @@ from trainables.training.seeds import stream
 STARTED_FROM = 1024
 """Pictures from whose patches a tokenizer starts."""
 HELD_OUT = 256
-SELDOM = 10
+SELDOM = 4
 """Looks in all: two judges read every reconstruction."""
 
 
@@ -28,7 +28,7 @@ class TokenizerTask:
     """It learns from `data_count` pictures of the seen compositions, or of all. A sample that it is judged on is a composition:
     `judged` fresh pictures of it, of whose reconstructions both judges must read a share of `gate`."""
 
-    version = f"1.{ProbeTask.version}"
+    version = f"2.{ProbeTask.version}"
     settings = TokenizerSettings
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:

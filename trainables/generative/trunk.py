@@ -19,6 +19,10 @@ LONGEST = 10_000.0
 """Period of the slowest wave that tells the time (Vaswani et al. 2017, section 3.5)."""
 
 
+EMBEDDINGS = ("linear", "mlp")
+"""How `Conditions` embeds numbers."""
+
+
 class Trunk(nn.Module):
     """From tokens (n, T, W) and a condition (n, W) to tokens (n, T, W)."""
 
@@ -86,12 +90,21 @@ class Last(nn.Module):
 
 
 class Conditions(nn.Module):
-    """The sum of an embedding for each factor: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W)."""
+    """The sum of an embedding for each factor: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W).
 
-    def __init__(self, width: int) -> None:
+    Size and colour are embedded by a linear map, or by two layers (`mlp`). In a linear embedding a figure whose colour is a
+    little off, as jitters make it, tells of all colours; two layers can learn one place for each class.
+    """
+
+    def __init__(self, width: int, embedding: str = "linear") -> None:
         super().__init__()
         self.shape = nn.Embedding(2, width)
-        self.size, self.colour = (nn.Sequential(nn.Linear(k, width), nn.SiLU(), nn.Linear(width, width)) for k in (1, 3))
+        self.size, self.colour = (
+            nn.Linear(k, width)
+            if embedding == "linear"
+            else nn.Sequential(nn.Linear(k, width), nn.SiLU(), nn.Linear(width, width))
+            for k in (1, 3)
+        )
 
     def forward(self, conditions: Tensor) -> Tensor:
         embedded: Tensor = self.shape(conditions[:, 0].long()) + self.size(conditions[:, 1:2]) + self.colour(conditions[:, 2:])

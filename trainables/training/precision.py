@@ -12,6 +12,8 @@ import torch
 
 from trainables.spec import RunSpec
 
+LARGE_PRODUCTS = ("cnn", "dit", "maskgit")
+"""Decoders that gain from bfloat16."""
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
 
 
@@ -37,12 +39,13 @@ def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]
 
 
 def fastest_precision(decoder: str, device: str = "cpu") -> str:
-    """The precision in which this machine trains `decoder` fastest: bfloat16 for a CNN where the device computes it natively.
+    """The precision in which this machine trains `decoder` fastest: bfloat16 for a CNN or a transformer where the device
+    computes it natively.
 
     On a CPU that takes AVX512-BF16 or AMX-BF16 instructions; without them bfloat16 is emulated and slow. The MLP's products
     are too small to gain.
     """
-    if decoder != "cnn":
+    if decoder not in LARGE_PRODUCTS:
         return "float32"
     if torch.device(device).type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"

@@ -120,6 +120,26 @@ def test_settings_that_cannot_be_are_refused_in_one_sentence(given: Mapping[str,
     assert str(error.value) == message
 
 
+def test_every_tier_has_the_same_figures_unless_others_are_given() -> None:
+    for tier in TIERS:
+        made, other = generator(tier), generator(tier, settings={"radius_small": 0.3})
+        names = ("radius_small", "radius_jitter", "colour_jitter", "background")
+        assert tuple(map(made.option, names)) == (0.45, 0.05, 0.05, 1.0)
+        assert tuple(map(other.option, names)) == (0.3, 0.05, 0.05, 1.0)
+        assert tuple(map(GeneratorTask().needs(made)["probe"].option, names)) == (0.45, 0.05, 0.05, 1.0)
+
+
+def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None:
+    names = set(GeneratorSettings.__dataclass_fields__)
+    without = {
+        ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"},
+        ("dit", "vq"): {"smoothing", "rounds", "temperature"},
+        ("maskgit", "vq"): {"predicts", "ddim_steps"},
+    }
+    for (decoder, encoding), others in without.items():
+        assert set(GeneratorTask().matters({"decoder": decoder, "encoding": encoding})) == names - others
+
+
 def test_a_tier_that_is_none_and_pictures_that_tokens_do_not_fill_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^tier 'huge' is unknown: choose smoke, coarse, toy, long, gpu, paper$"):
         generator("huge")

@@ -15,7 +15,7 @@ from tests.trainables.test_objectives import distance, double
 from trainables.generative.dit import TIMES, DiT, alpha_bars, ddim
 from trainables.generative.maskgit import MaskGIT, masked_after
 from trainables.generative.tokenizers import Tokenizer
-from trainables.generative.trunk import Attention, Conditions, Last, Time, Trunk
+from trainables.generative.trunk import EMBEDDINGS, Attention, Conditions, Last, Time, Trunk
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split
 from trainables.training.loop import Training
@@ -90,9 +90,10 @@ def test_a_block_shifts_scales_and_gates_by_the_condition() -> None:
     assert torch.allclose(block(first_x, condition), x, atol=1e-5)
 
 
-def test_the_condition_is_a_sum_over_factors() -> None:
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_the_condition_is_a_sum_over_factors(embedding: str) -> None:
     torch.manual_seed(0)
-    embed, told = Conditions(8), conditions(4)
+    embed, told = Conditions(8, embedding), conditions(4)
     other = told.clone()
     other[:, 1] = 0.5
     by_size = embed(other) - embed(told)
@@ -101,6 +102,10 @@ def test_the_condition_is_a_sum_over_factors() -> None:
     also = changed.clone()
     also[:, 1] = 0.5
     assert torch.allclose(embed(also) - embed(changed), by_size, atol=1e-6)
+    middle = told.clone()
+    middle[:, 1] = (told[:, 1] + 0.5) / 2
+    between = (embed(told) + embed(other)) / 2
+    assert torch.allclose(embed(middle), between, atol=1e-6) == (embedding == "linear")
     assert Time(8)(torch.tensor([0, 7, 499])).unique(dim=0).shape == (3, 8)
 
 
