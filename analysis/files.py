@@ -10,7 +10,7 @@ from orchestrator.command.files import csv_bytes, json_bytes, write_files
 from orchestrator.store import Artifacts, UnreadableError
 
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
-    from analysis import regularization, scaling, tune
+    from analysis import objectives, regularization, scaling, tune
 
 
 def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
@@ -83,4 +83,17 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     }
     if settings is not None:
         contents["tune-settings.png"] = image(settings)
+    return write_files(out, contents)
+
+
+def write_objectives(answer: objectives.Answer, out: Path) -> list[Path]:
+    """Write `objectives.csv`, a line per run, `objectives.json`, and the figures `objectives-curves` and `objectives-levels` as
+    `.png` and `.svg`, into `out`, each replaced in one step."""
+    from analysis.figures.objectives import draw_curves, draw_levels
+    from analysis.figures.style import image
+    from analysis.objectives import COUNTS
+
+    contents = {"objectives.csv": csv_bytes(answer.table, COUNTS), "objectives.json": json_bytes(answer.to_json())}
+    for name, figure in (("curves", draw_curves(answer)), ("levels", draw_levels(answer))):
+        contents |= {f"objectives-{name}.{kind}": image(figure, kind) for kind in ("png", "svg")}
     return write_files(out, contents)

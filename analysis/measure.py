@@ -1,4 +1,4 @@
-"""Measures trained decoders: every finished run that kept its weights, every measure, as Ray tasks, each done once.
+"""Measures trained networks: every finished run that kept its weights, every measure, as Ray tasks, each done once.
 
     python -m analysis.measure --store results
 """
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
 from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
+from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import say
@@ -27,6 +28,7 @@ from orchestrator.errors import UserError, printable
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
+from trainables.needs import Parent
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
@@ -106,7 +108,7 @@ class _Job:
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
         kept = self.table.with_weights()
-        for row in results.rows(DESCRIPTION, {"status": ("passed", "missed"), "task": self.kinds}):
+        for row in results.rows([*DESCRIPTION, "parents"], {"status": ("passed", "missed"), "task": self.kinds}):
             if row["key"] not in self._seen and row["key"] in kept:
                 self._seen.add(row["key"])
                 names = registry.applicable(row, self.kinds[row["task"]])
@@ -141,14 +143,14 @@ class _Job:
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 try:
-                    weights = self.table.load_weights(key)
-                except (FileNotFoundError, UnreadableError) as error:
+                    weights, parents = self.table.load_weights(key), parents_of(row, self._weights_of)
+                except (FileNotFoundError, UnreadableError, ParentError) as error:
                     gone = isinstance(error, FileNotFoundError)
                     self._failed(key, "all measures", "its weights are gone" if gone else str(error))
                     self.table.release(key)
                     progress.advance(bar)
                     continue
-                streams[task.remote(dict(row), weights, names, self.kinds[row["task"]])] = key
+                streams[task.remote(dict(row), weights, names, self.kinds[row["task"]], parents)] = key
             if not streams:
                 return
             ready, _ = ray.wait(list(streams), num_returns=1)
@@ -178,6 +180,13 @@ class _Job:
             self.outcome.measured += 1
         return False
 
+    def _weights_of(self, key: str) -> bytes:
+        """The weights of a run that another one needed; an OSError if there are none that can be read."""
+        try:
+            return self.table.load_weights(key)
+        except UnreadableError as error:
+            raise OSError(str(error)) from error
+
     def _failed(self, key: str, measure: str, error: str) -> None:
         error = printable(error)
         self.outcome.failed.append(f"run {key}: {measure}: {error}")
@@ -187,12 +196,14 @@ class _Job:
         return (key, name, registry.VERSIONS[name]) not in self._known
 
 
-def _measure_run(row: Row, weights: bytes, names: list[str], kind: str) -> Iterator[tuple[str, bytes, str]]:
+def _measure_run(
+    row: Row, weights: bytes, names: list[str], kind: str, parents: Mapping[str, Parent]
+) -> Iterator[tuple[str, bytes, str]]:
     """A task: every measure of one run as (name, file, error), as soon as it is done."""
     from trainables.training.precision import quiet_cpu
 
     quiet_cpu()
-    trained = registry.load(row, weights, kind)
+    trained = registry.load(row, weights, kind, parents)
     with threadpool_limits(1):  # NumPy's own threads would fight over the core
         for name in names:
             began = time.perf_counter()
@@ -212,7 +223,8 @@ def measure(
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Measure every trained decoder in a store: images, superposition, kernels, geometry, probes, tuning, rotation.
+    """Measure every trained network in a store: of decoders images, superposition, kernels, geometry, probes, tuning and
+    rotation; of tokenizers how well they keep what is seen; of generators what they draw.
 
     It measures only what is missing. The same command continues after any interruption, and may run while studies train.
     `python -m analysis.report` does the same first, then draws the figures and judges the claims.

@@ -13,12 +13,15 @@ from collections.abc import Collection, Iterable, Sequence
 from analysis.measures.registry import BUMPS, ROTATION
 from orchestrator.errors import UserError
 from trainables.bumps import BumpTask
+from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.program import PATH as PROGRAMS
 from trainables.regularization import TASK as PENALTIES
 from trainables.rotation import RotationTask
 from trainables.task import Task, load_task
 
-BUILT_IN = (BUMPS, PENALTIES, ROTATION, PROGRAMS)
+BUILT_IN = (BUMPS, PENALTIES, ROTATION, PROGRAMS, PROBE, TOKENIZER, GENERATOR)
 NAMED = 3
 """Tasks that a notice names."""
 
@@ -37,7 +40,8 @@ def load_all(paths: Iterable[str]) -> dict[str, Task]:
 
 def measured_as(task: Task) -> str | None:
     """The task of this project whose measures fit the networks of a task that extends it."""
-    return BUMPS if isinstance(task, BumpTask) else ROTATION if isinstance(task, RotationTask) else None
+    kinds = {BUMPS: BumpTask, ROTATION: RotationTask, TOKENIZER: TokenizerTask, GENERATOR: GeneratorTask}
+    return next((path for path, kind in kinds.items() if isinstance(task, kind)), None)
 
 
 def not_loaded(tasks: Sequence[str], known: Collection[str], are: str) -> list[str]:

@@ -1,9 +1,10 @@
-"""A decoder as a run left it, with what every measure of it needs: its grid of positions, its codes, its layers."""
+"""A network as a run left it, with what every measure of it needs: the networks of the runs that it needed; of a decoder its
+grid of positions, its codes, its layers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -15,26 +16,93 @@ from torch import Tensor, nn
 from trainables.bumps import grid_centres
 from trainables.encodings import encode
 from trainables.heldout import box_bounds, in_box
-from trainables.needs import untrained
+from trainables.needs import Networks, Parent, Tasks, given, network_of, untrained
 from trainables.spec import RunSpec
 from trainables.task import Task, load_task
 
 
-def load_model(row: Mapping[str, Any], weights: bytes) -> tuple[RunSpec, Task, nn.Module]:
+class ParentError(ValueError):
+    """A run that another one needed cannot be used; the message says which, why, and what to do."""
+
+
+def load_model(row: Mapping[str, Any], weights: bytes, parents: Networks | None = None) -> tuple[RunSpec, Task, nn.Module]:
     """Spec, task and network of a finished run, in evaluation mode and float32, without gradients.
 
     Args:
         row: the run as the store has it.
         weights: the contents of its safetensors file.
+        parents: the networks of the runs that it needed, by name, where they are at hand.
 
     Raises:
         SafetensorError, RuntimeError: the weights are damaged, or those of another network.
     """
     spec = RunSpec.from_dict(row)
     task = load_task(spec.task)
-    model = untrained(task, spec).model(spec)  # what it has of other runs is among its own weights
+    beside = given(task, parents) if parents else untrained(task, spec)  # what it has of other runs is among its own weights
+    model = beside.model(spec)
     model.load_state_dict(safetensors.load(weights))
     return spec, task, model.float().eval().requires_grad_(False)
+
+
+def parents_of(row: Mapping[str, Any], load: Callable[[str], bytes]) -> dict[str, Parent]:
+    """The runs that a finished run needed, by name, as its row names them.
+
+    Args:
+        row: the run as the store has it, with its column `parents`. Its task is loaded, and those that its `needs` names.
+        load: the weights of a run, by its key; OSError where there are none that can be read.
+
+    Raises:
+        ParentError: one has other weights than the run was trained with, or none.
+    """
+    spec = RunSpec.from_dict(row)
+    tasks = Tasks(load_task(spec.task))
+    try:
+        today = tasks.parents(spec)
+    except Exception as error:  # a row from elsewhere may have settings that its task does not know
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:100]
+        raise ParentError(f"its settings do not say which runs it needs ({why}): its row is of another task") from None
+    for name, key in today.items():
+        named = (row.get("parents") or {}).get(name)
+        if named != key:
+            before = f"{name} {named}" if named else f"no {name}"
+            raise ParentError(
+                f"it was trained with {before}, and would be with {name} {key} today, as a task has changed: train it again"
+            )
+    return _parents(tasks, spec, load)
+
+
+def _parents(tasks: Tasks, spec: RunSpec, load: Callable[[str], bytes]) -> dict[str, Parent]:
+    found = {}
+    for name, parent in tasks.needs(spec).items():
+        key = tasks.key(parent)
+        try:
+            weights = load(key)
+        except FileNotFoundError:
+            raise ParentError(
+                f"the weights of the {name} that it needs are gone: put weights/{key}.safetensors back into the store"
+            ) from None
+        except OSError as error:
+            raise ParentError(f"the weights of the {name} that it needs, run {key}, cannot be read ({error})") from None
+        found[name] = Parent(parent, weights, _parents(tasks, parent, load))
+    return found
+
+
+def networks_of(parents: Mapping[str, Parent]) -> dict[str, nn.Module]:
+    """The networks that these runs left, by name, in evaluation mode and float32, without gradients.
+
+    Raises:
+        ParentError: weights are damaged, or those of another network.
+    """
+    found = {}
+    for name, parent in parents.items():
+        try:
+            found[name] = network_of(parent).float()
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:100]
+            raise ParentError(
+                f"the weights of the {name} that it needs cannot be used ({why}): delete them, and train the {name} again"
+            ) from None
+    return found
 
 
 @dataclass
@@ -45,11 +113,14 @@ class Trained:
     spec: RunSpec
     task: Task
     model: nn.Module
+    parents: Networks = field(default_factory=dict)
+    """The networks of the runs that it needed, by name."""
 
     @classmethod
-    def load(cls, row: Mapping[str, Any], weights: bytes) -> Self:
-        """As `load_model`."""
-        return cls(row["key"], *load_model(row, weights))
+    def load(cls, row: Mapping[str, Any], weights: bytes, parents: Mapping[str, Parent] | None = None) -> Self:
+        """As `load_model` and `networks_of`."""
+        networks = networks_of(parents or {})
+        return cls(row["key"], *load_model(row, weights, networks), networks)
 
 
 class TrainedDecoder(Trained):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.measures import geometry, images, kernel, probe, rotation, superposition, tuning
+from analysis.measures import generated, geometry, images, kernel, probe, rotation, superposition, tokens, tuning
 from analysis.measures.quantity import Quantity
-from analysis.trained import TrainedDecoder
+from analysis.trained import Trained, TrainedDecoder
 from trainables.decoders import DECODERS
+from trainables.generative.chain import GENERATOR, TOKENIZER
 from trainables.heldout import box_bounds
+from trainables.needs import Parent
 
 OF_DECODERS = {
     "images": images,
@@ -20,21 +22,28 @@ OF_DECODERS = {
     "tuning": tuning,
 }
 OF_ROTATIONS = {"rotation": rotation}
+OF_TOKENIZERS = {"tokens": tokens}
+OF_GENERATORS = {"generated": generated}
+_ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_TOKENIZERS, **OF_GENERATORS}
 
-MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {
-    name: module.measure for name, module in {**OF_DECODERS, **OF_ROTATIONS}.items()
-}
-VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in {**OF_DECODERS, **OF_ROTATIONS}.items()}
+MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {name: module.measure for name, module in _ALL.items()}
+VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in _ALL.items()}
 
 BUMPS = "trainables.bumps:BumpTask"
 ROTATION = "trainables.rotation:RotationTask"
-TASKS = (BUMPS, ROTATION)
+TASKS = (BUMPS, ROTATION, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
+_LOADED: Mapping[str, type[Trained]] = {
+    BUMPS: TrainedDecoder,
+    ROTATION: rotation.TrainedRotation,
+    TOKENIZER: tokens.TrainedTokenizer,
+    GENERATOR: generated.TrainedGenerator,
+}
 
 
 def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
-    box, or one of the rotation task.
+    box, or one of another of TASKS.
 
     Args:
         kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
@@ -42,14 +51,17 @@ def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     kind = kind or row["task"]
     if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
         return list(OF_DECODERS)
-    return list(OF_ROTATIONS) if kind == ROTATION else []
+    return list({ROTATION: OF_ROTATIONS, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))
 
 
-def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None) -> Any:
+def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None, parents: Mapping[str, Parent] | None = None) -> Any:
     """The trained network as the measures of its task take it. Its task is loaded; `kind` as above.
+
+    Args:
+        parents: the runs that it needed, by name.
 
     Raises:
         SafetensorError, RuntimeError: the weights are damaged, or those of another network.
+        ParentError: those of a run that it needed are.
     """
-    of_rotation = (kind or row["task"]) == ROTATION
-    return rotation.TrainedRotation.load(row, weights) if of_rotation else TrainedDecoder.load(row, weights)
+    return _LOADED[kind or row["task"]].load(row, weights, parents)

@@ -19,6 +19,7 @@ from orchestrator.command.cli import run
 from orchestrator.store import ResultStore, make_row
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
+from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
@@ -62,6 +63,9 @@ def test_what_is_measured_of_which_run() -> None:
     assert applicable(row | {"holdout": "random"}) == []
     assert applicable(row | {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}) == []
     assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
+    assert applicable(row | {"task": TOKENIZER, "holdout": "train1"}) == ["tokens"]
+    assert applicable(row | {"task": GENERATOR, "holdout": "train1"}) == ["generated"]
+    assert applicable(row | {"task": PROBE}) == []
 
 
 @pytest.mark.slow(40)

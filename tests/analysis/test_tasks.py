@@ -159,6 +159,7 @@ def test_a_task_that_cannot_be_loaded_is_a_mistake(
 
 def test_the_built_in_tasks_are_all_there_are() -> None:
     assert all(isinstance(task, Task) for task in load_all(BUILT_IN).values())
-    folder = Path(__file__).parents[2] / "trainables"
-    found = {f"trainables.{path.stem}" for path in folder.glob("*.py") if "def counts(self" in path.read_text()}
+    folder = Path(__file__).parents[2]
+    modules = [path for path in (folder / "trainables").rglob("*.py") if "def counts(self" in path.read_text()]
+    found = {".".join(path.relative_to(folder).with_suffix("").parts) for path in modules}
     assert found - {"trainables.task"} == {path.partition(":")[0] for path in BUILT_IN}

@@ -1,0 +1,103 @@
+"""The figures of the objectives study: how the share of right pictures grows for each composition, and where it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
+
+from analysis.figures.panels import SMALL
+from analysis.generators import LEAST_SEEN, LEVELS, Run
+from analysis.objectives import Answer
+from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
+from trainables.spec import RunSpec
+
+LEVEL_COLOURS = {"seen": "#3465a4", "level1": "#e78ac3", "level2": "#c8102e"}
+LEVEL_LINES = {"seen": "-", "level1": "--", "level2": "-"}
+ALONE = {"probe": "^", "oracle": "v"}
+"""Markers of what one judge alone reads right."""
+MOST_PANELS = 24
+ACROSS = 3
+
+
+def draw_curves(answer: Answer) -> Figure:
+    """A panel for each setting: by the step, on a log scale, the share of each composition's pictures that both judges read
+    right. Faint lines are seeds, thick ones their median."""
+    settings = list(answer.by_setting.items())[:MOST_PANELS]
+    across = max(1, min(ACROSS, len(settings)))
+    down = max(1, math.ceil(len(settings) / across))
+    figure = Figure(figsize=(3.3 * across + 0.3, 2.6 * down + 0.5), layout="constrained")
+    panels = figure.subplots(down, across, sharey=True, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    for axes, (spec, runs) in zip(panels.flat, settings, strict=False):
+        axes.set_axis_on()
+        _draw_setting(axes, spec, runs)
+        axes.set_title(answer.label(spec), fontsize=9)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("read right by both judges", fontsize=8)
+    handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in LEVELS.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    return figure
+
+
+def draw_levels(answer: Answer) -> Figure:
+    """For each setting and level, the share at the end: bars are medians over seeds by both judges, points are seeds, and
+    triangles are the medians by the probe (up) and by the oracle (down) alone."""
+    settings = list(answer.by_setting.items())[:MOST_PANELS]
+    figure = Figure(figsize=(1.2 + 1.5 * max(2, len(settings)), 3.4), layout="constrained")
+    axes = figure.subplots()
+    for place, (_, runs) in enumerate(settings):
+        for offset, level in zip((-0.27, 0.0, 0.27), LEVELS, strict=True):
+            _draw_bar(axes, place + offset, [run for run in runs if run.status == "finished"], level)
+    names = [answer.label(spec).replace(", ", "\n") for spec, _ in settings]
+    axes.set_xticks(range(len(settings)), names, fontsize=SMALL)
+    axes.set(ylim=(0, 1.05), ylabel="share read right at the end")
+    handles = [Line2D([], [], color=LEVEL_COLOURS[name], lw=6, label=told) for name, told in LEVELS.items()]
+    handles += [
+        Line2D([], [], color="black", marker=marker, mfc="none", ls="none", label=f"{judge} alone")
+        for judge, marker in ALONE.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
+    far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
+    for word, level in zip(COMPOSITIONS, far, strict=True):
+        of_level = list(LEVELS)[min(level, len(LEVELS) - 1)]
+        colour, style = LEVEL_COLOURS[of_level], LEVEL_LINES[of_level]
+        curves = [(run.at, run.curves[name]) for run in runs if (name := f"both_{word}") in run.curves and len(run.at)]
+        for at, curve in curves:
+            axes.plot(at, curve, color=colour, lw=0.6, alpha=0.35)
+        longest = max((len(at) for at, _ in curves), default=0)
+        whole = [(at, curve) for at, curve in curves if len(at) == longest]
+        if whole:
+            middle = np.median([curve for _, curve in whole], axis=0)
+            axes.plot(whole[0][0], middle, style, color=colour, lw=1.6, label=word)
+    axes.axhline(LEAST_SEEN, color="0.8", lw=0.6, zorder=0)
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set(ylim=(-0.03, 1.03))
+    axes.set_xlabel("step", fontsize=8)
+    axes.tick_params(labelsize=SMALL)
+
+
+def _draw_bar(axes: Axes, x: float, runs: Sequence[Run], level: str) -> None:
+    def finite(judge: str) -> np.ndarray:
+        found = np.array([run.final(level, judge) for run in runs])
+        return found[np.isfinite(found)]
+
+    shares = finite("both")
+    if not len(shares):
+        return
+    axes.bar(x, np.median(shares), width=0.24, color=LEVEL_COLOURS[level], alpha=0.75)
+    apart = np.linspace(-0.07, 0.07, len(shares)) if len(shares) > 1 else np.zeros(1)
+    axes.plot(x + apart, shares, ls="none", marker="o", ms=3, color="black", gid=f"seeds {level}")
+    for judge, marker in ALONE.items():
+        axes.plot(x, np.median(finite(judge)), marker=marker, ms=5, mfc="none", color="black", ls="none")

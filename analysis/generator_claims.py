@@ -1,0 +1,200 @@
+"""The claims about visual generative models (arXiv 2510.03075): which settings each compares, and when it holds.
+
+A claim is judged by medians over seeds. It has no verdict where a gate or a seed is missing, nor where the verdicts by probe
+and by oracle differ and these often say different things of a picture. Bounds that the paper does not give are chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.generators import AGREEMENT, COMPOSES, LEAST_SEEN, LEVELS, Run, at_least
+from trainables.generative.judge import JUDGES
+from trainables.generative.settings import OF_HEAD, OF_KIND
+
+LEAST_SEEDS = 3
+PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of a claim, of one comparison."""
+
+    claim: str
+    verdict: str
+    """PASS, FAIL or NOT_ENOUGH."""
+    told: str
+    """By which numbers, or what is missing."""
+    about: str = ""
+    """The settings that are compared, where there are several comparisons."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        about = f" ({self.about})" if self.about else ""
+        return f"claim {CLAIMS[self.claim].number}, {self.claim}{about}: {self.verdict}: {self.told}"
+
+
+class Found(NamedTuple):
+    """What a claim's rule finds by one judge: whether it holds, or None where that cannot be said; and why."""
+
+    holds: bool | None
+    told: str
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The runs of one setting that a claim may count, and what they are called."""
+
+    name: str
+    runs: Sequence[Run]
+
+    def median(self, number: Callable[[Run], float]) -> float:
+        """NaN if a run has no such number."""
+        return float(np.median([number(run) for run in self.runs]))
+
+    def final(self, level: str, judge: str) -> float:
+        return self.median(lambda run: run.final(level, judge))
+
+
+Rule = Callable[[Mapping[str, Side], str], Found]
+
+
+class Claim(NamedTuple):
+    """A claim of the paper, and when it holds."""
+
+    number: int
+    says: str
+    """In a sentence."""
+    rule_text: str
+    sides: tuple[tuple[str, str], ...]
+    """Family and tokenizer of the settings that it compares."""
+    ignored: tuple[str, ...]
+    """In what else than the seed they may differ."""
+    level: str
+    """The level that it is about."""
+    rule: Rule
+
+
+def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
+    vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
+    told = f"level 2 {vae:.2f} on vae, {vq:.2f} on vq, and at most 0.15 apart is asked for, both at least {COMPOSES}"
+    return Found(at_least(abs(vae - vq), 0.15) and at_least(COMPOSES, vae, vq), told, {"vae": vae, "vq": vq})
+
+
+def continuous_beats_categorical(sides: Mapping[str, Side], judge: str) -> Found:
+    dit, maskgit = (sides[name].final("level2", judge) for name in ("dit on vq", "maskgit on vq"))
+    numbers = {"dit": dit, "maskgit": maskgit}
+    if not at_least(COMPOSES, dit):
+        return Found(None, f"gate 5 is not met: dit on the same tokens has level 2 {dit:.2f}, under {COMPOSES}", numbers)
+    told = f"level 2 {dit:.2f} of dit, {maskgit:.2f} of maskgit, and at most 0.25 is asked for, 0.4 lower"
+    return Found(at_least(maskgit, 0.25) and at_least(0.4, dit - maskgit), told, numbers)
+
+
+def categorical_forgets(sides: Mapping[str, Side], judge: str) -> Found:
+    side = sides["maskgit on vq"]
+    lost = side.median(lambda run: run.peak("level1", judge).share - run.final("level1", judge))
+    when = side.median(lambda run: run.peak("level1", judge).step / run.spec.max_steps)
+    told = f"level 1 ends {lost:.2f} under its peak, {when:.0%} on the way, and at least 0.1 in the first half is asked for"
+    return Found(at_least(0.1, lost) and at_least(when, 0.5), told, {"lost": lost, "peak_at": when})
+
+
+def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
+    def took(run: Run) -> float:
+        first, last = run.rise("level2", judge)
+        return (last - first) / run.spec.max_steps
+
+    vae, vq = (sides[name].median(took) for name in ("dit on vae", "dit on vq"))
+    told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae, and fewer on vq is asked for"
+    return Found(vq < vae, told, {"vae": vae, "vq": vq})
+
+
+BOTH_DITS = (("dit", "vae"), ("dit", "vq"))
+CLAIMS: Mapping[str, Claim] = {
+    "tokenizer-does-not-decide": Claim(
+        1,
+        "Whether tokens are continuous or codes does not decide whether a diffusion model composes.",
+        f"Level 2 of DiT on VAE and of DiT on VQ at most 0.15 apart, both at least {COMPOSES}.",
+        BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", tokenizer_does_not_decide,
+    ),
+    "continuous-beats-categorical": Claim(
+        2,
+        "On the same codes a continuous objective composes where a categorical one does not.",
+        f"On the same VQ tokens: level 2 of DiT at least {COMPOSES}, of MaskGIT at most 0.25, and by at least 0.4 lower.",
+        (("dit", "vq"), ("maskgit", "vq")), ("decoder", *OF_HEAD["dit"], *OF_HEAD["maskgit"]), "level2",
+        continuous_beats_categorical,
+    ),
+    "categorical-forgets": Claim(
+        4,
+        "A categorical objective composes early in training, and loses it later.",
+        "MaskGIT: level 1 at its peak less that at the end at least 0.1, and the peak is in the first half of the steps.",
+        (("maskgit", "vq"),), (), "level1", categorical_forgets,
+    ),
+    "abrupt-on-vq": Claim(
+        5,
+        "A diffusion model begins to compose more abruptly on codes than on continuous tokens.",
+        "Steps in which DiT gets from 10 to 90 % of its level 2 at the end, over the steps trained: fewer on VQ than on VAE.",
+        BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", abrupt_on_vq,
+    ),
+}  # fmt: skip
+"""The claims by name. Levels are medians over at least LEAST_SEEDS seeds of the shares at the end; the share of seen ones
+has to be at least LEAST_SEEN beside them, and gates 1 to 3 have to be met."""
+
+
+def judged(name: str, sides: Sequence[Side]) -> Verdict:
+    claim = CLAIMS[name]
+    usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
+    if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
+        return Verdict(name, NOT_ENOUGH, "; ".join(_missing(side, len(usable[side.name].runs)) for side in short))
+    asked = ("seen", claim.level)
+    shares = [[run.final(level, "agree") for run in side.runs] for side in usable.values() for level in asked]
+    agreement = float(np.min([np.mean(of_side) for of_side in shares]))
+    if math.isnan(agreement):
+        return Verdict(name, NOT_ENOUGH, f"nothing is known of {LEVELS[claim.level]}, or of how often the judges agree on it")
+    by_judge = {judge: _by_judge(claim, usable, judge) for judge in JUDGES}
+    if agreement >= AGREEMENT:
+        found = by_judge["both"]
+        return Verdict(name, _verdict(found.holds), found.told, numbers=found.numbers)
+    numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
+    told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items())
+    held = {found.holds for found in by_judge.values()}
+    why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
+    if len(held) == 1:
+        return Verdict(name, _verdict(held.pop()), f"{told} ({why}, but this by either)", numbers=numbers)
+    return Verdict(name, NOT_ENOUGH, f"{why}, and differ: {told}", numbers=numbers)
+
+
+def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
+    for side in sides.values():
+        if not (seen := side.final("seen", judge)) >= LEAST_SEEN:
+            return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {LEAST_SEEN}", {"seen": seen})
+    found = claim.rule(sides, judge)
+    if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:
+        return Found(None, f"no number is known of {', '.join(unknown)}", {})
+    return found
+
+
+def _verdict(holds: bool | None) -> str:
+    return NOT_ENOUGH if holds is None else PASS if holds else FAIL
+
+
+def _stands(run: Run) -> bool:
+    """Whether gates 1 to 3 are met."""
+    return all(run.gates(math.nan)[gate] for gate in (1, 2, 3))
+
+
+def _missing(side: Side, usable: int) -> str:
+    """Why a setting has too few runs that count."""
+    counted = [run for run in side.runs if run.counts]
+    told = f"{side.name} has {len(counted)} finished seed{'s' * (len(counted) != 1)} of {LEAST_SEEDS}"
+    for gate in (1, 2, 3):
+        met = [run.gates(math.nan)[gate] for run in counted]
+        told += f", gate {gate} is not met by {met.count(False)}" * (False in met)
+        told += f", gate {gate} is not known of {met.count(None)}" * (None in met)
+    return told

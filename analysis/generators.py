@@ -1,0 +1,241 @@
+"""What is known of a generator: its curves, and the numbers behind its gates (arXiv 2510.03075)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from orchestrator.searches import Row, ending
+from trainables.generative.judge import JUDGES
+from trainables.generative.oracle import read_by_templates
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, bundles, levels, seen_of
+from trainables.spec import RunSpec
+
+LEVELS = {"seen": "seen", "level1": "level 1", "level2": "level 2"}
+"""What curves call the levels, and what users read."""
+LAST = 5
+"""Numbers at the end are means over the last fifth of the looks."""
+LEAST_SEEN = 0.85
+"""What is unseen is not looked at while a model draws fewer than this of the seen compositions."""
+CHOOSING = 100
+"""Seeds from here on are for choosing settings: no claim is judged by them."""
+LEAST_RISE = 0.1
+"""A share that ends below this has not risen, so nothing is said of when it did."""
+READ = 0.99
+"""Gate 1: least share of real pictures of each composition that both judges read."""
+RECONSTRUCTED = 0.97
+"""Gate 2: least share of reconstructions of each composition that each judge reads."""
+UNSEEN_CODES, UNSEEN_PAIRS = 0.01, 0.2
+"""Gate 3: largest shares of the foreground of unseen pictures whose codes, and whose codes at their place, no seen picture
+has."""
+AGREEMENT = 0.95
+"""Gate 4: least share of the generated pictures of which both judges say the same."""
+COMPOSES = 0.6
+"""Gate 5: least share at level 2 of a dit on the same tokens. Without it nothing is known of the objective."""
+GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
+    1: ("both judges read real pictures", ("probe_real", "oracle_real")),
+    2: ("both judges read reconstructions", ("probe_tokens", "oracle_tokens")),
+    3: ("codes of unseen pictures are known", ("unseen_codes", "unseen_pairs")),
+    4: ("the judges agree", ("agree",)),
+    5: ("dit on the same codes composes", ("dit_level2",)),
+}
+"""What each gate asks for, and the columns that it looks at."""
+OF_CODES = (3, 5)
+"""Gates that are asked of runs on codes alone."""
+MEASURE = "tokens"
+"""The measure that gate 3 asks for, see `python -m analysis.measure`."""
+
+Coverage = Mapping[str, Mapping[str, float]]
+"""By the key of a tokenizer's run, the numbers that MEASURE gives, by name."""
+Find = Callable[[str], Row | None]
+
+
+class Peak(NamedTuple):
+    """The largest share of a curve, and where it is."""
+
+    share: float
+    step: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One generator: its curves, and what it stands on. Numbers that are not known are NaN."""
+
+    spec: RunSpec
+    key: str
+    status: str
+    steps: int
+    at: np.ndarray
+    """The steps (looks,) at which it was looked at."""
+    curves: Mapping[str, np.ndarray]
+    """Shares (looks,) by name, as `trainables.generative.judge.curves` gives them."""
+    probe_real: float
+    """The least share of real pictures of a composition that the probe reads."""
+    probe_tokens: float
+    """The least share of reconstructions of a composition that the probe reads; then the same of the oracle."""
+    oracle_tokens: float
+    unseen: tuple[float, float, float]
+    """Of the compositions that are farthest from the seen ones: the shares of foreground tokens whose code, and whose code at
+    their place, no seen picture has, and the share of pictures with such a token."""
+    tokenizer: str
+    """The key of its run."""
+
+    @classmethod
+    def of(cls, row: Row, find: Find, coverage: Coverage) -> Run:
+        """From the row of a generator.
+
+        Args:
+            find: gives the row of a run that it needs, by key, if there is one.
+        """
+        spec, parents = RunSpec.from_dict(row), row.get("parents") or {}
+        probe, tokenizer = (find(parents.get(name, "")) for name in ("probe", "tokenizer"))
+        curves = {name: np.asarray(curve, float) for name, curve in (row["curve_summary"] or {}).items()}
+        return cls(
+            spec=spec,
+            key=row["key"],
+            status=ending(row),
+            steps=row["steps"] or 0,
+            at=np.asarray(row["curve_step"], float),
+            curves=curves,
+            probe_real=_last(probe, "read_least"),
+            probe_tokens=_last(tokenizer, "probe_least"),
+            oracle_tokens=_last(tokenizer, "oracle_least"),
+            unseen=_unseen(spec, coverage.get(parents.get("tokenizer", ""), {})),
+            tokenizer=parents.get("tokenizer", ""),
+        )
+
+    @property
+    def about(self) -> str:
+        """Family and tokens, such as `dit on vq`."""
+        return f"{self.spec.decoder} on {self.spec.encoding}"
+
+    @property
+    def oracle_real(self) -> float:
+        """The same of the oracle."""
+        return oracle_reads(_figures(self.spec), self.spec.N)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it was trained to its end, at a seed by which claims are judged."""
+        return self.status == "finished" and self.spec.seed < CHOOSING
+
+    def final(self, level: str, judge: str) -> float:
+        """The mean share of a level over the last fifth of the looks. `judge` may be `agree`."""
+        curve = self.curves.get(f"{judge}_{level}", np.array([]))
+        return float(np.mean(curve[-max(1, round(len(curve) / LAST)) :])) if len(curve) else math.nan
+
+    def peak(self, level: str, judge: str) -> Peak:
+        """The largest share of a level, and its step."""
+        curve = self._looked_at(level, judge)
+        if not np.isfinite(curve).any():
+            return Peak(math.nan, math.nan)
+        best = int(np.nanargmax(curve))
+        return Peak(float(curve[best]), float(self.at[best]))
+
+    def rise(self, level: str, judge: str) -> tuple[float, float]:
+        """The first steps at which a tenth and nine tenths of the share at the end were there."""
+        final, curve = self.final(level, judge), self._looked_at(level, judge)
+        if not final >= LEAST_RISE:
+            return math.nan, math.nan
+        found = [self.at[curve >= share * final] for share in (0.1, 0.9)]
+        return tuple(float(at[0]) if len(at) else math.nan for at in found)  # type: ignore[return-value]
+
+    def _looked_at(self, level: str, judge: str) -> np.ndarray:
+        """A curve; of what is unseen, NaN while too little of the seen compositions is drawn."""
+        curve = self.curves.get(f"{judge}_{level}", np.full(len(self.at), math.nan))
+        seen = self.curves.get(f"{judge}_seen")
+        return curve if level == "seen" or seen is None else np.where(seen >= LEAST_SEEN, curve, math.nan)
+
+    @cached_property
+    def agreement(self) -> float:
+        """The share of generated pictures of which both judges say the same, of the level where it is least."""
+        found = [self.final(level, "agree") for level in LEVELS if f"agree_{level}" in self.curves]
+        return float(np.min(found)) if found else math.nan
+
+    @property
+    def needs_coverage(self) -> bool:
+        """Whether MEASURE is still to be taken of its tokenizer."""
+        return self.spec.encoding == "vq" and math.isnan(self.unseen[0])
+
+    def gates(self, dit: float) -> dict[int, bool | None]:
+        """Whether each gate is met; None where its number is not known.
+
+        Args:
+            dit: the share at level 2 of a dit on the same tokens.
+        """
+        found = {
+            1: at_least(READ, self.probe_real, self.oracle_real),
+            2: at_least(RECONSTRUCTED, self.probe_tokens, self.oracle_tokens),
+            3: at_least(0, UNSEEN_CODES - self.unseen[0], UNSEEN_PAIRS - self.unseen[1]),
+            4: at_least(AGREEMENT, self.agreement),
+            5: at_least(COMPOSES, dit),
+        }
+        return {**found, 3: True, 5: True} if self.spec.encoding != "vq" else found
+
+    def record(self, names: Mapping[str, str], dit: float) -> dict[str, Any]:
+        """A row of the table; `names` are the settings that it shows, and what they are called."""
+        found: dict[str, Any] = {told: self.spec.value(name) for name, told in names.items()}
+        found |= {"seed": self.spec.seed, "status": self.status, "steps": self.steps}
+        for level in LEVELS:
+            for judge in JUDGES:
+                found[f"{level}_{judge}"] = self.final(level, judge)
+                found[f"{level}_{judge}_peak"] = self.peak(level, judge).share
+        found |= {"agree": self.agreement} | {f"agree_{level}": self.final(level, "agree") for level in LEVELS}
+        found |= dict(zip(("rise_from", "rise_to"), self.rise("level2", "both"), strict=True))
+        found |= {name: getattr(self, name) for name in ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")}
+        found |= dict(zip(("unseen_codes", "unseen_pairs", "unseen_images"), self.unseen, strict=True))
+        found |= {"dit_level2": dit} | {f"gate_{gate}": _word(met) for gate, met in self.gates(dit).items()}
+        return found | {"key": self.key}
+
+
+@lru_cache(maxsize=32)
+def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
+    """The least share of fresh real pictures of a composition that the oracle reads right."""
+    made = bundles(figures, N, COMPOSITIONS, each, 0, "oracle judged")
+    right = (read_by_templates(figures, made.images.flatten(0, 1)).bits == made.bits.flatten(0, 1)).all(1)
+    return float(right.view(len(COMPOSITIONS), each).float().mean(1).min())
+
+
+def coverage_of(rows: Iterable[Mapping[str, Any]]) -> Coverage:
+    """The numbers of MEASURE, from rows of a `MeasureTable`."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["measure"] == MEASURE and row["value"] is not None:
+            found.setdefault(row["key"], {})[row["quantity"]] = row["value"]
+    return found
+
+
+def at_least(bound: float, *numbers: float) -> bool | None:
+    """Whether all numbers are as large as a bound, but for rounding; None if one is not known."""
+    if any(map(math.isnan, (bound, *numbers))):
+        return None
+    return min(numbers) >= bound - 1e-9
+
+
+def _word(met: bool | None) -> str:
+    return "" if met is None else "met" if met else "not met"
+
+
+def _last(row: Row | None, name: str) -> float:
+    """The last number of a curve of a run's own; NaN if there is none."""
+    curve = ((row or {}).get("curve_summary") or {}).get(name)
+    return math.nan if not curve or curve[-1] is None else float(curve[-1])
+
+
+def _figures(spec: RunSpec) -> ShapeSettings:
+    return ShapeSettings(**{one.name: spec.option(one.name) for one in dataclasses.fields(ShapeSettings)})  # type: ignore[arg-type]
+
+
+def _unseen(spec: RunSpec, measured: Mapping[str, float]) -> tuple[float, float, float]:
+    """The numbers of gate 3, of the composition where they are largest among those that are farthest from the seen ones."""
+    far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
+    words = [word for word, level in zip(COMPOSITIONS, far, strict=True) if level == max(far)]
+    found = [[measured.get(f"unseen_{of}_{word}", math.nan) for word in words] for of in ("codes", "pairs", "images")]
+    codes, pairs, images = (float(np.max(shares)) for shares in found)
+    return codes, pairs, images

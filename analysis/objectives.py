@@ -1,0 +1,158 @@
+"""The answer of the objectives study: how well every generator composes, by two judges, which gates its runs meet, and what
+follows for the claims of arXiv 2510.03075.
+
+A claim compares settings that are equal but for what it is about.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Side, Verdict, judged
+from analysis.generators import GATES, OF_CODES, Coverage, Find, Run
+from orchestrator.command.files import plain, records
+from orchestrator.searches import Row
+from trainables.generative.chain import GENERATOR
+from trainables.generative.settings import meaningless
+from trainables.spec import RunSpec
+
+NAMES = {"decoder": "family", "encoding": "tokenizer"}
+"""Settings that are shown in any case, and what they are called."""
+COUNTS = ("seed", "steps", "rise_from", "rise_to")
+"""Columns of whole numbers."""
+COVERED_BY = "gate 3 is known after"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an objectives study found; any part of it may still be missing."""
+
+    runs: Sequence[Run]
+    names: Mapping[str, str]
+    """The settings that differ between runs, or are shown in any case, and what they are called."""
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[Row], find: Find, coverage: Coverage, names: Mapping[str, str], settings: Mapping[str, Any]
+    ) -> Answer:
+        """From the rows of generators; see `Run.of`."""
+        return cls([Run.of(row, find, coverage) for row in rows], names, settings)
+
+    @classmethod
+    def of_store(cls, rows: Sequence[Row], coverage: Coverage, settings: Mapping[str, Any]) -> Answer:
+        """From all rows of a store, whichever studies asked for them."""
+        found = [row for row in rows if row["task"] == GENERATOR]
+        specs = [RunSpec.from_dict(row) for row in found]
+        values: dict[str, set[Any]] = {}
+        for spec in specs:
+            for name, value in {**spec.to_dict(), **dict(spec.options)}.items():
+                if name not in ("seed", "options", "task", "dataset", "precision"):
+                    values.setdefault(name, set()).add(value)
+        varied = {name: name.replace("_", " ") for name, known in values.items() if len(known) > 1}
+        return cls.of(found, {row["key"]: row for row in rows}.get, coverage, {**varied, **NAMES}, settings)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each run, see `Run.record`."""
+        return pd.DataFrame([run.record(self.names, self.dit(run)) for run in self.runs])
+
+    @cached_property
+    def by_setting(self) -> dict[RunSpec, list[Run]]:
+        """Runs that differ in nothing but the seed, in their order; the key has seed 0."""
+        groups: dict[RunSpec, list[Run]] = {}
+        for run in self.runs:
+            groups.setdefault(dataclasses.replace(run.spec, seed=0), []).append(run)
+        return groups
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Of every claim, one for each comparison that the settings allow."""
+        return [verdict for name in CLAIMS for verdict in self.verdicts_of(name)]
+
+    def dit(self, run: Run) -> float:
+        """The share at level 2 of a dit on the same tokens, trained for as many steps; the best one, if there are several. A
+        tokenizer has the seed of its generators."""
+        same = self._dits.get((run.tokenizer, run.spec.max_steps), ())
+        return max((of.final("level2", "both") for of in same), default=math.nan)
+
+    @cached_property
+    def _dits(self) -> dict[tuple[str, int], list[Run]]:
+        found: dict[tuple[str, int], list[Run]] = {}
+        for run in self.runs:
+            if run.spec.decoder == "dit" and run.tokenizer and run.status == "finished":
+                found.setdefault((run.tokenizer, run.spec.max_steps), []).append(run)
+        return found
+
+    def label(self, spec: RunSpec) -> str:
+        """A setting in words, such as `dit on vq, codes 64`."""
+        others = meaningless(spec.decoder, spec.encoding)
+        names = {name: told for name, told in self.names.items() if name not in (*others, *NAMES)}
+        more = [f"{told} {spec.value(name)}" for name, told in names.items()]
+        return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
+
+    def lines(self) -> list[str]:
+        """A line for each gate and each claim."""
+        if not self.runs:
+            return []
+        return [*(self._gate_line(gate) for gate in GATES), *(verdict.line for verdict in self.verdicts)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the curves in plain values; what is not known is null."""
+        verdicts = [
+            {name: getattr(one, name) for name in ("claim", "verdict", "told", "about", "numbers")}
+            | {"number": CLAIMS[one.claim].number, "rule": CLAIMS[one.claim].rule_text}
+            for one in self.verdicts
+        ]
+        runs = records(self.table, COUNTS) if self.runs else []
+        found: dict[str, Any] = plain({"settings": self.settings, "verdicts": verdicts, "runs": runs})
+        return found
+
+    def _gate_line(self, gate: int) -> str:
+        asked = [run for run in self.runs if run.spec.encoding == "vq" or gate not in OF_CODES]
+        met = [run.gates(self.dit(run))[gate] for run in asked]
+        name, columns = GATES[gate]
+        told = f"gate {gate}, {name}: met by {met.count(True)} of {len(met)} runs"
+        told += f", not met by {met.count(False)}" * (False in met)
+        told += f", not known of {met.count(None)}" * (None in met)
+        found = self.table[self.table["key"].isin([run.key for run in asked])][list(columns)]
+        worst = (found.max() if gate == 3 else found.min()).dropna()
+        numbers = ", ".join(f"{column.replace('_', ' ')} {number:.2f}" for column, number in worst.items())
+        return told + f" ({numbers} at worst)" * bool(numbers)
+
+    def verdicts_of(self, name: str) -> list[Verdict]:
+        """Of a claim, one for each comparison that the settings allow, at least one."""
+        claim = CLAIMS[name]
+        found: dict[str, list[RunSpec]] = {}
+        for spec in self.by_setting:
+            found.setdefault(f"{spec.decoder} on {spec.encoding}", []).append(spec)
+        wanted = [f"{family} on {tokenizer}" for family, tokenizer in claim.sides]
+        if missing := [one for one in wanted if one not in found]:
+            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}")]
+        first, *others = (found[one] for one in wanted)
+        pairs: list[tuple[RunSpec, ...]] = [(spec,) for spec in first]
+        for more in others:
+            alike: dict[tuple[Any, ...], list[RunSpec]] = {}
+            for spec in more:
+                alike.setdefault(_besides(spec, claim.ignored), []).append(spec)
+            pairs = [(*pair, spec) for pair in pairs for spec in alike.get(_besides(pair[0], claim.ignored), ())]
+        if not pairs:
+            return [Verdict(name, NOT_ENOUGH, f"no runs of {' and of '.join(wanted)} are alike in all other settings")]
+        verdicts = [judged(name, [Side(n, self.by_setting[s]) for n, s in zip(wanted, pair, strict=True)]) for pair in pairs]
+        if len(pairs) == 1:
+            return verdicts
+        labels = [" against ".join(self.label(spec) for spec in pair) for pair in pairs]
+        return [dataclasses.replace(one, about=label) for one, label in zip(verdicts, labels, strict=True)]
+
+
+def _besides(spec: RunSpec, ignored: Sequence[str]) -> tuple[Any, ...]:
+    """All that a run is, but for its seed and some settings."""
+    fields = {**spec.to_dict(), **dict(spec.options)}
+    return tuple(sorted((name, value) for name, value in fields.items() if name not in (*ignored, "seed", "options")))

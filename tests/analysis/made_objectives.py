@@ -1,0 +1,85 @@
+"""Made rows of generators and of the runs that they need, for tests of what is said of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.objectives import NAMES, Answer
+from orchestrator.searches import Rows
+from orchestrator.store import make_row
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
+from trainables.generative.tiers import generator
+from trainables.needs import Tasks
+from trainables.spec import RunSpec, Scalar
+
+LOOKS = 10
+GOOD = {"unseen_codes_111": 0.0, "unseen_pairs_111": 0.1, "unseen_images_111": 0.4}
+Curve = float | Sequence[float]
+
+
+def spec_of(family: str, tokenizer: str, seed: int = 0, **settings: Scalar) -> RunSpec:
+    fields = {name: settings.pop(name) for name in ("max_steps",) if name in settings}
+    return generator("smoke", seed, {"decoder": family, "encoding": tokenizer, **settings}, **{"max_steps": 1000, **fields})
+
+
+def curve(shares: Curve) -> list[float]:
+    return [shares] * LOOKS if isinstance(shares, float) else list(shares)
+
+
+def generator_row(
+    spec: RunSpec, seen: Curve = 1.0, level1: Curve = 1.0, level2: Curve = 1.0, oracle2: Curve | None = None, **about: Any
+) -> dict[str, Any]:
+    """A generator whose shares are these, by both judges; at level 2 those of the oracle and of both may be others."""
+    shares = {"seen": curve(seen), "level1": curve(level1), "level2": curve(level2)}
+    by_oracle = {**shares, "level2": curve(level2 if oracle2 is None else oracle2)}
+    far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
+    found: dict[str, list[float]] = {}
+    for judge, of in {"probe": shares, "oracle": by_oracle, "both": by_oracle}.items():
+        found |= {f"{judge}_{level}": of[level] for level in shares}
+        found |= {f"{judge}_{word}": of[list(shares)[min(level, 2)]] for word, level in zip(COMPOSITIONS, far, strict=True)}
+    agree = {
+        level: [1 - abs(a - b) for a, b in zip(shares[level], by_oracle[level], strict=True)] for level in shares
+    }
+    found |= {f"agree_{level}": share for level, share in agree.items()}
+    about = {"status": "passed", "reason": "budget", "steps": 1000, "seconds": 60.0} | about
+    at = [100 * (look + 1) for look in range(LOOKS)]
+    parents = Tasks(GeneratorTask()).parents(spec)
+    row = make_row(
+        spec, task_version=GeneratorTask.version, fixed_count=0, curve_step=at, curve_loss=at, curve_accuracy=at,
+        curve_error=at, curve_summary=found, parents=parents, **about,
+    )  # fmt: skip
+    return {**row}
+
+
+def parent_rows(spec: RunSpec, read: float = 1.0, reconstructed: float = 1.0) -> list[dict[str, Any]]:
+    """The probe and the tokenizer of a generator."""
+    tasks = Tasks(GeneratorTask())
+    curves = {"probe": {"read_least": [0.5, read]}, "tokenizer": {"probe_least": [reconstructed], "oracle_least": [1.0]}}
+    return [
+        {
+            **make_row(
+                parent, task_version=tasks.version(parent), fixed_count=0, status="passed", reason="budget",
+                curve_step=list(range(len(next(iter(curves[name].values()))))), curve_summary=curves[name],
+            )
+        }
+        for name, parent in tasks.needs(spec).items()
+    ]  # fmt: skip
+
+
+def answer_of(
+    rows: Sequence[Mapping[str, Any]],
+    measured: Mapping[str, float] | None = GOOD,
+    names: Mapping[str, str] = NAMES,
+    **gates: float,
+) -> Answer:
+    """The answer from rows of generators, with parents that are as `gates` says."""
+    index = Rows([*rows, *(parent for row in rows for parent in parent_rows(RunSpec.from_dict(row), **gates))])
+    coverage = {row["parents"]["tokenizer"]: measured for row in rows if measured is not None}
+    return Answer.of(rows, index.get, coverage, names, {"store": "results"})
+
+
+def seeds(spec: RunSpec, count: int = 3, first: int = 0) -> list[RunSpec]:
+    return [dataclasses.replace(spec, seed=first + seed) for seed in range(count)]

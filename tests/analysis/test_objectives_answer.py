@@ -1,0 +1,280 @@
+"""What the objectives study says of made runs: numbers of their curves, gates, and the verdict of every claim."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from analysis import generators
+from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS, Verdict
+from analysis.generators import Run, coverage_of
+from analysis.objectives import NAMES, Answer
+from tests.analysis.made_objectives import GOOD, Curve, answer_of, generator_row, parent_rows, seeds, spec_of
+from trainables.spec import RunSpec
+
+DIT_VAE, DIT, MASKGIT = spec_of("dit", "vae"), spec_of("dit", "vq"), spec_of("maskgit", "vq")
+NAN = math.nan
+ORACLE_READS = generators.oracle_reads
+
+
+@pytest.fixture(autouse=True)
+def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+
+
+def run_of(spec: RunSpec = DIT, **about: Any) -> Run:
+    return answer_of([generator_row(spec, **about)]).runs[0]
+
+
+def rows_of(**level2: Curve) -> list[dict[str, Any]]:
+    """Three seeds of each setting with this share at level 2, or such curves."""
+    specs = {"vae": DIT_VAE, "dit": DIT, "maskgit": MASKGIT}
+    return [generator_row(spec, level2=shares) for name, shares in level2.items() for spec in seeds(specs[name])]
+
+
+def verdict(claim: str, rows: Sequence[Any], **about: Any) -> Verdict:
+    [found] = [one for one in answer_of(rows, **about).verdicts if one.claim == claim]
+    return found
+
+
+def test_the_end_of_a_curve_is_its_last_fifth_and_what_is_unseen_counts_once_the_seen_is_drawn() -> None:
+    level2 = [0.9, 0.0, 0.05, 0.2, 0.4, 0.75, 0.6, 0.7, 0.7, 0.9]
+    run = run_of(seen=[0.2, 0.6, *[0.9] * 8], level2=level2, level1=[0.1 * look for look in range(10)])
+    assert run.final("level2", "both") == pytest.approx(0.8)
+    assert run.final("seen", "both") == pytest.approx(0.9)
+    assert run.peak("level2", "probe") == (0.9, 1000.0), "the first look drew none of the seen compositions"
+    assert run.peak("seen", "probe") == (0.9, 300.0)
+    assert run.rise("level2", "both") == (400.0, 600.0)  # 0.08 and 0.72 of the end
+    assert run_of(level2=0.05).rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    blind = run_of(seen=0.3, level2=0.9)
+    assert blind.peak("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    assert blind.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    nothing = Run.of({**generator_row(DIT), "curve_summary": None, "curve_step": []}, lambda key: None, {})
+    assert math.isnan(nothing.final("seen", "both"))
+    assert math.isnan(nothing.agreement)
+
+
+def test_gates_are_held_against_what_a_run_stands_on() -> None:
+    def gates(spec: RunSpec = DIT, dit: float = 0.7, **about: Any) -> list[bool | None]:
+        (run,) = answer_of([generator_row(spec)], **about).runs
+        return list(run.gates(dit).values())
+
+    assert gates() == [True] * 5
+    assert gates(read=0.98) == [False, True, True, True, True]
+    assert gates(reconstructed=0.96) == [True, False, True, True, True]
+    assert gates(measured=None) == [True, True, None, True, True]
+    unseen = {"unseen_codes_111": 0.02, "unseen_pairs_111": 0.1, "unseen_images_111": 0.1}
+    assert gates(measured=unseen)[2] is False
+    assert gates(measured={**unseen, "unseen_codes_111": 0.01, "unseen_pairs_111": 0.21})[2] is False
+    assert gates(measured={**unseen, "unseen_codes_111": 0.01, "unseen_pairs_111": 0.2})[2] is True
+    assert gates(dit=0.59)[4] is False
+    assert gates(dit=NAN)[4] is None
+    assert gates(DIT_VAE, dit=0.1, measured=None) == [True] * 5, "continuous tokens have no codes"
+    (run,) = answer_of([generator_row(DIT, level2=0.9, oracle2=0.8)]).runs
+    assert run.gates(0.7)[4] is False
+    alone = Run.of(generator_row(DIT), lambda key: None, {})
+    assert [alone.gates(NAN)[gate] for gate in (1, 2, 3)] == [None, None, None]
+
+
+def test_the_oracle_has_to_read_real_pictures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 0.98)
+    assert run_of().gates(1.0)[1] is False
+
+
+@pytest.mark.slow(1)
+def test_the_oracle_reads_the_figures_of_the_tiers_but_none_of_a_pixel() -> None:
+    figures = generators._figures(DIT)
+    assert (figures.radius_small, figures.background) == (0.45, 1.0)
+    assert ORACLE_READS(figures, 16) == 1.0
+    small = dataclasses.replace(figures, radius_small=0.06, radius_large=0.3, centre_jitter=0.0)
+    assert ORACLE_READS(small, 12, 16) < 0.9, "a figure of a pixel has no shape"
+
+
+def test_the_control_of_a_masked_model_is_the_dit_on_its_own_tokens() -> None:
+    other = spec_of("dit", "vq", codes=32)
+    rows = [generator_row(DIT, level2=0.7), generator_row(other, level2=0.9), generator_row(MASKGIT, level2=0.1)]
+    table = answer_of(rows).table
+    assert table["dit_level2"].tolist() == pytest.approx([0.7, 0.9, 0.7])
+    assert table["gate_5"].tolist() == ["met"] * 3
+    longer = [generator_row(DIT, level2=0.7), generator_row(spec_of("maskgit", "vq", max_steps=2000), level2=0.1)]
+    assert answer_of(longer).table["gate_5"].tolist() == ["met", ""], "another number of steps is no control"
+
+
+@pytest.mark.parametrize(
+    ("claim", "level2", "wanted", "numbers"),
+    [
+        ("tokenizer-does-not-decide", {"vae": 0.9, "dit": 0.75}, PASS, {"vae": 0.9, "vq": 0.75}),
+        ("tokenizer-does-not-decide", {"vae": 0.9, "dit": 0.74}, FAIL, {"vae": 0.9, "vq": 0.74}),
+        ("tokenizer-does-not-decide", {"vae": 0.5, "dit": 0.5}, FAIL, {"vae": 0.5, "vq": 0.5}),
+        ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.1}, PASS, {"dit": 0.9, "maskgit": 0.1}),
+        ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.3}, FAIL, {"dit": 0.9, "maskgit": 0.3}),
+        ("continuous-beats-categorical", {"dit": 0.62, "maskgit": 0.25}, FAIL, {"dit": 0.62, "maskgit": 0.25}),
+        ("continuous-beats-categorical", {"dit": 0.5, "maskgit": 0.0}, NOT_ENOUGH, {"dit": 0.5, "maskgit": 0.0}),
+    ],
+)  # fmt: skip
+def test_the_claims_about_where_level_2_ends(
+    claim: str, level2: dict[str, float], wanted: str, numbers: dict[str, float]
+) -> None:
+    found = verdict(claim, rows_of(**level2))
+    assert found.verdict == wanted, found.told
+    assert found.numbers == pytest.approx(numbers)
+
+
+def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
+    def of(level1: Curve, seen: Curve = 1.0) -> Verdict:
+        return verdict("categorical-forgets", [generator_row(one, seen=seen, level1=level1) for one in seeds(MASKGIT)])
+
+    early = [0.2, 0.8, 0.9, 0.8, *[0.7] * 6]
+    assert of(early).verdict == PASS
+    assert of(early).numbers == pytest.approx({"lost": 0.2, "peak_at": 0.3})
+    assert of([0.2, 0.8, 0.78, *[0.75] * 7]).verdict == FAIL
+    assert of([*[0.5] * 6, 0.9, 0.7, 0.7, 0.7]).verdict == FAIL, "the peak is in the second half"
+    assert of(early, seen=0.84).verdict == NOT_ENOUGH
+    assert "draws 0.84 of what it has seen" in of(early, seen=0.84).told
+
+
+def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() -> None:
+    slow, sudden = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.7, 0.8, 0.8, 0.8, 0.8]
+    found = verdict("abrupt-on-vq", rows_of(vae=slow, dit=sudden))
+    assert (found.verdict, found.numbers) == (PASS, pytest.approx({"vae": 0.7, "vq": 0.1}))
+    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=slow)).verdict == FAIL
+    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=sudden)).verdict == FAIL
+    never = verdict("abrupt-on-vq", rows_of(vae=slow, dit=0.05))
+    assert never.verdict == NOT_ENOUGH
+    assert never.told == "no number is known of vq"
+
+
+GOOD_ROWS = rows_of(vae=0.9, dit=0.85, maskgit=0.1)
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) -> None:
+    assert verdict(claim, GOOD_ROWS).verdict in (PASS, FAIL)
+    two = [row for row in GOOD_ROWS if row["seed"] < 2]
+    assert verdict(claim, two).verdict == NOT_ENOUGH
+    assert "has 2 finished seeds of 3" in verdict(claim, two).told
+    for about, told in (
+        ({"read": 0.9}, "gate 1 is not met by 3"),
+        ({"reconstructed": 0.9}, "gate 2 is not met by 3"),
+        ({"measured": None}, "gate 3 is not known of 3"),
+    ):
+        found = verdict(claim, GOOD_ROWS, **about)
+        assert (found.verdict, told in found.told) == (NOT_ENOUGH, True), found.told
+    diverged = [{**row, "status": "diverged"} if row["seed"] == 2 else row for row in GOOD_ROWS]
+    assert verdict(claim, diverged).verdict == NOT_ENOUGH
+    blind = [generator_row(RunSpec.from_dict(row), seen=0.8, level2=0.9) for row in GOOD_ROWS]
+    assert verdict(claim, blind).verdict == NOT_ENOUGH
+    none = verdict(claim, [row for row in GOOD_ROWS if row["decoder"] == "none"])
+    assert (none.verdict, none.told.startswith("there are no runs of ")) == (NOT_ENOUGH, True)
+    no_level2 = [generator_row(RunSpec.from_dict(row), level1=NAN, level2=NAN) for row in GOOD_ROWS]
+    assert verdict(claim, no_level2).verdict == NOT_ENOUGH
+    assert verdict(claim, no_level2).told.startswith("nothing is known of level ")
+
+
+def test_seeds_by_which_settings_are_chosen_judge_nothing() -> None:
+    specs = [one for spec in (DIT, MASKGIT) for one in seeds(spec, 3, first=100)]
+    found = verdict("continuous-beats-categorical", [generator_row(one, level2=0.9) for one in specs])
+    assert found.verdict == NOT_ENOUGH
+    assert found.told == "dit on vq has 0 finished seeds of 3; maskgit on vq has 0 finished seeds of 3"
+
+
+def test_judges_that_disagree_give_a_verdict_only_if_it_is_that_of_either() -> None:
+    def of(probe: float, oracle: float) -> Verdict:
+        rows = [generator_row(one, level2=probe, oracle2=oracle) for one in seeds(DIT)]
+        rows += [generator_row(one, level2=0.1) for one in seeds(MASKGIT)]
+        return verdict("continuous-beats-categorical", rows)
+
+    close = of(0.9, 0.86)
+    assert (close.verdict, close.numbers) == (PASS, pytest.approx({"dit": 0.86, "maskgit": 0.1}))
+    same = of(0.9, 0.7)
+    assert same.verdict == PASS
+    assert same.told.endswith("(the judges agree on 80% of the pictures, under 95%, but this by either)")
+    assert same.numbers["dit_probe"] == pytest.approx(0.9)
+    assert same.numbers["dit_oracle"] == pytest.approx(0.7)
+    other = of(0.9, 0.3)
+    assert other.verdict == NOT_ENOUGH
+    assert other.told.startswith("the judges agree on 40% of the pictures, under 95%, and differ: by probe: level 2 0.90")
+
+
+def test_settings_are_compared_that_are_alike_in_all_but_what_the_claim_is_about() -> None:
+    on_codes = [spec_of(family, "vq", codes=codes) for family in ("dit", "maskgit") for codes in (16, 32)]
+    specs = [spec_of("dit", "vae"), *on_codes, spec_of("maskgit", "vq", codes=32, smoothing=0.1)]
+    rows = [generator_row(one, level2=0.1 if one.decoder == "maskgit" else 0.9) for spec in specs for one in seeds(spec)]
+    answer = answer_of(rows, names={**NAMES, "codes": "codes", "smoothing": "smoothing"})
+    found: dict[str, list[str]] = {}
+    for one in answer.verdicts:
+        found.setdefault(one.claim, []).append(one.about)
+    assert found["tokenizer-does-not-decide"] == [
+        "dit on vae against dit on vq, codes 16", "dit on vae against dit on vq, codes 32",
+    ]  # fmt: skip
+    assert found["continuous-beats-categorical"] == [
+        "dit on vq, codes 16 against maskgit on vq, codes 16, smoothing 0.0",
+        "dit on vq, codes 32 against maskgit on vq, codes 32, smoothing 0.0",
+        "dit on vq, codes 32 against maskgit on vq, codes 32, smoothing 0.1",
+    ]
+    longer = [generator_row(one) for one in (*seeds(DIT), *seeds(spec_of("maskgit", "vq", max_steps=2000)))]
+    unlike = verdict("continuous-beats-categorical", longer)
+    assert unlike.told == "no runs of dit on vq and of maskgit on vq are alike in all other settings"
+
+
+def test_a_store_of_any_studies_is_answered_by_all_its_generators() -> None:
+    wide = [generator_row(one, level2=0.2) for one in seeds(spec_of("dit", "vq", width=64))]
+    rows = [*GOOD_ROWS, *wide]
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row))]
+    coverage = {row["parents"]["tokenizer"]: GOOD for row in rows}
+    answer = Answer.of_store([*parents, *rows], coverage, {})
+    assert set(answer.names) == {"decoder", "encoding", "width"}
+    assert len(answer.runs) == 12
+    found = {(one.claim, one.about): one.verdict for one in answer.verdicts if one.claim == "tokenizer-does-not-decide"}
+    assert list(found.values()) == [PASS], "no vae has the other width"
+    labels = [answer.label(spec) for spec in answer.by_setting]
+    assert labels == ["dit on vae, width 32", "dit on vq, width 32", "maskgit on vq, width 32", "dit on vq, width 64"]
+    assert Answer.of_store([], {}, {}).verdicts[0].verdict == NOT_ENOUGH
+
+
+def test_lines_json_and_table_say_the_same() -> None:
+    answer = answer_of(GOOD_ROWS, measured=None)
+    lines = answer.lines()
+    assert lines[:3] == [
+        "gate 1, both judges read real pictures: met by 9 of 9 runs (probe real 1.00, oracle real 1.00 at worst)",
+        "gate 2, both judges read reconstructions: met by 9 of 9 runs (probe tokens 1.00, oracle tokens 1.00 at worst)",
+        "gate 3, codes of unseen pictures are known: met by 0 of 6 runs, not known of 6",
+    ]
+    assert lines[4] == "gate 5, dit on the same codes composes: met by 6 of 6 runs (dit level2 0.85 at worst)"
+    unmet = answer_of(GOOD_ROWS, measured={**GOOD, "unseen_pairs_111": 0.3}, read=0.5).lines()
+    assert unmet[0].endswith("met by 0 of 9 runs, not met by 9 (probe real 0.50, oracle real 1.00 at worst)")
+    assert unmet[2].endswith("met by 0 of 6 runs, not met by 6 (unseen codes 0.00, unseen pairs 0.30 at worst)")
+    assert [line.partition(":")[0] for line in lines[5:]] == [f"claim {c.number}, {name}" for name, c in CLAIMS.items()]
+    told = json.loads(json.dumps(answer.to_json(), allow_nan=False))
+    assert [(one["claim"], one["number"], one["verdict"]) for one in told["verdicts"]] == [
+        (one.claim, CLAIMS[one.claim].number, one.verdict) for one in answer.verdicts
+    ]
+    assert told["runs"][8]["level2_both"] == pytest.approx(0.1)
+    assert told["runs"][8]["unseen_pairs"] is None
+    assert (told["runs"][0]["seed"], told["runs"][0]["rise_from"]) == (0, 100)
+    assert Answer.of([], lambda key: None, {}, NAMES, {}).lines() == []
+    assert Answer.of([], lambda key: None, {}, NAMES, {}).to_json()["runs"] == []
+
+
+def test_what_was_measured_of_tokens_is_found_by_their_run() -> None:
+    rows = [
+        {"key": "a", "measure": "tokens", "quantity": "unseen_pairs_111", "value": 0.1},
+        {"key": "a", "measure": "tokens", "quantity": "originals", "value": None},
+        {"key": "b", "measure": "images", "quantity": "unseen_pairs_111", "value": 0.3},
+    ]
+    assert coverage_of(rows) == {"a": {"unseen_pairs_111": 0.1}}
+
+
+def test_gate_3_is_about_the_compositions_that_are_farthest_from_the_seen_ones() -> None:
+    spec = dataclasses.replace(DIT, holdout="fail1")
+    measured = {f"unseen_{of}_{word}": share for of in ("codes", "pairs", "images") for word, share in
+                {"001": 0.0, "011": 0.3, "101": 0.1, "110": 0.0, "111": 0.9}.items()}  # fmt: skip
+    index = {row["key"]: row for row in parent_rows(spec)}
+    row = generator_row(spec)
+    run = Run.of(row, index.get, {row["parents"]["tokenizer"]: measured})
+    assert run.unseen == (0.3, 0.3, 0.3)

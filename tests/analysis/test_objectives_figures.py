@@ -1,0 +1,84 @@
+"""The figures of the objectives study, from made runs: what they draw, and that any part of it may be missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.image import imread
+
+from analysis import generators
+from analysis.figures.objectives import LEVEL_COLOURS, draw_curves, draw_levels
+from analysis.files import write_objectives
+from analysis.objectives import NAMES, Answer
+from tests.analysis.made_objectives import LOOKS, answer_of, generator_row, seeds, spec_of
+from tests.conftest import colours
+
+RISING = [0.1 * look for look in range(LOOKS)]
+
+
+@pytest.fixture(autouse=True)
+def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+
+
+@pytest.fixture
+def answer() -> Answer:
+    shares = {("dit", "vae"): 0.9, ("dit", "vq"): 0.7, ("maskgit", "vq"): 0.1}
+    rows = [
+        generator_row(one, level1=RISING, level2=share, oracle2=share / 2)
+        for (family, tokenizer), share in shares.items()
+        for one in seeds(spec_of(family, tokenizer))
+    ]
+    return answer_of(rows)
+
+
+def test_a_composition_has_a_curve_in_the_colour_of_its_level(answer: Answer) -> None:
+    figure = draw_curves(answer)
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ["dit on vae", "dit on vq", "maskgit on vq"]
+    for axes, share in zip(panels, (0.45, 0.35, 0.05), strict=True):
+        assert axes.get_xscale() == "log"
+        named = {line.get_label(): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+        assert sorted(map(str, named)) == [f"{i:03b}" for i in range(8)]
+        drawn = {word: LEVEL_COLOURS[level] for word, level in (("000", "seen"), ("011", "level1"), ("111", "level2"))}
+        assert {word: to_hex(named[word].get_color()) for word in drawn} == drawn
+        assert list(named["111"].get_xdata()) == [100.0 * (look + 1) for look in range(LOOKS)]
+        assert list(named["111"].get_ydata()) == pytest.approx([share] * LOOKS)
+        assert list(named["101"].get_ydata()) == pytest.approx(RISING)
+
+
+def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None:
+    [axes] = draw_levels(answer).axes
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["dit on vae", "dit on vq", "maskgit on vq"]
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx([1, 0.85, 0.45, 1, 0.85, 0.35, 1, 0.85, 0.05])
+    of_seeds = [line for line in axes.lines if line.get_gid() == "seeds level2"]
+    assert [list(line.get_ydata()) for line in of_seeds] == [pytest.approx([share] * 3) for share in (0.45, 0.35, 0.05)]
+    probe = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "^"]
+    assert probe[2::3] == pytest.approx([0.9, 0.7, 0.1])
+
+
+@pytest.mark.slow(1)
+def test_runs_without_curves_of_other_lengths_and_of_other_splits_are_drawn(tmp_path: Path) -> None:
+    short = {**generator_row(spec_of("dit", "vq", seed=1)), "status": "diverged"}
+    short["curve_step"] = short["curve_step"][:4]
+    short["curve_summary"] = {name: curve[:4] for name, curve in short["curve_summary"].items()}
+    failed = {**generator_row(spec_of("dit", "vq", seed=2)), "status": "failed", "curve_step": [], "curve_summary": None}
+    alone = generator_row(spec_of("maskgit", "vq", holdout="000"))
+    answer = answer_of([generator_row(spec_of("dit", "vq")), short, failed, alone], names={**NAMES, "holdout": "split"})
+    files = write_objectives(answer, tmp_path)
+    assert sorted(file.name for file in files) == [
+        "objectives-curves.png", "objectives-curves.svg", "objectives-levels.png", "objectives-levels.svg", "objectives.csv",
+        "objectives.json",
+    ]  # fmt: skip
+    assert colours(imread(tmp_path / "objectives-curves.png")) > 20
+    lines = (tmp_path / "objectives.csv").read_text().splitlines()
+    assert lines[0].startswith("family,tokenizer,split,seed,status,steps,seen_probe,")
+    assert [line.split(",")[:6] for line in lines[1:]] == [
+        ["dit", "vq", "train1", "0", "finished", "1000"],
+        ["dit", "vq", "train1", "1", "diverged", "1000"],
+        ["dit", "vq", "train1", "2", "failed", "1000"],
+        ["maskgit", "vq", "000", "0", "finished", "1000"],
+    ]

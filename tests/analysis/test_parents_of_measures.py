@@ -1,0 +1,150 @@
+"""A generator is measured with the tokenizer and the probe that it was trained with; without them, one line says why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import torch as safetensors
+
+from analysis.measures import registry
+from analysis.measures.generated import TrainedGenerator
+from analysis.measures.tokens import TrainedTokenizer
+from analysis.results import Results
+from analysis.trained import ParentError, networks_of, parents_of
+from orchestrator.store import MeasureTable, ResultStore, make_row
+from tests.analysis.test_hostile_weights import HOSTILE
+from tests.conftest import Command
+from trainables.generative.tiers import generator
+from trainables.needs import Tasks, untrained
+from trainables.spec import RunSpec
+from trainables.task import load_task
+
+Row = dict[str, Any]
+
+
+def save(store: ResultStore, spec: RunSpec) -> Row:
+    """The row of an untrained network, whose weights are those of its seed, and those of the runs that it needs; all kept."""
+    tasks = Tasks(load_task(spec.task))
+    for parent in tasks.needs(spec).values():
+        save(store, parent)
+    task = tasks.of(spec)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        weights = safetensors.save(untrained(task, spec).model(spec).state_dict())
+    row = make_row(
+        spec, task_version=task.version, fixed_count=0, status="passed", reason="budget", parents=tasks.parents(spec) or None
+    )
+    store.append([row])
+    store.save_weights(row["key"], weights)
+    return row
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[MeasureTable, Row]:
+    """A store with a generator of the smallest size and what it needs, and the row of it."""
+    path = tmp_path_factory.mktemp("store")
+    with ResultStore(path) as store:
+        row = save(store, generator("smoke"))
+    return MeasureTable(path), row
+
+
+@pytest.mark.slow(2)
+def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[MeasureTable, Row]) -> None:
+    table, row = made
+    assert row["parents"].keys() == {"tokenizer", "probe"}
+    trained = registry.load(row, table.load_weights(row["key"]), None, parents_of(row, table.load_weights))
+    assert isinstance(trained, TrainedGenerator)
+    for name, key in row["parents"].items():
+        kept = safetensors.load(table.load_weights(key))
+        state = trained.parents[name].state_dict()
+        assert state.keys() == kept.keys()
+        assert all(torch.equal(state[part], kept[part]) for part in kept)
+        assert not any(parameter.requires_grad for parameter in trained.parents[name].parameters())
+    assert trained.sampled(2).shape == (8, 2, 3, 16, 16)
+    with ResultStore(table.location, read_only=True) as store:
+        [of_tokenizer] = [found for found in store.rows() if found["key"] == row["parents"]["tokenizer"]]
+    weights = table.load_weights(of_tokenizer["key"])
+    tokenizer = registry.load(of_tokenizer, weights, None, parents_of(of_tokenizer, table.load_weights))
+    assert isinstance(tokenizer, TrainedTokenizer)
+    assert tokenizer.parents.keys() == {"probe"}
+
+
+def lines(error: pytest.ExceptionInfo[ParentError]) -> str:
+    assert len(str(error.value).splitlines()) == 1
+    return str(error.value)
+
+
+@pytest.mark.slow(2)
+def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, Row]) -> None:
+    table, row = made
+
+    def load(key: str) -> bytes:
+        if key == row["parents"]["probe"]:
+            raise FileNotFoundError(key)
+        return table.load_weights(key)
+
+    with pytest.raises(ParentError) as error:
+        parents_of(row, load)
+    key = row["parents"]["probe"]
+    assert lines(error) == f"the weights of the probe that it needs are gone: put weights/{key}.safetensors back into the store"
+
+    def unreadable(key: str) -> bytes:
+        raise PermissionError("no rights")
+
+    with pytest.raises(ParentError) as error:
+        parents_of(row, unreadable)
+    told = rf"the weights of the \w+ that it needs, run [0-9a-f]{{{len(key)}}}, cannot be read \(no rights\)"
+    assert re.fullmatch(told, lines(error))
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("what", ["nothing", "a header of 8 EB", "tensors of 1 TB", "no tensors", "weights of another network"])
+def test_weights_of_a_parent_that_are_none_are_refused_in_one_line(what: str, made: tuple[MeasureTable, Row]) -> None:
+    table, row = made
+    data = HOSTILE[what]() if what in HOSTILE else table.load_weights(row["parents"]["probe"])
+    parents = parents_of(row, lambda key: data if key == row["parents"]["tokenizer"] else table.load_weights(key))
+    with pytest.raises(ParentError) as error:
+        networks_of(parents)
+    told = lines(error)
+    assert told.startswith("the weights of the tokenizer that it needs cannot be used (")
+    assert told.endswith("): delete them, and train the tokenizer again")
+    assert len(told) < 250
+
+
+def test_a_row_that_names_other_runs_than_its_settings_do_is_not_measured(made: tuple[MeasureTable, Row]) -> None:
+    table, row = made
+    tokenizer, probe = (row["parents"][name] for name in ("tokenizer", "probe"))
+    for named, before in (({"tokenizer": "0" * 24, "probe": probe}, f"tokenizer {'0' * 24}"), (None, "no tokenizer")):
+        with pytest.raises(ParentError) as error:
+            parents_of({**row, "parents": named}, table.load_weights)
+        today = f"and would be with tokenizer {tokenizer} today, as a task has changed: train it again"
+        assert lines(error) == f"it was trained with {before}, {today}"
+    with pytest.raises(ParentError, match=r"^its settings do not say which runs it needs \(") as error:
+        parents_of({**row, "options": {}}, table.load_weights)
+    lines(error)
+
+
+@pytest.mark.slow(40)
+def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(join: Callable[..., Command], tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "results") as store:
+        whole, alone = save(store, generator("smoke")), save(store, generator("smoke", seed=1))
+    gone = alone["parents"]["tokenizer"]
+    (tmp_path / "results" / "weights" / f"{gone}.safetensors").unlink()
+    command = join("--workers", "1", study="analysis.measure")
+    assert command.wait() == 1
+    failed = [line for line in command.stderr.splitlines() if "failed" in line]
+    assert len(failed) == 1
+    assert alone["key"] in failed[0]
+    assert f"weights/{gone}.safetensors" in failed[0]
+    assert "Traceback" not in command.stderr
+    table = Results.of(tmp_path / "results").table
+    assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"]}
+    assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated"}
+    again = join("--workers", "1", study="analysis.measure")
+    assert again.wait() == 1
+    assert "0 new measures of 0 runs are in" in again.stdout
