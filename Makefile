@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
-.PHONY: help setup scaling tune regularization encodings geometry tuning rotation paper report up submit logs fetch down check test deep bench \
+.PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch down check test deep bench \
 	bench-quick lint ruff mypy lint-imports unit clean
 
 help: ## this list
@@ -33,6 +33,9 @@ regularization: $(VENV)/.installed ## the regularization study; options: make re
 
 encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why decoders fail; options: make tuning ARGS="--N 16"
 	@$(BIN)/python -m orchestrator.$@ $(ARGS)
+
+generative: $(VENV)/.installed ## the study of generators; options: make generative ARGS="--tier smoke"
+	@$(BIN)/python -m orchestrator.objectives $(ARGS)
 
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)

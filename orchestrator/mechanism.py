@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, one_of
+from orchestrator.command.cli import checked, invocation
 from orchestrator.command.ranges import parse_grid
 from orchestrator.command.subject import given
 from orchestrator.errors import UserError
@@ -83,15 +83,6 @@ class DecoderOptions:
             )
         count = counts.high if data_count is None else data_count
         return [dataclasses.replace(spec, data_count=count, seed=seed) for seed in range(self.seeds)]
-
-
-def words(option: str, text: str, allowed: tuple[str, ...]) -> list[str]:
-    """The words of a comma-separated list, each once.
-
-    Raises:
-        UserError: one that is not allowed.
-    """
-    return list(dict.fromkeys(one_of(option, word.strip(), allowed) for word in text.split(",")))
 
 
 def depths(option: str, text: str) -> tuple[int, ...]:

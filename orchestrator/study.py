@@ -25,8 +25,12 @@ from trainables.check import counts_of
 from trainables.spec import Counts, RunSpec
 from trainables.task import Task
 
-ABOUT = ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
-"""What tells the runs of one seed apart; columns of the tables are those that differ."""
+ABOUT: Mapping[str, str] = {
+    name: name.replace("_", " ") for name in ("dataset", "decoder", "depth", "encoding", "holdout", "N", "data_count")
+}
+"""What tells the runs of one seed apart, and what tables call it; columns of the tables are those that differ."""
+LEFT = ("dataset", "decoder", "encoding")
+"""Columns of words."""
 MEASURED = ("status", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "key")
 
 Setting = tuple[Any, ...]
@@ -136,11 +140,21 @@ class GridStudy:
     task: Task
     specs: list[RunSpec]
     settings: dict[str, Any]
+    about: Mapping[str, str] = field(default_factory=lambda: ABOUT)
+    """Fields and options of a spec that may tell runs of one seed apart, and what tables call them."""
+    always: Sequence[str] = ()
+    """Those of `about` that are columns in any case."""
+    notes: Sequence[str] = ()
+    """What else the plan says."""
     search: GridSearch = field(init=False)
+    columns: tuple[str, ...] = field(init=False)
+    """What differs between the runs, besides the seed."""
 
     def __post_init__(self) -> None:
         self.specs = list(dict.fromkeys(self.specs))
         self.search = GridSearch(self.specs, self.task.version)
+        differ = (name for name in self.about if name in self.always or len({spec.value(name) for spec in self.specs}) > 1)
+        self.columns = tuple(differ) or ("decoder",)
 
     @property
     def question(self) -> Question:
@@ -151,12 +165,6 @@ class GridStudy:
     def wanted(self) -> Mapping[str, Collection[object]]:
         shared = ("task", "dataset", "N", "decoder", "holdout", "seed", "data_count")
         return {"task_version": {self.task.version}} | {name: {getattr(s, name) for s in self.specs} for name in shared}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What differs between the runs, besides the seed."""
-        varied = tuple(name for name in ABOUT if len({getattr(spec, name) for spec in self.specs}) > 1)
-        return varied or ("decoder",)
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
@@ -172,7 +180,7 @@ class GridStudy:
         return None
 
     def line(self, row: Mapping[str, Any]) -> str:
-        run = f"{', '.join(str(row[name]) for name in self.columns)}, seed {row['seed']}: {ending(row)}"
+        run = f"{', '.join(map(str, self._setting(RunSpec.from_dict(row))))}, seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None and row["accuracy"] is None:
             return run
         if row["ood_mse"] is None:  # the loss is another
@@ -182,14 +190,12 @@ class GridStudy:
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """A line per setting: runs done and in progress, means over seeds."""
         busy = [self._setting(run.spec) for run in running.values()]
-        table = FittingTable(f"{self.name}: means over seeds")
-        for name in (*self.columns, "runs", "ID MSE", "OOD MSE", "OOD accuracy"):
-            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        table = self._begun(f"{self.name}: means over seeds", "runs", "ID MSE", "OOD MSE", "OOD accuracy")
         for setting, specs in self._by_setting().items():
             found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
             runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
             means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
-            table.add_row(*map(str, setting), runs, *means)
+            table.add_row(*self._cells(setting), runs, *means)
         return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
 
     def seconds_left(self, rows: Rows) -> float | None:
@@ -202,9 +208,7 @@ class GridStudy:
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do in every setting, and how long they may take."""
-        table = FittingTable("plan")
-        for name in (*self.columns, "runs done", "runs to do", "steps of a run", "time (about)"):
-            table.add_column(name.replace("_", " "), justify="left" if name in ("dataset", "decoder", "encoding") else "right")
+        table = self._begun("plan", "runs done", "runs to do", "steps of a run", "time (about)")
         times, total = self._times(rows), 0.0
         for setting, specs in self._by_setting().items():
             missing = [spec for spec in specs if self.search.row(rows, spec) is None]
@@ -213,12 +217,12 @@ class GridStudy:
             seconds = sum(spec.max_steps * times(spec) for spec in missing)
             total += seconds
             done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
-            table.add_row(*map(str, setting), done, str(len(missing)), steps, format_seconds(seconds))
+            table.add_row(*self._cells(setting), done, str(len(missing)), steps, format_seconds(seconds))
         where = (
             f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
             f"the table to {self.settings['out']}"
         )
-        return Group(table, Text(where)), total
+        return Group(table, *map(Text, (*self.notes, where))), total
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""
@@ -243,10 +247,28 @@ class GridStudy:
 
     def _records(self, rows: Rows) -> list[dict[str, Any]]:
         found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
-        return [{name: row[name] for name in (*self.columns, "seed", *MEASURED)} | {"status": ending(row)} for row in found]
+        return [
+            dict(zip(self.columns, self._setting(RunSpec.from_dict(row)), strict=True))
+            | {name: row[name] for name in ("seed", *MEASURED)}
+            | {"status": ending(row)}
+            for row in found
+        ]
+
+    def _begun(self, title: str, *more: str) -> FittingTable:
+        """A table with the columns of the settings, and more to the right of them."""
+        table = FittingTable(title)
+        for name in self.columns:
+            table.add_column(self.about[name], justify="left" if name in LEFT else "right")
+        for name in more:
+            table.add_column(name, justify="right")
+        return table
 
     def _setting(self, spec: RunSpec) -> Setting:
-        return tuple(getattr(spec, name) for name in self.columns)
+        return tuple(spec.value(name) for name in self.columns)
+
+    def _cells(self, setting: Setting) -> list[str]:
+        """What tables show of a setting."""
+        return list(map(str, setting))
 
     def _by_setting(self) -> dict[Setting, list[RunSpec]]:
         groups: dict[Setting, list[RunSpec]] = {}

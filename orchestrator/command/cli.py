@@ -233,6 +233,15 @@ def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
+def words(option: str, text: str, allowed: Sequence[str]) -> list[str]:
+    """The words of a comma-separated list, each once.
+
+    Raises:
+        UserError: one that is not allowed.
+    """
+    return list(dict.fromkeys(one_of(option, word.strip(), allowed) for word in text.split(",")))
+
+
 def check_new_file(option: str, path: Path | None) -> None:
     """
     Raises:

@@ -28,6 +28,8 @@ class Running:
     spec: RunSpec
     step: int = 0
     accuracy: float | None = None
+    summary: Mapping[str, float] = field(default_factory=dict)
+    """What its task said at its last look, see `summarise` of `trainables.task.Task`."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,9 @@ class Progress:
         self.running[key] = Running(spec)
 
     def progressed(self, key: str, spec: RunSpec, report: RunReport) -> None:
-        self.running[key] = Running(spec, report.step, report.accuracy)
+        curves = report.curves.get("curve_summary") or {}
+        summary = {name: curve[-1] for name, curve in curves.items() if curve}
+        self.running[key] = Running(spec, report.step, report.accuracy, summary)
 
     def finished(self, row: Mapping[str, Any]) -> None:
         if self._unheard is not None:

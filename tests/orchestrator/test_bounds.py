@@ -18,6 +18,7 @@ SMALL = {
     "geometry": "--N 8 --max-steps 2 --depths 2 --decoders mlp --encodings bump --seeds 1 --bumps 5",
     "tuning": "--N 8 --max-steps 2 --decoder mlp --bumps 5 --seeds 1",
     "rotation": "--N 8 --epochs 1 --width 4 --angles 100 --seeds 1",
+    "objectives": "--tier smoke --families dit --tokenizers vq --seeds 1",
 }
 STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
 

@@ -57,6 +57,7 @@ SMALL = {
     "geometry": ("--N", "8", "--width", "4", "--seeds", "1", "--depths", "1", "--decoders", "mlp", "--bumps", "3"),
     "tuning": ("--N", "8", "--width", "4", "--seeds", "1", "--bumps", "0,3", "--decoder", "mlp", "--depth", "1"),
     "rotation": ("--N", "8", "--width", "4", "--seeds", "1", "--angles", "40", "--epochs", "2"),
+    "objectives": ("--tier", "smoke", "--seeds", "1"),
 }
 """What makes a line of a study quick to plan."""
 
@@ -200,6 +201,31 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--N": ("8", "12"),
         "--width": ("2", "8"),
         "--epochs": ("1", "7"),
+    },
+    "objectives": {
+        "--families": ("dit", "maskgit,dit", "maskgit"),
+        "--tokenizers": ("vq", "vae", "vae,vq"),
+        "--split": ("train1", "fail1", "000,110"),
+        "--seeds": ("2",),
+        "--first-seed": ("0", "100"),
+        "--network": ("linear", "linear,conv"),
+        "--codes": ("2", "8,16"),
+        "--fit": ("seen", "all,seen"),
+        "--stride": ("4", "2,8", "6"),
+        "--channels": ("3", "12"),
+        "--predicts": ("eps", "x0,eps"),
+        "--smoothing": ("0", "0,0.1"),
+        "--temperature": ("0", "3"),
+        "--rounds": ("1", "8"),
+        "--shape": ("plus", "triangle,square"),
+        "--radius-small": ("0.3", "0.4,0.45"),
+        "--radius-jitter": ("0", "0.05"),
+        "--colour-separation": ("0.5", "1"),
+        "--background": ("0.9", "1"),
+        "--pool": ("8", "64"),
+        "--steps": ("1", "20,40"),
+        "--option": ("width=16", "looks=2"),
+        "--precision": ("auto", "float32", "bfloat16"),
     },
 }
 AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))

@@ -47,6 +47,7 @@ from analysis.measures.quantity import Quantity
 from analysis.report import __main__ as report
 from analysis.report.answers import scaling_answer
 from analysis.report.findings import Claim, Finding
+from analysis.report.papers import Paper
 from analysis.results import Results
 from analysis.trained import TrainedDecoder
 from orchestrator.command.cli import run
@@ -195,7 +196,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "orchestrator.scaling.check_task": lambda task, spec: None,
         "analysis.figures.style.image": lambda figure, kind: b"",
         "analysis.figures.scaling.draw": lambda answer: None,
-        "analysis.report.claims.CLAIMS": [EVERYTHING],
+        "analysis.report.papers.PAPERS": [Paper("paper", "", "", [EVERYTHING], [])],
         "analysis.report.page.Report.html": lambda page: "",
         "analysis.report.answers.RESOLUTIONS": (0.05,),
         "analysis.scaling.fit_power_law": fit,

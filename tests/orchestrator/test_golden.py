@@ -28,6 +28,7 @@ RUNS = RECORD["runs"]
 TASKS = {
     *("trainables.bumps:BumpTask", "trainables.regularization:RegularizationTask", "trainables.rotation:RotationTask"),
     "trainables.regularization:DecoderTask",
+    "trainables.generative.generator_task:GeneratorTask",
     "examples.own_task:Chords",
     *(f"benchmarks.subjects:{found.__name__}" for found in subjects.Subject.__subclasses__()),
 }

@@ -4,16 +4,19 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator import encodings, geometry, tuning
 from orchestrator.command.cli import App, grouped, run
+from orchestrator.engine import estimate
 from orchestrator.launch import LaunchOptions
 from orchestrator.mechanism import DecoderOptions
 from orchestrator.searches import Rows, ending
@@ -58,6 +61,22 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
     assert study.answered(whole)
     whole.add(row(SPECS[0], status="failed"))
     assert not study.answered(whole)
+
+
+def test_a_study_may_name_what_tells_its_runs_apart_and_say_more_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
+    specs = [spec.with_value("sigma", sigma) for spec in SPECS[:2] for sigma in (1.0, 2.0)]
+    about, asked = {"decoder": "network", "depth": "layers", "sigma": "width of a bump"}, {"store": "results", "out": "out"}
+    study = GridStudy("grid", BumpTask(), specs, asked, about, ["decoder"], ["left out: nothing"])
+    assert study.columns == ("decoder", "sigma")
+    console = Console(width=120, file=StringIO())
+    console.print(study.plan(Rows())[0])
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"network ┃ +width of a bump ┃ +runs done", printed)
+    assert "left out: nothing" in printed
+    ended = row(specs[1], id_mse=1e-4, ood_mse=2e-3)
+    assert study.line(ended).startswith("cnn, 2.0, seed 0: finished (MSE")
+    assert [(r["decoder"], r["sigma"], r["seed"]) for r in study.answer(Rows([ended]))["runs"]] == [("cnn", 2.0, 0)]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,16 @@ def test_failed_runs_are_counted_apart_and_notices_come_in_their_turn(console: C
     ]
 
 
+def test_a_run_that_goes_on_shows_what_its_task_said_last(console: Console) -> None:
+    with make(console) as progress:
+        progress.started("a", SPEC)
+        assert progress.running["a"].summary == {}
+        progress.progressed("a", SPEC, RunReport(step=4, curves={"curve_summary": {"seen": [0.2, 0.4], "unseen": []}}))
+        assert progress.running["a"].summary == {"seen": 0.4}
+        progress.progressed("a", SPEC, RunReport(step=6, curves={"curve_summary": None}))
+        assert (progress.running["a"].step, progress.running["a"].summary) == (6, {})
+
+
 def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
     monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.1)

@@ -1,0 +1,229 @@
+"""The objectives study: which generators it trains, what it is refused, what it shows as they go, and a small one as a user
+runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rich.console import Console, RenderableType
+from typer.testing import CliRunner
+
+from analysis import generators
+from orchestrator import objectives
+from orchestrator.command.cli import run
+from orchestrator.command.progress import Running
+from orchestrator.engine import estimate
+from orchestrator.objectives import ObjectivesStudy
+from orchestrator.searches import Rows
+from orchestrator.store import MeasureTable, make_row
+from orchestrator.store.measures import encode
+from tests.analysis.made_objectives import GOOD, curve, generator_row, parent_rows
+from tests.conftest import Command, check_refusal, read_rows
+from tests.orchestrator.test_grid_studies import WHERE
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.tiers import TIERS
+from trainables.needs import Tasks
+
+
+def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> ObjectivesStudy:
+    found: list[ObjectivesStudy] = []
+    monkeypatch.setattr(objectives, "launch", lambda study, *_: found.append(study) or 0)
+    assert run(objectives.app, words.split()) == 0
+    return found[0]
+
+
+def shown(table: RenderableType) -> list[list[str]]:
+    """The lines of what is printed, those of tables as their cells."""
+    console = Console(width=160, file=StringIO())
+    console.print(table)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    cells = (line.strip("│┃").split("│" if "│" in line else "┃") for line in lines if line[0] not in "┏┡└")
+    return [[cell.strip() for cell in line] for line in cells]
+
+
+def about(study: ObjectivesStudy, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(spec.value(name) for name in names) for spec in study.specs]
+
+
+def test_the_core_study_has_nine_generators_of_the_toy_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of("--precision float32", monkeypatch)
+    settings = [("dit", "vae"), ("dit", "vq"), ("maskgit", "vq")]
+    assert about(study, "decoder", "encoding", "seed") == [(*one, seed) for seed in range(3) for one in settings]
+    assert study.notes == ["left out: maskgit on vae, as maskgit guesses codes, and a vae has none"]
+    for spec in study.specs:
+        figures = ("radius_large", "radius_small", "radius_jitter", "colour_jitter", "background")
+        assert tuple(map(spec.value, figures)) == (0.62, 0.45, 0.05, 0.05, 1.0)
+        assert tuple(map(spec.value, ("network", "stride", "channels"))) == ("linear", 4, 12)
+        assert (spec.N, spec.data_count, spec.max_steps, spec.lr, spec.schedule) == (24, 20_000, 6000, 1.5e-3, "cosine")
+        assert tuple(map(spec.value, ("fit", "predicts", "ema", "tokenizer_images"))) == ("seen", "x0", 0.999, 20_000)
+        assert spec.max_steps == TIERS["toy"].run["max_steps"]
+    assert study.answer(Rows())["settings"]["families"] == ["dit", "maskgit"]
+
+
+def test_a_setting_is_varied_where_it_means_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--tier smoke --seeds 2 --first-seed 7 --codes 8,16 --smoothing 0,0.1 --predicts x0,eps --steps 20,40,20 --fit all"
+    study = study_of(words, monkeypatch)
+    assert {spec.seed for spec in study.specs} == {7, 8}
+    names = ("decoder", "encoding", "codes", "smoothing", "predicts", "max_steps", "seed")
+    of = [one[:-1] for one in about(study, *names) if one[-1] == 7]
+    wanted = [("dit", "vae", 16, 0.0, predicts, steps) for predicts in ("x0", "eps") for steps in (20, 40)]
+    wanted += [("dit", "vq", codes, 0.0, p, steps) for codes in (8, 16) for p in ("x0", "eps") for steps in (20, 40)]
+    wanted += [("maskgit", "vq", codes, s, "x0", steps) for codes in (8, 16) for s in (0.0, 0.1) for steps in (20, 40)]
+    assert sorted(of) == sorted(wanted)
+    assert {spec.value("fit") for spec in study.specs} == {"all"}
+    assert study.columns == ("decoder", "encoding", "codes", "predicts", "smoothing", "max_steps")
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
+    lines = shown(study.plan(Rows())[0])
+    assert lines[1][:6] == ["family", "tokenizer", "codes", "predicts", "smoothing", "steps"]
+    assert ["dit", "vae", "", "eps", "", "40", "0", "2", "40"] in [line[:9] for line in lines]
+    assert ["maskgit", "vq", "8", "", "0.1", "20", "0", "2", "20"] in [line[:9] for line in lines]
+
+
+def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--tier smoke --families dit --tokenizers vq --split 000,011 --shape square --pool 32 --lr 0.01 --batch-size 8"
+    more = "--network conv --seeds 1 --option width=16 --option looks=2 --radius-small 0.4"
+    study = study_of(f"{words} {more}", monkeypatch)
+    (spec,) = study.specs
+    names = ("holdout", "pair", "data_count", "lr", "batch_size", "network", "channels", "width", "looks", "radius_small")
+    assert tuple(map(spec.value, names)) == ("000,011", "square", 32, 0.01, 8, "conv", 8, 16, 2, 0.4)
+    assert study.settings["network"] == ["conv"]
+    assert study.settings["shape"] == ["square"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("--families gan", "--families 'gan' is unknown: choose dit or maskgit"),
+        ("--tokenizers vae,vq-gan", "--tokenizers 'vq-gan' is unknown: choose vq or vae"),
+        ("--families maskgit --tokenizers vae", "--families maskgit needs codes, and a vae has none: add --tokenizers vq"),
+        ("--tier huge", "--tier 'huge' is unknown: choose smoke, coarse, toy, long, gpu or paper"),
+        ("--split 000,00", "--split must be train1 or fail1, or list some of the eight compositions"),
+        ("--shape star", "shape 'star' is unknown: choose plus, triangle or square"),
+        ("--codes 1", "codes must be at least 2, not 1"),
+        ("--codes 8,", "the option codes takes a int, not ''"),
+        ("--steps 0", "steps must be at least 1, not 0"),
+        ("--stride 5", "stride must be one of 2, 3, 4, 6, 8, not 5"),
+        ("--stride 6 --tier smoke", "N must be a multiple of stride = 6 and at least 12, not 16"),
+        ("--radius-small 0.6", "radius_small + 2 radius_jitter must be under radius_large"),
+        ("--option codes=3", "--option codes has an option of its own: use --codes"),
+        ("--option pair=plus", "--option pair has an option of its own: use --shape"),
+        ("--option holdout=fail1", "--option holdout has an option of its own: use --split"),
+        ("--option sigma=1", "this task has no option 'sigma'"),
+        ("--option tokenizer_images=2147483647", "a run would learn from 2147483647 pictures: give from 8 to 3728270 "),
+        ("--seeds 1000 --codes 2,3,4,5,6 --channels 1,2,3,4,5,6", "120000 runs are too many (at most 100000)"),
+        ("--lr 0", "lr must be above 0"),
+        ("--precision tf32", "needs a GPU"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_writes_nothing(
+    words: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(objectives.app, words.split(), hint, tmp_path, capsys)
+
+
+def test_the_set_of_options_is_frozen() -> None:
+    text = re.sub(r"\x1b\[[\d;]*m", "", CliRunner().invoke(objectives.app, ["--help"], env={"COLUMNS": "160"}).output)
+    found = set(re.findall(r"^│ \*? *(--[A-Za-z][\w-]*)", text, re.MULTILINE))
+    found |= set(re.findall(r"^│ --[\w-]+ +(--no-[\w-]+)", text, re.MULTILINE))
+    assert found == WHERE | {
+        *("--families", "--tokenizers", "--tier", "--split", "--seeds", "--first-seed", "--network", "--codes", "--fit"),
+        *("--stride", "--channels", "--embedding", "--predicts", "--smoothing", "--temperature", "--rounds", "--shape"),
+        *("--radius-large", "--radius-small", "--radius-jitter", "--colour-separation", "--colour-jitter", "--centre-jitter"),
+        *("--background", "--option", "--pool", "--steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
+    }
+
+
+def test_the_table_shows_what_runs_draw_as_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
+    dit, maskgit = study.specs[1], study.specs[2]
+    rows = Rows([*parent_rows(dit), generator_row(dit, seen=1.0, level1=0.9, level2=0.8, oracle2=0.6)])
+    latest = {"both_seen": 0.7, "both_level1": 0.5, "both_level2": 0.1, "probe_level2": 0.3, "oracle_level2": 0.2}
+    running = {"a": Running(study.specs[4], 40, 0.5, latest), "b": Running(maskgit, 20)}
+    running["c"] = Running(study.specs[5], 10, 0.1, latest)
+    lines = shown(study.table(rows, running))
+    header, *settings = lines[1:5]
+    assert header[:7] == ["family", "tokenizer", "runs", "step", "seen", "level 1", "level 2"]
+    assert header[7:] == ["level 2 by probe", "level 2 by oracle"]
+    assert settings == [
+        ["dit", "vae", "0/3", "", "", "", "", "", ""],
+        ["dit", "vq", "1/3 +1", "40", "0.85", "0.70", "0.35", "0.55", "0.40"],
+        ["maskgit", "vq", "0/3 +2", "10", "0.70", "0.50", "0.10", "0.30", "0.20"],
+    ]
+    told = [line[0] for line in lines[5:]]
+    assert told[0] == "gate 1, both judges read real pictures: met by 1 of 1 runs (probe real 1.00, oracle real 1.00 at worst)"
+    assert "claim 1, tokenizer-does-not-decide: not enough: there are no runs of dit on vae" in told
+    assert told[-1].startswith("gate 3 is known after: ")
+    assert study.line(generator_row(dit, level2=0.8)) == (
+        "dit on vq, seed 0: finished (seen 1.00, level 1 1.00, level 2 0.80, level 2 by probe 0.80, level 2 by oracle 0.80, "
+        "1000 steps, 60.0 s)"
+    )
+    failed = make_row(dit, task_version=GeneratorTask.version, fixed_count=0, status="failed", reason="exception")
+    assert study.line(failed) == "dit on vq, seed 0: failed (0 steps, 0.0 s)"
+    assert study.line(generator_row(dit, level2=0.8)).count("seed") == 1
+
+
+@pytest.mark.slow(2)
+def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
+    found = [generator_row(spec, level2=0.1 if spec.decoder == "maskgit" else 0.9) for spec in study.specs]
+    rows = Rows([*found, *(parent for spec in study.specs for parent in parent_rows(spec))])
+    verdicts = {one["claim"]: one["verdict"] for one in study.answer(rows)["verdicts"]}
+    assert verdicts["continuous-beats-categorical"] == "not enough"
+    assert study.write(rows, tmp_path / "out", force=False) == []
+
+    class Quantity:
+        layer = array = None
+
+        def __init__(self, name: str, value: float) -> None:
+            self.name, self.value = name, value
+
+    table, tasks = MeasureTable(tmp_path), Tasks(GeneratorTask())
+    for key in {tasks.parents(spec)["tokenizer"] for spec in study.specs if spec.encoding == "vq"}:
+        table.save(key, "tokens", 1, encode(key, "tokens", 1, [Quantity(*one) for one in GOOD.items()], 0.1))
+    again = {one["claim"]: one["verdict"] for one in study.answer(rows)["verdicts"]}
+    assert again == {
+        "tokenizer-does-not-decide": "pass", "continuous-beats-categorical": "pass", "categorical-forgets": "fail",
+        "abrupt-on-vq": "fail",
+    }  # fmt: skip
+    files = study.write(rows, tmp_path / "out", force=True)
+    assert len(files) == 6
+    told = json.loads((tmp_path / "out" / "objectives.json").read_text())
+    assert {one["claim"]: one["verdict"] for one in told["verdicts"]} == again
+    assert told["settings"]["tier"] == "smoke"
+    assert curve(0.5)[0] == 0.5
+
+
+@pytest.mark.slow(40)
+def test_a_small_study_trains_the_chain_and_trains_nothing_twice(join: Callable[..., Command], tmp_path: Path) -> None:
+    arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
+                 "tokenizer_steps=20")  # fmt: skip
+    first = join(*arguments, "--json", study="objectives")
+    assert first.wait() == 0, first.stderr
+    answer = json.loads(first.stdout)
+    assert [(one["family"], one["tokenizer"], one["status"]) for one in answer["runs"]] == [
+        ("dit", "vae", "finished"), ("dit", "vq", "finished"), ("maskgit", "vq", "finished"),
+    ]  # fmt: skip
+    assert {one["verdict"] for one in answer["verdicts"]} == {"not enough"}
+    assert all(0 <= one["seen_both"] <= 1 and one["gate_1"] == "not met" for one in answer["runs"])
+    rows = read_rows(tmp_path)
+    assert sorted(task.rpartition(":")[2] for task in rows["task"]) == [
+        *["GeneratorTask"] * 3, "ProbeTask", *["TokenizerTask"] * 2,
+    ]  # fmt: skip
+    assert {path.stem for path in (tmp_path / "results" / "weights").iterdir()} == set(rows["key"])
+    out = tmp_path / "results" / "objectives"
+    assert len(pd.read_csv(out / "objectives.csv")) == 3
+    assert (out / "objectives-curves.png").stat().st_size > 10_000
+    second = join(*arguments, study="objectives")
+    assert second.wait() == 0, second.stderr
+    assert "0 runs trained" in second.stdout
+    assert len(read_rows(tmp_path)) == 6
