@@ -1,1 +1,1 @@
-"""The report: every claim of the paper beside what the store's runs say of it, on one page."""
+"""The report: every claim of the papers beside what the store's runs say of it, on one page."""

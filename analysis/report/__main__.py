@@ -24,16 +24,16 @@ def report(
     store: opt.Store = "results",
     out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("report"),
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="First measure the trained decoders that have not been measured.")
+        bool, typer.Option("--measure/--no-measure", help="First measure the trained networks that have not been measured.")
     ] = True,
     address: opt.Address = "local",
     workers: opt.Workers = None,
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Which claims of the paper do the runs in a store reproduce?
+    """Which claims of the papers do the runs in a store reproduce?
 
-    Measures the trained decoders, judges every claim by the rule printed next to it, and writes one HTML page. The figures are
+    Measures the trained networks, judges every claim by the rule printed next to it, and writes one HTML page. The figures are
     also written as files, and the numbers to `claims.json`. Trains nothing: if a claim has too few runs, the page shows the
     command that trains them. Runs of your own tasks are only counted; no code that only the store names is loaded.
 
@@ -50,8 +50,8 @@ def report(
         raise UserError(f"--store {store!r} has no runs: give the folder that a study wrote to")
     check_folder("--out", out)
     from analysis.measure import measure_missing
-    from analysis.report.claims import CLAIMS
     from analysis.report.page import Report
+    from analysis.report.papers import PAPERS
     from analysis.results import Results
 
     try:
@@ -63,10 +63,10 @@ def report(
         return Exit.NOT_ANSWERED
     for notice in results.notices:
         print(f"warning: {notice}", file=sys.stderr)
-    page = Report.of(CLAIMS, results)
+    page = Report.of(PAPERS, results)
     for claim, finding, _ in page.sections:
         seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"
-        print(f"{finding.verdict:<16}{claim.id:<21}{seeds:<10}figures {claim.figures}")
+        print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
     for path in page.write(out):
         print(path)
     for line in page.errors:

@@ -107,21 +107,27 @@ class Finding:
     """What trains the missing runs; None if the rows do not tell with which settings."""
     guessed: bool = False
     """Whether the settings were guessed from the rows, as no question of a launch is stored that names them."""
+    given: str = ""
+    """The verdict, where it is not that of the conditions, as it also rests on gates."""
+    counted: int | None = None
+    """Seeds that a given verdict rests on."""
 
     @property
     def verdict(self) -> str:
-        return verdict(self.conditions)
+        return self.given or verdict(self.conditions)
 
     @property
     def seeds(self) -> int:
         """Seeds of the condition that has fewest."""
+        if self.counted is not None:
+            return self.counted
         return min((len(condition.values) for condition in self.conditions), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper that can be judged. `figures`: the paper's. `command`: what makes the runs it needs, as the paper
-    trains."""
+    """A sentence of the paper that can be judged. `figures`: the paper's, if they are known. `command`: what makes the runs it
+    needs, as the paper trains."""
 
     id: str
     title: str

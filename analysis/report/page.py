@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.figures.style import image
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
+from analysis.report.papers import Paper
 from analysis.results import Results
 from orchestrator.command.files import json_bytes, plain, write_files
 
@@ -35,11 +36,22 @@ class Drawn:
         return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 
+Section = tuple[Claim, Finding, list[Drawn]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A paper with its claims as they are shown; none if the store has no runs that it is about."""
+
+    paper: Paper
+    sections: list[Section]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Every claim with its finding and its pictures."""
+    """Every claim of every paper with its finding and its pictures."""
 
-    sections: list[tuple[Claim, Finding, list[Drawn]]]
+    parts: list[Part]
     runs: int
     """Finished runs in the store, of any status."""
     hours: float
@@ -47,13 +59,22 @@ class Report:
     store: str = "results"
 
     @classmethod
-    def of(cls, claims: Sequence[Claim], results: Results) -> Report:
+    def of(cls, papers: Sequence[Paper], results: Results) -> Report:
         """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page."""
-        sections = []
-        for claim in claims:
-            finding = claim.evaluate(results)
-            sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
-        return cls(sections, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600, results.store)
+        parts = []
+        for paper in papers:
+            sections: list[Section] = []
+            own = paper.own(results)
+            for claim in paper.claims if paper.is_told_of(results) else ():
+                finding = claim.evaluate(own)
+                sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
+            parts.append(Part(paper, sections))
+        return cls(parts, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600, results.store)
+
+    @property
+    def sections(self) -> list[Section]:
+        """Those of all parts."""
+        return [section for part in self.parts for section in part.sections]
 
     @property
     def errors(self) -> list[str]:
@@ -71,7 +92,7 @@ class Report:
 
     def html(self) -> str:
         """The page. The same results give the same page: it has no date in it."""
-        return _template().render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS)
+        return _template().render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS, has_figures=has_figures)
 
     def counts(self) -> dict[str, int]:
         """How many claims there are of each verdict."""
@@ -91,6 +112,15 @@ class Report:
             return "This command trains the missing runs:", lines
         what = "the settings of the missing runs" if lacks is None else lacks.why
         return f"The rows do not say {what}. This command shows what would be trained; remove --dry-run to train it:", lines
+
+    def costs(self, paper: Paper) -> list[tuple[str, str]]:
+        """The commands that make the runs of a paper, into the store, and what each takes."""
+
+        def whole(command: str) -> str:
+            store = shlex.quote(f"STORE={self.store}") if command.startswith("make ") else f"--store {shlex.quote(self.store)}"
+            return f"{command} {store}"
+
+        return [(whole(cost.command), cost.takes) for cost in paper.costs]
 
     def to_json(self) -> list[dict[str, Any]]:
         """Verdicts and conditions, without pictures."""
@@ -126,6 +156,11 @@ def draw(picture: Picture) -> Drawn:
         return Drawn(picture.name, picture.alt, image(figure, "png"), image(figure, "svg"))
     except Exception as error:  # one figure must not cost the page
         return Drawn(picture.name, picture.alt, b"", b"", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def has_figures(part: Part) -> bool:
+    """Whether claims of a part are about figures that the paper numbers."""
+    return any(claim.figures for claim, _, _ in part.sections)
 
 
 def slug(words: str) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import geometry, images, kernels, rotation, tuning
+from analysis.figures import generated, geometry, images, kernels, rotation, tuning
 from analysis.report.findings import Picture
 
 FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
@@ -26,6 +26,10 @@ FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
     "tuning": (tuning.draw_tuning, "activation of units of several layers at every position"),
     "striped": (tuning.draw_striped, "share of striped units and of interaction by layer"),
     "rotation": (rotation.draw_rotation, "error against angle, embeddings of the layers, outputs and mixes in the gap"),
+    "samples": (generated.draw_samples, "pictures drawn of seen and unseen compositions, and what is read in them"),
+    "retrieval": (generated.draw_retrieval, "which composition the real picture shows that is nearest to a sample"),
+    "reconstructions": (generated.draw_reconstructions, "pictures, what tokenizers make of them, and what is read in it"),
+    "coverage": (generated.draw_coverage, "how much of each composition is made of tokens that no seen picture has"),
 }
 
 

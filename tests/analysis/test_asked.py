@@ -14,7 +14,7 @@ import pytest
 from analysis.report.answers import Found, regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Finding
-from analysis.report.page import Report
+from analysis.report.page import Part, Report
 from analysis.results import Results
 from orchestrator import __main__ as everything
 from orchestrator import regularization, scaling
@@ -22,6 +22,7 @@ from orchestrator.command.cli import run
 from orchestrator.searches import Rows
 from orchestrator.store import Question, ResultStore, make_row, save_question
 from orchestrator.study import Study
+from tests.analysis.test_claims import paper_of
 from tests.conftest import Command
 from trainables.spec import RunSpec
 
@@ -92,7 +93,8 @@ def rebuilt(found: Found[Any] | None) -> dict[str, Any]:
 def judged(claim: str, results: Results) -> tuple[Finding, str]:
     """What the report says of a claim, and its page."""
     finding = BY_ID[claim].evaluate(results)
-    report = Report([(BY_ID[claim], finding, [])], len(results.runs), 0.0)
+    part = Part(paper_of(BY_ID[claim]), [(BY_ID[claim], finding, [])])
+    report = Report([part], len(results.runs), 0.0)
     assert [one["guessed"] for one in report.to_json()] == [finding.guessed]
     return finding, report.html()
 

@@ -12,6 +12,7 @@ import pytest
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, choose, choose_depth, verdict
+from analysis.report.papers import Paper
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
@@ -103,6 +104,11 @@ def changed(table: pd.DataFrame, value: float, where: Mapping[str, Any]) -> pd.D
         chosen &= table[name] == wanted
     assert chosen.any()
     return table.assign(value=table["value"].where(~chosen, value))
+
+
+def paper_of(claim: Claim) -> Paper:
+    """A paper with this claim alone."""
+    return Paper("paper", "A paper", "1234.56789", [claim], [])
 
 
 def judge(claim: str, table: pd.DataFrame | None = None, runs: list[dict[str, Any]] | None = None) -> Finding:

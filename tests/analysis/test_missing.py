@@ -19,7 +19,7 @@ from orchestrator import __main__ as everything
 from orchestrator import mechanism
 from orchestrator.command.cli import run
 from orchestrator.store import make_row
-from tests.analysis.test_claims import finals, measured, power, probes, table_of
+from tests.analysis.test_claims import finals, measured, paper_of, power, probes, table_of
 from trainables.bumps import BumpSettings, BumpTask
 from trainables.rotation import RotationTask
 from trainables.spec import RunSpec
@@ -82,7 +82,7 @@ def results(specs: list[RunSpec], store: str = "some store") -> Results:
 
 def commands(claim: str, found: Results) -> list[str]:
     """Those that the page has for a claim, as they stand there."""
-    text = pages.Report.of([BY_ID[claim]], found).html()
+    text = pages.Report.of([paper_of(BY_ID[claim])], found).html()
     return [html.unescape(command) for command in re.findall(r"<code>(python -m orchestrator.*?)</code>", text)]
 
 
@@ -151,7 +151,7 @@ def test_without_any_run_the_command_only_shows_what_it_would_train(claim: str, 
     [command] = commands(claim, found)
     assert command == f"{BY_ID[claim].command} --store 'some store' --dry-run"
     assert plan(command)[1].dry_run
-    assert "The rows do not say the settings of the missing runs." in pages.Report.of([BY_ID[claim]], found).html()
+    assert "The rows do not say the settings of the missing runs." in pages.Report.of([paper_of(BY_ID[claim])], found).html()
 
 
 def digit(seed: int, **changes: Any) -> RunSpec:
@@ -223,12 +223,13 @@ def test_sizes_that_are_too_few_or_too_small_are_asked_for_but_not_trained_unsee
     study, where = plan(command)
     assert where.dry_run
     assert {bracket.template.N for bracket in study.brackets} == set(range(16, 65, 8))
-    assert "The rows do not say which further grid sizes to train at." in pages.Report.of([BY_ID["scaling"]], found).html()
+    page = pages.Report.of([paper_of(BY_ID["scaling"])], found).html()
+    assert "The rows do not say which further grid sizes to train at." in page
 
 
 def test_thresholds_beyond_all_images_are_not_called_missing_runs() -> None:
     runs = probes(lambda dataset, N, seed: 10**6)
-    text = pages.Report.of([BY_ID["cubic"]], Results(runs, table_of([]))).html()
+    text = pages.Report.of([paper_of(BY_ID["cubic"])], Results(runs, table_of([]))).html()
     assert "No run is missing: some thresholds were not reached with all images there are" in text
     assert "<code>" not in text
 
@@ -236,7 +237,7 @@ def test_thresholds_beyond_all_images_are_not_called_missing_runs() -> None:
 def test_runs_whose_measures_are_no_numbers_are_not_called_missing() -> None:
     found = results([spec(seed) for seed in range(3)])
     table = found.table.assign(value=float("nan"))
-    text = pages.Report.of([BY_ID["superposition"]], Results([], table)).html()
+    text = pages.Report.of([paper_of(BY_ID["superposition"])], Results([], table)).html()
     assert "No run is missing: some were not measured, or their measures are not numbers." in text
 
 

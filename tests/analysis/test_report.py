@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from markupsafe import escape
@@ -15,19 +17,26 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from safetensors import torch as safetensors
 
+from analysis.figures.generated import FAMILY_NAMES
+from analysis.generator_claims import CLAIMS as CLAIMS_ON_GENERATORS
 from analysis.measures.quantity import Quantity
 from analysis.measures.registry import MEASURES, VERSIONS, applicable, load
 from analysis.report import page as pages
 from analysis.report.__main__ import app
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, Picture
+from analysis.report.generative_claims import GENERATIVE_CLAIMS, beside
+from analysis.report.papers import PAPERS
 from analysis.results import Results
 from orchestrator.command.cli import run
 from orchestrator.store import MeasureTable, ResultStore, make_row
 from orchestrator.store.measures import encode
-from tests.analysis.test_claims import finals, power, probes, table_of, world
+from tests.analysis.made_objectives import Curve, generator_row, parent_rows, spec_of
+from tests.analysis.test_claims import finals, paper_of, power, probes, table_of, world
+from tests.analysis.test_generated_figures import generators, tokenizers
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
+from trainables.generative.chain import GENERATOR, TOKENIZER
 from trainables.spec import RunSpec
 from trainables.training.precision import quiet_cpu
 
@@ -153,7 +162,8 @@ def test_every_figure_is_on_the_page_and_a_file(report: Path) -> None:
 @pytest.mark.slow(45)
 def test_the_page_needs_nothing_from_elsewhere(report: Path) -> None:
     html = (report / "index.html").read_text()
-    assert re.findall(r'(?:src|href)="(https?:[^"]*)"', html) == ["https://arxiv.org/abs/2501.18797"]
+    papers = ["https://arxiv.org/abs/2501.18797", "https://arxiv.org/abs/2510.03075"]
+    assert re.findall(r'(?:src|href)="(https?:[^"]*)"', html) == papers
     assert "<script" not in html
     assert "url(" not in html
 
@@ -194,6 +204,97 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
     assert [Path(line).name for line in lines[len(CLAIMS) :]] == ["index.html", "claims.json"]
 
 
+def generative(seeds: int = 1, **curves: Mapping[str, Curve]) -> Results:
+    """Measured generators of three families, with the runs that they need; their curves by `dit_vae` and so on, else all 1."""
+    made, keys = [], {}
+    for family, tokens in FAMILY_NAMES:
+        for seed in range(seeds):
+            row = generator_row(spec_of(family, tokens, seed), **curves.get(f"{family}_{tokens}", {}))
+            keys[json.dumps([GENERATOR, family, tokens, seed])] = row["key"]
+            keys[json.dumps([TOKENIZER, "linear", tokens, seed])] = row["parents"]["tokenizer"]
+            made += [row, *parent_rows(RunSpec.from_dict(row))]
+    runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in made}
+    table = pd.concat([generators(seeds), tokenizers(seeds)], ignore_index=True)
+    return Results([*runs.values()], table.assign(key=table["key"].map(keys)))
+
+
+SECTION = re.compile(r"<section.*?</section>", re.DOTALL)
+
+
+def test_a_store_without_generators_has_what_they_cost_and_none_of_their_claims() -> None:
+    report = pages.Report.of(PAPERS, Results([], table_of([])))
+    first, second = report.html().split('<h1 class="part" id="visual-generative-models">')
+    assert [claim["id"] for claim in report.to_json()] == [claim.id for claim in CLAIMS]
+    assert len(SECTION.findall(first)) == len(CLAIMS)
+    assert "<section" not in second
+    assert "verdict" not in second
+    assert "arXiv 2510.03075" in second
+    assert "<code>python -m orchestrator.objectives --store results</code></td><td>about an hour on two cores" in second
+    assert "<code>make paper STORE=results</code></td><td>75 minutes" in first
+
+
+@pytest.mark.slow(10)
+def test_generators_bring_their_claims_and_their_figures_and_change_no_other_claim(tmp_path: Path) -> None:
+    results = generative()
+    report = pages.Report.of(PAPERS, results)
+    assert report.errors == []
+    files = {path.name for path in report.write(tmp_path)}
+    first, second = report.html().split('<h1 class="part" id="visual-generative-models">')
+    assert SECTION.findall(first) == SECTION.findall(pages.Report.of(PAPERS, Results([], table_of([]))).html())
+    found = [claim["id"] for claim in report.to_json()]
+    assert found == [*(claim.id for claim in CLAIMS), *(claim.id for claim in GENERATIVE_CLAIMS)]
+    figures = {
+        "tokenizer-does-not-decide": ["samples", "reconstructions"],
+        "continuous-beats-categorical": ["samples", "retrieval", "coverage"],
+        "categorical-forgets": [],
+        "abrupt-on-vq": [],
+    }
+    sections = SECTION.findall(second)
+    assert [re.findall(r'href="([^"]+)\.svg"', section) for section in sections] == [
+        [f"{claim}-{name}" for name in names] for claim, names in figures.items()
+    ]
+    assert {f"{claim}-{name}.png" for claim, names in figures.items() for name in names} < files
+    assert all("not enough runs" in section and "condition" not in section for section in sections)
+    assert "paper’s figures" not in second
+
+
+def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level 2 comes slowly on a vae, at once on codes, and not at all with a categorical loss, which also loses level 1."""
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+    ramp, step = [look / 10 for look in range(8)] + [0.75, 0.75], [0.0] * 6 + [0.8] * 4
+    forgets = {"level1": [0.5, 0.9, 0.9, *[0.5] * 7], "level2": 0.1}
+    results = generative(3, dit_vae={"level2": ramp}, dit_vq={"level2": step}, maskgit_vq=forgets)
+    report = pages.Report.of(PAPERS, Results(results.runs, table_of([])))
+    told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
+    assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("not enough runs", 3)), "gate 3 is not known of codes"
+    table = results.table[results.table["measure"] == "tokens"]
+    table = table.assign(value=table["value"].where(~table["quantity"].str.startswith("unseen_pairs"), 0.1), array=None)
+    report = pages.Report.of(PAPERS, Results(results.runs, table[~table["value"].isna()]))
+    told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
+    assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("reproduced", 3))
+    section = SECTION.findall(report.html())[-1]
+    assert '<span class="verdict reproduced">reproduced</span>' in section
+    assert "Seen: level 2 rises within" in section
+    assert "--dry-run" not in section
+
+
+def test_figures_beside_a_claim_are_of_the_setting_with_most_seeds_and_of_its_own_tokenizers() -> None:
+    results = generative(seeds=2)
+    few = results.table["seed"] == 1
+    table = results.table.assign(max_steps=results.table["max_steps"].where(~few | (results.table["task"] == TOKENIZER), 7))
+    alone = Results(results.runs, table)
+    names = [picture.name for picture in beside("c", ("dit on vae", "dit on vq"), ("samples",), ("reconstructions",), alone)]
+    assert names == ["c-samples", "c-reconstructions"]
+    samples, tokens = (
+        picture.draw.args[0]  # type: ignore[attr-defined]
+        for picture in beside("c", ("dit on vae", "dit on vq"), ("samples",), ("reconstructions",), alone)
+    )
+    assert set(samples["max_steps"]) == {60}
+    assert set(samples["decoder"]) == {"dit"}
+    assert set(tokens["seed"]) == set(samples["seed"]) == {0}
+    assert beside("c", ("maskgit on vq",), ("samples",), (), Results([], table_of([]))) == []
+
+
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
     check_refusal(app, arguments, "has no runs", tmp_path, capsys)
@@ -207,7 +308,7 @@ def test_a_figure_that_fails_costs_one_line_and_not_the_page(tmp_path: Path) -> 
     good = Picture("good", "a good one", lambda: Figure(figsize=(1, 1)))
     finding = Finding([Condition("x", {0: 1.0, 1: 2.0, 2: 3.0}, ">", 1)], pictures=[Picture("bad", "a bad one", refuse), good])
     claim = Claim("one", "One is <less> than two.", "1", "python", "rule", lambda results: finding)
-    report = pages.Report.of([claim], Results([], table_of([])))
+    report = pages.Report.of([paper_of(claim)], Results([], table_of([])))
     assert report.errors == ["bad: ValueError: no <map>"]
     assert sorted(path.name for path in report.write(tmp_path)) == ["claims.json", "good.png", "good.svg", "index.html"]
     html = (tmp_path / "index.html").read_text()
@@ -223,7 +324,7 @@ def test_the_exit_code_tells_of_a_figure_that_failed(
 ) -> None:
     finding = Finding([], pictures=[Picture("bad", "a bad one", refuse)])
     claim = Claim("one", "One", "1", "python", "rule", lambda results: finding)
-    monkeypatch.setattr("analysis.report.claims.CLAIMS", (claim,))
+    monkeypatch.setattr("analysis.report.papers.PAPERS", (paper_of(claim),))
     assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 1
     assert "bad: ValueError" in capsys.readouterr().err
     assert (tmp_path / "index.html").exists()
@@ -232,7 +333,7 @@ def test_the_exit_code_tells_of_a_figure_that_failed(
 def test_numbers_of_a_world_that_reproduces_everything_are_on_the_page() -> None:
     claims = [claim for claim in CLAIMS if claim.id == "fail-in-box"]
     finding = claims[0].evaluate(Results([], world()))
-    html = pages.Report([(claims[0], finding, [])], 12, 3.25).html()
+    html = pages.Report([pages.Part(paper_of(claims[0]), [(claims[0], finding, [])])], 12, 3.25).html()
     assert "12 finished runs, 3.2 hours" in html
     assert "mlp, bump, center" in html
     assert "max_steps 3150" in html
