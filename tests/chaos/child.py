@@ -30,6 +30,8 @@ from tests.chaos import steps
 from tests.chaos.tasks import LEDGER
 from trainables.spec import RunSpec
 
+STUDIES = ("objectives",)
+"""Studies besides the scaling study."""
 SMALL = {"ROWS_PER_PART": 6, "ROWS_BEYOND_INDEX": 12}
 """So that parts fill up and the index is written every few rows."""
 
@@ -39,7 +41,8 @@ class Job:
     """What a forked process does. Paths are absolute."""
 
     argv: tuple[str, ...] = ()
-    """Of the study; without it, `rows` rows are put into the store, as a launch puts them."""
+    """Of the scaling study, or of the one that the first word names; without it, `rows` rows are put into the store, as a
+    launch puts them."""
     rows: int = 0
     cwd: str
     store: str
@@ -94,6 +97,19 @@ def log_acknowledged(path: str) -> None:
         return written
 
     change(ResultStore, "append", logged)
+
+
+def note_claims() -> None:
+    """Each claim is a line in the ledger: for tasks that do not note their starts."""
+    claim = ResultStore.claim
+
+    def noted(self: ResultStore, key: str) -> bool:
+        if taken := claim(self, key):
+            with Path(os.environ[LEDGER]).open("a") as ledger:
+                ledger.write(f"{key} {os.getpid()} {time.monotonic():.6f}\n")
+        return taken
+
+    change(ResultStore, "claim", noted)
 
 
 def set_clock(seconds: float) -> None:
@@ -169,8 +185,12 @@ def run(job: Job) -> None:
         # Ray's generator was forked too: two launches would give the same name to different objects, and Ray fails at that.
         for _ in range(secrets.randbelow(10_000)):
             ray.ObjectID.from_random()
-        sys.argv = [str(orchestrator.scaling.__file__), *job.argv]
-        orchestrator.scaling.main()
+        study, argv = orchestrator.scaling, job.argv
+        if argv[0] in STUDIES:
+            study, argv = importlib.import_module(f"orchestrator.{argv[0]}"), argv[1:]
+            note_claims()
+        sys.argv = [str(study.__file__), *argv]
+        study.main()
     write(Path(job.store), job.rows)
     sys.exit(0)
 

@@ -170,7 +170,7 @@ class Lab:
                 launch.ended.set()
 
     def start(self, store: Path, *argv: str, **job: Any) -> Launch:
-        """Fork a launch of the scaling study with these options (see `child.Job` for `job`)."""
+        """Fork a launch of a study with these options (see `child.Job`)."""
         self._count += 1
         launch = Launch(self.folder / f"output-{self._count}.txt")
         self._launches[self._count] = launch
@@ -370,7 +370,6 @@ class Trial:
         return verdict
 
 
-def answer(store: Path) -> str | None:
-    """The table of thresholds, as the study wrote it."""
-    table = store / "scaling" / "scaling.csv"
-    return table.read_text() if table.exists() else None
+def answer(store: Path) -> list[str]:
+    """The tables, as the study wrote them."""
+    return [table.read_text() for table in sorted(store.glob("*/*.csv"))]

@@ -45,6 +45,14 @@ def assert_kept(verdict: Verdict) -> None:
     assert (verdict.lost, verdict.doubled, verdict.torn, verdict.again) == (0, 0, 0, 0)
 
 
+def assert_undisturbed(bench: Bench, kind: str) -> None:
+    """Under all kills that are asked for, a study ends as if there were none."""
+    verdict = campaign(bench, kind, KILLS[kind][1])
+    assert_kept(verdict)
+    assert verdict.equal is True
+    assert verdict.kills >= bench.cycles
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("fault", SWEEPS)
 def test_a_kill_at_any_step_of_the_write_path_costs_no_row(bench: Bench, fault: str) -> None:
@@ -102,10 +110,21 @@ def staged_bench(bench: Bench) -> Bench:
 
 @pytest.mark.parametrize("kind", ["driver", pytest.param("worker", marks=pytest.mark.deep)])
 def test_a_study_of_two_stages_under_kills_trains_each_parent_once(staged_bench: Bench, kind: str) -> None:
-    verdict = campaign(staged_bench, kind, KILLS[kind][1])
-    assert_kept(verdict)
-    assert verdict.equal is True
-    assert verdict.kills >= staged_bench.cycles
+    assert_undisturbed(staged_bench, kind)
+
+
+class GenerativeBench(SmallBench):
+    """Generators with the probe and the tokenizer that they need: three stages of the real tasks."""
+
+    def study(self) -> tuple[str, ...]:
+        smoke = ("objectives", "--tier", "smoke", "--tokenizers", "vq", "--seeds", "1", "--steps", "20", "--no-gates")
+        return (*smoke, "--families", self.dice.choice(("dit", "maskgit", "dit,maskgit")), "--workers", "2")
+
+
+@pytest.mark.deep
+def test_a_study_of_generators_under_kills_trains_each_parent_once(bench: Bench) -> None:
+    generative = GenerativeBench(bench.lab, random.Random(3), cycles=many(3, 200), seeds=1, pause=2.0)
+    assert_undisturbed(generative, "driver")
 
 
 class ProgramBench(SmallBench):
@@ -120,10 +139,7 @@ class ProgramBench(SmallBench):
 @pytest.mark.deep
 def test_a_study_of_a_program_under_kills_ends_as_if_undisturbed(bench: Bench) -> None:
     of_program = ProgramBench(bench.lab, random.Random(2), cycles=many(3, 50), seeds=2, pause=2.0)
-    verdict = campaign(of_program, "driver", KILLS["driver"][1])
-    assert_kept(verdict)
-    assert verdict.equal is True
-    assert verdict.kills >= many(3, 50)
+    assert_undisturbed(of_program, "driver")
 
 
 @pytest.mark.deep
