@@ -23,6 +23,7 @@ import typer
 BENCHMARKS = {
     "peers": "the same question answered with other tools",
     "step": "a training step against the rate of a matrix product",
+    "generator_step": "the same of generators, and what looking at their pictures takes",
     "gpu": "many runs on one GPU: alone, shared, packed",
     "engine": "cost of a run in the engine",
     "store": "a million rows in the store",

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import typer
@@ -35,6 +36,7 @@ from trainables.task import Task
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 
+K = TypeVar("K")
 SIZES = (16, 28, 64)
 ROUND_SECONDS = 0.2
 PRODUCT = 1024
@@ -101,6 +103,21 @@ def processor() -> str:
     return names[0] if names else platform.processor()
 
 
+def least(rounds: int, work: Mapping[K, Callable[[], object]], seconds: float) -> dict[K, float]:
+    """CPU seconds of each, the least of some rounds in turns; a round repeats each for so many seconds, once at least."""
+    found = dict.fromkeys(work, float("inf"))
+    for _ in range(rounds):
+        for name, one in work.items():
+            one()
+            count, began, taken = 0, time.process_time(), 0.0
+            while count == 0 or taken < seconds:
+                one()
+                count += 1
+                taken = time.process_time() - began
+            found[name] = min(found[name], taken / count)
+    return found
+
+
 def main(quick: bool = False) -> None:
     """Print the table."""
     quiet_cpu()
@@ -108,16 +125,8 @@ def main(quick: bool = False) -> None:
     runs = {(name, N): training(*line, N) for name, line in LINES.items() for N in sizes}
     steps: dict[object, Callable[[], object]] = {key: run.train_step for key, run in runs.items()}
     products = {dtype: product(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    least = dict.fromkeys([*products, *steps], float("inf"))
-    for _ in range(rounds):
-        for key, step in (products | steps).items():
-            step()
-            count, began = 0, time.process_time()
-            while (taken := time.process_time() - began) < ROUND_SECONDS:
-                step()
-                count += 1
-            least[key] = min(least[key], taken / count)
-    rates = {dtype: 2 * PRODUCT**3 / least[dtype] / 1e9 for dtype in products}
+    taken = least(rounds, products | steps, ROUND_SECONDS)
+    rates = {dtype: 2 * PRODUCT**3 / taken[dtype] / 1e9 for dtype in products}
     known = ", ".join(f"{rate:.0f} GFLOP/s in {str(dtype).removeprefix('torch.')}" for dtype, rate in rates.items())
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     print(f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, one thread, {versions}.")
@@ -126,9 +135,9 @@ def main(quick: bool = False) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for (name, N), run in runs.items():
         billions = operations(run.model, run.spec.batch_size) / 1e9
-        rate = billions / least[name, N]
+        rate = billions / taken[name, N]
         share = rate / rates[getattr(torch, run.spec.precision)]
-        print(f"| {name} | {N} | {least[name, N] * 1e3:.2f} | {billions:.3f} | {rate:.1f} | {share:.0%} |")
+        print(f"| {name} | {N} | {taken[name, N] * 1e3:.2f} | {billions:.3f} | {rate:.1f} | {share:.0%} |")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""What a training step of a generator takes, and which share of a run goes into looking at what it draws.
+
+    python -m benchmarks.generator_step            the toy tier, ten rounds of every line, in turns
+    python -m benchmarks.generator_step --quick    the smoke tier, two rounds
+
+For every family: a step of the real loop; a step of a plain PyTorch loop with the same model, optimizer and batch size, written
+here; one look (all compositions drawn and judged); and the product of two 1024 x 1024 float32 matrices. Probe and tokenizer are
+untrained: that changes no time. CPU time of one thread, the least of any round.
+
+Operations are those of matrix products: 2 for every multiplication, so 6 for every weight and token of a step (forward, and
+the two gradients), and the same for the two products of attention. The last column is the share of a run that its looks take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import typer
+from torch import nn
+
+from benchmarks.step import least, processor, product
+from trainables.generative.dit import DiT
+from trainables.generative.maskgit import MaskGIT
+from trainables.generative.tiers import generator
+from trainables.needs import given, needs_of
+from trainables.spec import RunSpec
+from trainables.task import load_task
+from trainables.training.loop import Training
+from trainables.training.precision import quiet_cpu
+
+FAMILIES = (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"))
+POOL = 2000
+"""Pictures that are learned from here; a step does not depend on it."""
+
+
+def training(spec: RunSpec) -> Training:
+    """A run whose parents are untrained."""
+    task = load_task(spec.task)
+    parents = {name: given(load_task(one.task), {}).model(one).eval() for name, one in needs_of(task, spec).items()}
+    return Training(spec, given(task, parents))
+
+
+def plain(run: Training) -> Callable[[], object]:
+    """A training step of a loop that does nothing else."""
+    torch.manual_seed(0)
+    model = run.task.model(run.spec)
+    assert isinstance(model, DiT | MaskGIT)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=run.spec.lr, weight_decay=run.spec.weight_decay, fused=True)
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(model.ema))
+    random = torch.Generator().manual_seed(0)
+
+    def step() -> None:
+        batch = run.train.take(torch.randint(len(run.train.inputs), (run.spec.batch_size,), generator=random))
+        optimizer.zero_grad()
+        model.losses(batch, model.draws(batch, random), None).mean().backward()
+        optimizer.step()
+        average.update_parameters(model)
+
+    return step
+
+
+def operations(run: Training) -> float:
+    """Of the matrix products of a training step."""
+    model, n = run.model, run.spec.batch_size
+    assert isinstance(model, DiT | MaskGIT)
+    tokens, width = model.trunk.positions.shape
+    layers = [(name, m.weight.numel()) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    once = sum(size for name, size in layers if any(part in name for part in ("modulation", "conditions", "time")))
+    every = sum(size for _, size in layers) - once
+    attention = 2 * tokens * width * len(model.trunk.blocks)
+    return 6.0 * n * (once + tokens * (every + attention))
+
+
+def step_and_look(run: Training) -> None:
+    """One step, and a look behind it."""
+    run.train_step()
+    run._answer(run.look())
+
+
+def main(quick: bool = False) -> None:
+    """Print the table."""
+    quiet_cpu()
+    tier, rounds = ("smoke", 2) if quick else ("toy", 10)
+    print(f"{processor()}, one thread, torch {torch.__version__}, the {tier} tier.\n")
+    print("| family | plain, ms a step | ours, ms a step | GFLOP a step | GFLOP/s | of a large matrix product | looks |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for family, tokenizer in FAMILIES:
+        spec = generator(tier, settings={"decoder": family, "encoding": tokenizer}, data_count=64 if quick else POOL)
+        run = training(spec)
+        steps = {"plain": plain(run), "ours": run.train_step, "product": product(torch.float32)}
+        taken = least(rounds, steps, 0.1 if quick else 1.0)
+        looking = least(1 if quick else 2, {"look": partial(step_and_look, run)}, 0)["look"] - taken["ours"]
+        rate, largest = operations(run) / taken["ours"] / 1e9, 2 * 1024**3 / taken["product"] / 1e9
+        looks = spec.max_steps / run.look_every * looking
+        share = looks / (looks + spec.max_steps * taken["ours"])
+        print(
+            f"| {family} on {tokenizer} | {taken['plain'] * 1e3:.1f} | {taken['ours'] * 1e3:.1f} | "
+            f"{operations(run) / 1e9:.2f} | {rate:.1f} | {rate / largest:.0%} of {largest:.0f} | {share:.0%} |"
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
