@@ -39,7 +39,7 @@ from trainables.generative.shapes import seen_of
 from trainables.generative.tiers import FIGURES, TIERS, generator
 from trainables.generative.tokenizers import KINDS
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
-from trainables.spec import LIMITS, RunSpec, Scalar
+from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
 
 if TYPE_CHECKING:
@@ -220,6 +220,9 @@ def objectives(
         opt.trained(min=1, max=LIMITS["batch_size"][1], help="Pictures per step.", show_default="of the tier"),
     ] = None,
     lr: Annotated[float | None, opt.trained("--lr", help="Learning rate, above 0.", show_default="of the tier")] = None,
+    schedule: Annotated[
+        str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="of the tier")
+    ] = None,
     weight_decay: Annotated[
         float | None, opt.trained(min=0, help="Weight decay of AdamW.", show_default="of the tier")
     ] = None,
@@ -240,7 +243,7 @@ def objectives(
 
     `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, hours on two cores
 
-    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 6000,20000`   what keeps it from forgetting?
+    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 5000,20000`   what keeps it from forgetting?
 
     `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose of
 
@@ -249,12 +252,14 @@ def objectives(
     """
     one_of("--tier", tier, tuple(TIERS))
     _check_split(split)
+    if schedule is not None:
+        one_of("--schedule", schedule, SCHEDULES)
     asked = {"families": words("--families", families, HEADS), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
     varied = {name: _values(KNOWN[name], text) for name in VARIED if (text := getattr(subject, name)) is not None}
     lengths = (None,) if steps is None else _values(RUN_SETTINGS["max_steps"], steps)
     more = _more(option or [])
-    fields: dict[str, Any] = {"data_count": pool, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}
-    fields = {name: value for name, value in fields.items() if value is not None}
+    typed = {"data_count": pool, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay}
+    fields: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
     task = load_task(GENERATOR)
 
     @cache

@@ -89,7 +89,7 @@ def test_the_oracle_has_to_read_real_pictures_too(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow(1)
 def test_the_oracle_reads_the_figures_of_the_tiers_but_none_of_a_pixel() -> None:
     figures = generators._figures(DIT)
-    assert (figures.radius_small, figures.background) == (0.45, 1.0)
+    assert (figures.radius_small, figures.background) == (0.5, 1.0)
     assert ORACLE_READS(figures, 16) == 1.0
     small = dataclasses.replace(figures, radius_small=0.06, radius_large=0.3, centre_jitter=0.0)
     assert ORACLE_READS(small, 12, 16) < 0.9, "a figure of a pixel has no shape"

@@ -214,6 +214,8 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--stride": ("4", "2,8", "6"),
         "--channels": ("3", "12"),
         "--predicts": ("eps", "x0,eps"),
+        "--embedding": ("linear", "silu,mlp"),
+        "--schedule": ("constant", "cosine"),
         "--smoothing": ("0", "0,0.1"),
         "--temperature": ("0", "3"),
         "--rounds": ("1", "8"),

@@ -59,9 +59,9 @@ def test_the_core_study_has_nine_generators_of_the_toy_tier(monkeypatch: pytest.
     assert study.notes == ["left out: maskgit on vae, as maskgit guesses codes, and a vae has none"]
     for spec in study.specs:
         figures = ("radius_large", "radius_small", "radius_jitter", "colour_jitter", "background")
-        assert tuple(map(spec.value, figures)) == (0.62, 0.45, 0.05, 0.05, 1.0)
+        assert tuple(map(spec.value, figures)) == (0.62, 0.5, 0.04, 0.05, 1.0)
         assert tuple(map(spec.value, ("network", "stride", "channels"))) == ("linear", 4, 12)
-        assert (spec.N, spec.data_count, spec.max_steps, spec.lr, spec.schedule) == (24, 20_000, 6000, 1.5e-3, "cosine")
+        assert (spec.N, spec.data_count, spec.max_steps, spec.lr, spec.schedule) == (24, 20_000, 5000, 3e-3, "constant")
         assert tuple(map(spec.value, ("fit", "predicts", "ema", "tokenizer_images"))) == ("seen", "x0", 0.999, 20_000)
         assert spec.max_steps == TIERS["toy"].run["max_steps"]
     assert study.answer(Rows())["settings"]["families"] == ["dit", "maskgit"]
@@ -119,6 +119,7 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--option tokenizer_images=2147483647", "a run would learn from 2147483647 pictures: give from 8 to 3728270 "),
         ("--seeds 1000 --codes 2,3,4,5,6 --channels 1,2,3,4,5,6", "120000 runs are too many (at most 100000)"),
         ("--lr 0", "lr must be above 0"),
+        ("--schedule linear", "--schedule 'linear' is unknown: choose constant or cosine"),
         ("--precision tf32", "needs a GPU"),
     ],
 )  # fmt: skip
@@ -137,7 +138,8 @@ def test_the_set_of_options_is_frozen() -> None:
         *("--families", "--tokenizers", "--tier", "--split", "--seeds", "--first-seed", "--network", "--codes", "--fit"),
         *("--stride", "--channels", "--embedding", "--predicts", "--smoothing", "--temperature", "--rounds", "--shape"),
         *("--radius-large", "--radius-small", "--radius-jitter", "--colour-separation", "--colour-jitter", "--centre-jitter"),
-        *("--background", "--option", "--pool", "--steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
+        *("--background", "--option", "--pool", "--steps", "--batch-size", "--lr", "--schedule"),
+        *("--weight-decay", "--precision"),
     }
 
 

@@ -49,7 +49,7 @@ class DiT(nn.Module):
 
     def forward(self, conditions: Tensor, noisy: Tensor, times: Tensor) -> Tensor:
         """The prediction (n, T, d) from noisy latents (n, T, d) at times (n,) int64."""
-        condition = self.conditions(conditions) + self.time(times)
+        condition = self.conditions(conditions, self.time(times))
         out: Tensor = self.last(self.trunk(self.into(noisy), condition), condition)
         return out
 

@@ -26,7 +26,7 @@ class GeneratorTask:
     pictures are drawn for the class means of it, and it is correct if both judges read a share of `gate` right. The loss on
     what is held out is that of the unseen compositions."""
 
-    version = f"2.{TokenizerTask.version}"
+    version = f"3.{TokenizerTask.version}"
     settings = GeneratorSettings
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:

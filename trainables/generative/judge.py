@@ -32,11 +32,9 @@ def readings(settings: ShapeSettings, probe: nn.Module, images: Tensor) -> tuple
 
 def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits: Tensor) -> dict[str, Tensor]:
     """The shares (n,) of pictures (n, m, 3, N, N) in which all factors (n, m, 3) are read right by the probe, by the oracle and
-    by both; and `agree`, the share of which both say the same, right or not. Pictures are read as a screen shows them: cut off
-    at 0 and 1, and black where a network has come apart and gives no number."""
-    flat, wanted = images.flatten(0, 1).nan_to_num(0.0).clamp(0, 1), bits.flatten(0, 1)
-    probed = (read_by_probe(probe, flat) == wanted).all(1)
-    fitted = (read_by_templates(settings, flat).bits == wanted).all(1)
+    by both; and `agree`, the share of which both say the same, right or not."""
+    wanted = bits.flatten(0, 1)
+    probed, fitted = ((read == wanted).all(1) for read in readings(settings, probe, images.flatten(0, 1)))
     said = {"probe": probed, "oracle": fitted, "both": probed & fitted, "agree": probed == fitted}
     return {name: found.view(images.shape[:2]).float().mean(1) for name, found in said.items()}
 

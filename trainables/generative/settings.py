@@ -76,7 +76,9 @@ class GeneratorSettings(OfTokens):
     depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
     heads: int = setting(4, "Heads of a block.", low=1, high=1024)
     conditioning: str = setting("full", "How a model is told the factors.", words=CONDITIONINGS)
-    embedding: str = setting("linear", "How size and colour are embedded: by a linear map or by two layers.", words=EMBEDDINGS)
+    embedding: str = setting(
+        "linear", "How a model is told the factors: a sum, the SiLU of a sum, or two layers each.", words=EMBEDDINGS
+    )
     predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
     ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
     rounds: int = setting(8, "Rounds of a sample of maskgit.", low=1, high=1000)

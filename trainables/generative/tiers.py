@@ -22,12 +22,12 @@ class Tier:
     """Of the task, where they are neither the defaults nor FIGURES."""
 
 
-FIGURES: Mapping[str, Scalar] = {"radius_small": 0.45, "radius_jitter": 0.05, "colour_jitter": 0.05, "background": 1.0}
-"""Settings of all tiers: figures of which a tokenizer that has seen half of the compositions draws the others, too. Smaller
-figures lose their shape in its tokens, and larger jitters make tokens that no seen picture has."""
+FIGURES: Mapping[str, Scalar] = {"radius_small": 0.5, "radius_jitter": 0.04, "colour_jitter": 0.05, "background": 1.0}
+"""Settings of all tiers: figures of which a tokenizer that has seen half of the compositions draws the others, too, and a
+generator can learn to. Smaller figures lose their shape, and larger jitters make tokens that no seen picture has."""
 
 _TOY: dict[str, Any] = {
-    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 6000, "lr": 1.5e-3, "weight_decay": 0.0, "schedule": "cosine",
+    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 5000, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
     "stop": "budget",
 }  # fmt: skip
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
@@ -45,7 +45,7 @@ TIERS: Mapping[str, Tier] = {
     "coarse": Tier(_TOY, {"stride": 6}),
     # the default: 36 tokens, minutes on a core
     "toy": Tier(_TOY),
-    # ten times as long: hours on a core
+    # long enough to forget: hours on a core
     "long": Tier(_TOY | {"max_steps": 60_000}),
     # 64 tokens, a network of 4 million parameters
     "gpu": Tier(
@@ -54,7 +54,7 @@ TIERS: Mapping[str, Tier] = {
     ),
     # the sizes of the paper, and its learning rate
     "paper": Tier(
-        _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4},
+        _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4, "schedule": "cosine"},
         {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999},
     ),
 }  # fmt: skip

@@ -28,7 +28,7 @@ class TokenizerTask:
     """It learns from `data_count` pictures of the seen compositions, or of all. A sample that it is judged on is a composition:
     `judged` fresh pictures of it, of whose reconstructions both judges must read a share of `gate`."""
 
-    version = f"2.{ProbeTask.version}"
+    version = f"3.{ProbeTask.version}"
     settings = TokenizerSettings
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:

@@ -19,12 +19,14 @@ COMMITMENT = 0.25
 PIXEL_VARIANCE = 0.05
 """About that of a pixel of these pictures. A VQ counts squared errors in it, as in the reference code of van den Oord et al."""
 MEMORY = 0.95
-"""Of the moving mean and variance of the latents."""
+"""Of the moving means and variance of the latents."""
 AT_ONCE = 512
 
 
 class Tokenizer(nn.Module):
-    """Latents are standardised: each channel has mean 0 and variance 1 over the pictures that it was trained on.
+    """Latents are standardised over the pictures that it was trained on: each channel has mean 0, and all channels together
+    have variance 1, as in Rombach et al. 2022 (arXiv 2112.10752). So a squared error of latents weighs what matters in a
+    picture.
 
     Of a VQ, latents are the vectors of the codes. It minimises the squared error of the pictures over PIXEL_VARIANCE, plus
     COMMITMENT times that of its vectors to their codes. A VAE (Kingma and Welling 2013, arXiv 1312.6114) minimises the squared
@@ -45,7 +47,7 @@ class Tokenizer(nn.Module):
         self.side = N // stride
         self.codebook = Codebook(codes, channels) if kind == "vq" else None
         self.register_buffer("centre", torch.zeros(channels))
-        self.register_buffer("spread", torch.ones(channels))
+        self.register_buffer("spread", torch.ones(()))
 
     @torch.no_grad()
     def start(self, images: Tensor, generator: Generator) -> None:
@@ -112,9 +114,9 @@ class Tokenizer(nn.Module):
         return (self._pictures(latents) - batch.inputs).square().flatten(1).mean(1) / unit + extra.flatten(1).mean(1)
 
     def _follow(self, latents: Tensor) -> None:
-        """Move the mean and the variance of the latents on by a batch."""
+        """Move the means and the variance of the latents on by a batch."""
         flat = latents.flatten(0, 1).to(self.centre.dtype)
-        variance = torch.lerp(flat.var(0, correction=0), self.spread.square(), MEMORY)
+        variance = torch.lerp(flat.var(0, correction=0).mean(), self.spread.square(), MEMORY)
         self.centre.copy_(torch.lerp(flat.mean(0), self.centre, MEMORY))
         self.spread.copy_(variance.clamp_min(1e-8).sqrt())
 

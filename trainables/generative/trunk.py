@@ -19,8 +19,8 @@ LONGEST = 10_000.0
 """Period of the slowest wave that tells the time (Vaswani et al. 2017, section 3.5)."""
 
 
-EMBEDDINGS = ("linear", "mlp")
-"""How `Conditions` embeds numbers."""
+EMBEDDINGS = ("linear", "silu", "mlp")
+"""How `Conditions` embeds the factors."""
 
 
 class Trunk(nn.Module):
@@ -53,7 +53,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.modulation(functional.silu(condition))[:, None].chunk(6, 2)
+        shift, scale, gate, shift_mlp, scale_mlp, gate_mlp = self.modulation(condition)[:, None].chunk(6, 2)
         x = x + gate * self.attention(modulated(x, shift, scale))
         out: Tensor = x + gate_mlp * self.mlp(modulated(x, shift_mlp, scale_mlp))
         return out
@@ -84,31 +84,30 @@ class Last(nn.Module):
         self.out = zeros(nn.Linear(width, out))
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
-        shift, scale = self.modulation(functional.silu(condition))[:, None].chunk(2, 2)
+        shift, scale = self.modulation(condition)[:, None].chunk(2, 2)
         out: Tensor = self.out(modulated(x, shift, scale))
         return out
 
 
 class Conditions(nn.Module):
-    """The sum of an embedding for each factor: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W).
+    """What blocks are modulated by: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W).
 
-    Size and colour are embedded by a linear map, or by two layers (`mlp`). In a linear embedding a figure whose colour is a
-    little off, as jitters make it, tells of all colours; two layers can learn one place for each class.
+    It is a sum with a term for each factor, and with what else a model is told. As it is (`linear`), what a factor does to
+    shifts and scales does not depend on the other factors. With `silu`, as in DiT, the sum goes through a SiLU, so that it may.
+    With `mlp`, size and colour have two layers of their own before that, which can learn one place for each class.
     """
 
     def __init__(self, width: int, embedding: str = "linear") -> None:
         super().__init__()
         self.shape = nn.Embedding(2, width)
-        self.size, self.colour = (
-            nn.Linear(k, width)
-            if embedding == "linear"
-            else nn.Sequential(nn.Linear(k, width), nn.SiLU(), nn.Linear(width, width))
-            for k in (1, 3)
-        )
+        self.size, self.colour = (_layers(k, width) if embedding == "mlp" else nn.Linear(k, width) for k in (1, 3))
+        self.last = nn.Identity() if embedding == "linear" else nn.SiLU()
 
-    def forward(self, conditions: Tensor) -> Tensor:
-        embedded: Tensor = self.shape(conditions[:, 0].long()) + self.size(conditions[:, 1:2]) + self.colour(conditions[:, 2:])
-        return embedded
+    def forward(self, conditions: Tensor, also: Tensor | float = 0.0) -> Tensor:
+        """`also` (n, W) is added to the terms of the factors."""
+        factors = self.shape(conditions[:, 0].long()) + self.size(conditions[:, 1:2]) + self.colour(conditions[:, 2:])
+        condition: Tensor = self.last(factors + also)
+        return condition
 
 
 class Time(nn.Module):
@@ -138,3 +137,7 @@ def zeros(layer: nn.Linear) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def _layers(numbers: int, width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(numbers, width), nn.SiLU(), nn.Linear(width, width))

@@ -124,9 +124,9 @@ def test_every_tier_has_the_same_figures_unless_others_are_given() -> None:
     for tier in TIERS:
         made, other = generator(tier), generator(tier, settings={"radius_small": 0.3})
         names = ("radius_small", "radius_jitter", "colour_jitter", "background")
-        assert tuple(map(made.option, names)) == (0.45, 0.05, 0.05, 1.0)
-        assert tuple(map(other.option, names)) == (0.3, 0.05, 0.05, 1.0)
-        assert tuple(map(GeneratorTask().needs(made)["probe"].option, names)) == (0.45, 0.05, 0.05, 1.0)
+        assert tuple(map(made.option, names)) == (0.5, 0.04, 0.05, 1.0)
+        assert tuple(map(other.option, names)) == (0.3, 0.04, 0.05, 1.0)
+        assert tuple(map(GeneratorTask().needs(made)["probe"].option, names)) == (0.5, 0.04, 0.05, 1.0)
 
 
 def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None:
@@ -196,7 +196,7 @@ def test_the_smoke_tier_trains_end_to_end(settings: dict[str, Scalar]) -> None:
     assert run.network is run.average, "the average is what is sampled"
     assert result.curve_step == [20, 40, 60]
     assert result.curve_loss[-1] < result.curve_loss[0]
-    assert result.measures["id_loss"] < 0.9 * result.curve_loss[0]
+    assert result.measures["id_loss"] < 0.9 * run.variance, "the loss of the untrained network"
     assert result.curve_summary is not None
     names = {
         f"{judge}_{what}" for judge in ("probe", "oracle", "both", "agree") for what in ("seen", "level1", "level2", "least")

@@ -81,7 +81,7 @@ def test_a_block_shifts_scales_and_gates_by_the_condition() -> None:
     torch.manual_seed(0)
     block, x, condition = Trunk(TOKENS, 8, 1, 2).blocks[0], torch.randn(2, TOKENS, 8), torch.randn(2, 8)
     nn.init.normal_(block.modulation.weight)
-    numbers = block.modulation(functional.silu(condition)).view(2, 6, 1, 8)
+    numbers = block.modulation(condition).view(2, 6, 1, 8)
     for part, first in ((block.attention, 0), (block.mlp, 3)):
         shift, scale, gate = numbers[:, first], numbers[:, first + 1], numbers[:, first + 2]
         normed = (x - x.mean(2, keepdim=True)) / (x.var(2, correction=0, keepdim=True) + 1e-6).sqrt()
@@ -91,22 +91,33 @@ def test_a_block_shifts_scales_and_gates_by_the_condition() -> None:
 
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
-def test_the_condition_is_a_sum_over_factors(embedding: str) -> None:
+def test_the_condition_is_a_sum_over_factors_or_a_function_of_it(embedding: str) -> None:
     torch.manual_seed(0)
     embed, told = Conditions(8, embedding), conditions(4)
     other = told.clone()
     other[:, 1] = 0.5
-    by_size = embed(other) - embed(told)
     changed = told.clone()
     changed[:, 0], changed[:, 2:] = 1 - told[:, 0], -told[:, 2:]
     also = changed.clone()
     also[:, 1] = 0.5
-    assert torch.allclose(embed(also) - embed(changed), by_size, atol=1e-6)
     middle = told.clone()
     middle[:, 1] = (told[:, 1] + 0.5) / 2
-    between = (embed(told) + embed(other)) / 2
-    assert torch.allclose(embed(middle), between, atol=1e-6) == (embedding == "linear")
-    assert Time(8)(torch.tensor([0, 7, 499])).unique(dim=0).shape == (3, 8)
+
+    def is_sum() -> bool:
+        return torch.allclose(embed(also) - embed(changed), embed(other) - embed(told), atol=1e-6)
+
+    def is_linear() -> bool:
+        return torch.allclose(embed(middle), (embed(told) + embed(other)) / 2, atol=1e-6)
+
+    assert is_sum() == is_linear() == (embedding == "linear")
+    times = Time(8)(torch.tensor([0, 7, 250, 499]))
+    assert times.unique(dim=0).shape == (4, 8)
+    with_time = embed(told, times)
+    embed.last = nn.Identity()
+    assert torch.allclose(embed(told) + times, embed(told, times))
+    assert torch.equal(functional.silu(embed(told, times)), with_time) == (embedding != "linear")
+    assert is_sum()
+    assert is_linear() == (embedding != "mlp")
 
 
 def test_noise_follows_the_linear_schedule() -> None:
