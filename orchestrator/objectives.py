@@ -51,8 +51,9 @@ SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "
 """What users call settings that have another name elsewhere."""
 OPTIONS = {"decoder": "--families", "encoding": "--tokenizers", "holdout": "--split"}
 VARIED = (
-    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "smoothing", "temperature", "rounds", "pair",
-    "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter", "centre_jitter", "background",
+    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
+    "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
+    "centre_jitter", "background",
 )  # fmt: skip
 """Settings with an option of their own, which takes several values."""
 MOST_PICTURES = 1_000_000

@@ -214,6 +214,8 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--stride": ("4", "2,8", "6"),
         "--channels": ("3", "12"),
         "--predicts": ("eps", "x0,eps"),
+        "--noise": ("linear", "zero-snr"),
+        "--input-scale": ("0.5", "0.25,1"),
         "--embedding": ("linear", "silu,mlp"),
         "--schedule": ("constant", "cosine"),
         "--smoothing": ("0", "0,0.1"),

@@ -68,7 +68,8 @@ def test_the_core_study_has_nine_generators_of_the_toy_tier(monkeypatch: pytest.
 
 
 def test_a_setting_is_varied_where_it_means_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "--tier smoke --seeds 2 --first-seed 7 --codes 8,16 --smoothing 0,0.1 --predicts x0,eps --steps 20,40,20 --fit all"
+    words = "--tier smoke --seeds 2 --first-seed 7 --codes 8,16 --smoothing 0,0.1 --predicts x0,eps --noise linear --fit all "
+    words += "--steps 20,40,20"
     study = study_of(words, monkeypatch)
     assert {spec.seed for spec in study.specs} == {7, 8}
     names = ("decoder", "encoding", "codes", "smoothing", "predicts", "max_steps", "seed")
@@ -78,12 +79,12 @@ def test_a_setting_is_varied_where_it_means_something(monkeypatch: pytest.Monkey
     wanted += [("maskgit", "vq", codes, s, "x0", steps) for codes in (8, 16) for s in (0.0, 0.1) for steps in (20, 40)]
     assert sorted(of) == sorted(wanted)
     assert {spec.value("fit") for spec in study.specs} == {"all"}
-    assert study.columns == ("decoder", "encoding", "codes", "predicts", "smoothing", "max_steps")
+    assert study.columns == ("decoder", "encoding", "codes", "predicts", "noise", "smoothing", "max_steps")
     monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
     lines = shown(study.plan(Rows())[0])
-    assert lines[1][:6] == ["family", "tokenizer", "codes", "predicts", "smoothing", "steps"]
-    assert ["dit", "vae", "", "eps", "", "40", "0", "2", "40"] in [line[:9] for line in lines]
-    assert ["maskgit", "vq", "8", "", "0.1", "20", "0", "2", "20"] in [line[:9] for line in lines]
+    assert lines[1][:7] == ["family", "tokenizer", "codes", "predicts", "noise", "smoothing", "steps"]
+    assert ["dit", "vae", "", "eps", "linear", "", "40", "0", "2", "40"] in [line[:10] for line in lines]
+    assert ["maskgit", "vq", "8", "", "", "0.1", "20", "0", "2", "20"] in [line[:10] for line in lines]
 
 
 def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,8 @@ def test_the_set_of_options_is_frozen() -> None:
     found |= set(re.findall(r"^│ --[\w-]+ +(--no-[\w-]+)", text, re.MULTILINE))
     assert found == WHERE | {
         *("--families", "--tokenizers", "--tier", "--split", "--seeds", "--first-seed", "--network", "--codes", "--fit"),
-        *("--stride", "--channels", "--embedding", "--predicts", "--smoothing", "--temperature", "--rounds", "--shape"),
+        *("--stride", "--channels", "--embedding", "--predicts", "--noise", "--input-scale", "--smoothing", "--temperature"),
+        *("--rounds", "--shape"),
         *("--radius-large", "--radius-small", "--radius-jitter", "--colour-separation", "--colour-jitter", "--centre-jitter"),
         *("--background", "--option", "--pool", "--steps", "--batch-size", "--lr", "--schedule"),
         *("--weight-decay", "--precision"),

@@ -1,5 +1,8 @@
 """The head `dit`: diffusion of latents (Ho et al. 2020, arXiv 2006.11239), sampled with DDIM (Song et al. 2020, 2010.02502).
 
+Latents are multiplied by `input_scale` before noise is added (Chen 2023, arXiv 2301.10972, section 2.2). The smaller it is, the
+more of the times have too much noise for a figure to be seen, and a network has to go by what it is told.
+
 Shapes in comments: n samples of T tokens of d channels.
 """
 
@@ -16,15 +19,25 @@ from trainables.task import Split
 TIMES = 500
 FIRST_BETA, LAST_BETA = 1e-4, 0.02
 PREDICTIONS = ("x0", "eps")
+NOISES = ("zero-snr", "linear")
 
 
-def alpha_bars() -> Tensor:
-    """The share of variance that is signal at each of TIMES times, float64: products of 1 - beta, beta rising linearly."""
-    return (1 - torch.linspace(FIRST_BETA, LAST_BETA, TIMES, dtype=torch.float64)).cumprod(0)
+def alpha_bars(noise: str = "linear") -> Tensor:
+    """The share of variance that is signal at each of TIMES times, float64.
+
+    `linear`: products of 1 - beta, beta rising linearly. `zero-snr`: its square roots, shifted and stretched so that nothing is
+    left at the last time, where sampling begins with nothing but noise (Lin et al. 2024, arXiv 2305.08891, algorithm 1).
+    """
+    bars = (1 - torch.linspace(FIRST_BETA, LAST_BETA, TIMES, dtype=torch.float64)).cumprod(0)
+    if noise == "linear":
+        return bars
+    roots = bars.sqrt()
+    return ((roots - roots[-1]) * roots[0] / (roots[0] - roots[-1])).square()
 
 
 class DiT(nn.Module):
-    """Predicts clean latents (`x0`) or the noise (`eps`) from noisy latents, the time and the conditions."""
+    """Predicts clean latents (`x0`) or the noise (`eps`) from noisy latents, the time and the conditions. All latents inside
+    are scaled; what is learned from and what is sampled is not."""
 
     alpha_bar: Tensor
 
@@ -39,16 +52,19 @@ class DiT(nn.Module):
         rounds: int,
         ema: float,
         embedding: str = "linear",
+        noise: str = "linear",
+        input_scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.ema, self.predicts, self.rounds, self.shape = ema, predicts, rounds, (tokens, channels)
+        self.noise, self.input_scale = noise, input_scale
         self.into = nn.Linear(channels, width)
         self.conditions, self.time = Conditions(width, embedding), Time(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, channels)
-        self.register_buffer("alpha_bar", alpha_bars().float(), persistent=False)
+        self.register_buffer("alpha_bar", alpha_bars(noise).float(), persistent=False)
 
     def forward(self, conditions: Tensor, noisy: Tensor, times: Tensor) -> Tensor:
-        """The prediction (n, T, d) from noisy latents (n, T, d) at times (n,) int64."""
+        """The prediction (n, T, d), of scaled latents or of the noise, from noisy latents (n, T, d) at times (n,) int64."""
         condition = self.conditions(conditions, self.time(times))
         out: Tensor = self.last(self.trunk(self.into(noisy), condition), condition)
         return out
@@ -59,11 +75,12 @@ class DiT(nn.Module):
         return times, torch.randn(batch.targets.shape, generator=generator, dtype=batch.targets.dtype)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
-        """The squared error of the prediction, of latents `batch.targets` (Ho et al., equation 14, for the noise)."""
+        """The squared error of the prediction, where `batch.targets` are latents (Ho et al., equation 14, for the noise)."""
         times, noise = draws
         signal = self.alpha_bar[times][:, None, None]
-        noisy = signal.sqrt() * batch.targets + (1 - signal).sqrt() * noise
-        wanted = noise if self.predicts == "eps" else batch.targets
+        clean = self.input_scale * batch.targets
+        noisy = signal.sqrt() * clean + (1 - signal).sqrt() * noise
+        wanted = noise if self.predicts == "eps" else clean
         return (self(batch.inputs, noisy, times).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
@@ -74,13 +91,16 @@ class DiT(nn.Module):
         def predicted(noisy: Tensor, time: int) -> Tensor:
             return self(conditions, noisy, torch.full((len(noisy),), time, device=noisy.device)).to(noisy.dtype)
 
-        return ddim(predicted, noise, self.rounds, self.predicts).unflatten(0, inputs.shape[:-1])
+        scaled = ddim(predicted, noise, self.rounds, self.predicts, self.noise)
+        return (scaled / self.input_scale).unflatten(0, inputs.shape[:-1])
 
 
-def ddim(predicted: Callable[[Tensor, int], Tensor], noisy: Tensor, rounds: int, predicts: str) -> Tensor:
+def ddim(
+    predicted: Callable[[Tensor, int], Tensor], noisy: Tensor, rounds: int, predicts: str, noise_of: str = "linear"
+) -> Tensor:
     """From noise to a sample without further noise (Song et al. 2020, equation 12, sigma = 0), at `rounds` times that divide
-    TIMES evenly, from the last one on."""
-    bars = [1.0, *alpha_bars().tolist()]  # of no noise, and of each time
+    TIMES evenly, from the last one on. `noise_of` is one of NOISES."""
+    bars = [1.0, *alpha_bars(noise_of).tolist()]  # of no noise, and of each time
     stride = TIMES // rounds
     for time in range(TIMES - 1, -1, -stride):
         signal, next_signal = bars[time + 1], bars[time + 1 - stride]

@@ -26,7 +26,7 @@ class GeneratorTask:
     pictures are drawn for the class means of it, and it is correct if both judges read a share of `gate` right. The loss on
     what is held out is that of the unseen compositions."""
 
-    version = f"3.{TokenizerTask.version}"
+    version = f"4.{TokenizerTask.version}"
     settings = GeneratorSettings
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
@@ -63,7 +63,8 @@ class GeneratorTask:
         s = read_settings(GeneratorSettings, spec)
         tokens = (spec.N // s.stride) ** 2
         if s.decoder == "dit":
-            return DiT(tokens, s.channels, s.width, s.depth, s.heads, s.predicts, s.ddim_steps, s.ema, s.embedding)
+            own = s.predicts, s.ddim_steps, s.ema, s.embedding, s.noise, s.input_scale
+            return DiT(tokens, s.channels, s.width, s.depth, s.heads, *own)
         return MaskGIT(tokens, s.codes, s.width, s.depth, s.heads, s.rounds, s.temperature, s.smoothing, s.ema, s.embedding)
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:

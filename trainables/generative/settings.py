@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainables.generative.dit import PREDICTIONS, TIMES
+from trainables.generative.dit import NOISES, PREDICTIONS, TIMES
 from trainables.generative.probe import PROBES
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
@@ -15,7 +15,7 @@ from trainables.spec import LARGEST, LIMITS
 HEADS = ("dit", "maskgit")
 CONDITIONINGS = ("full", "dropout", "quantised", "both")
 FITS = ("seen", "all")
-OF_HEAD = {"dit": ("predicts", "ddim_steps"), "maskgit": ("smoothing", "rounds", "temperature")}
+OF_HEAD = {"dit": ("predicts", "noise", "input_scale", "ddim_steps"), "maskgit": ("smoothing", "rounds", "temperature")}
 OF_KIND = {"vq": ("codes",), "vae": ()}
 """Settings of a generator that mean nothing with another objective, or with other tokens."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
@@ -80,6 +80,10 @@ class GeneratorSettings(OfTokens):
         "linear", "How a model is told the factors: a sum, the SiLU of a sum, or two layers each.", words=EMBEDDINGS
     )
     predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
+    noise: str = setting(
+        "zero-snr", "Noise that dit adds: by linear betas, or by these stretched until no signal is left.", words=NOISES
+    )
+    input_scale: float = setting(0.5, "Factor of the latents before dit adds noise to them.", low=0.001, high=1000)
     ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
     rounds: int = setting(8, "Rounds of a sample of maskgit.", low=1, high=1000)
     temperature: float = setting(
@@ -101,6 +105,8 @@ class GeneratorSettings(OfTokens):
         _check_tokenizer(self, self.network)
         if self.width % (2 * self.heads):
             raise ValueError(f"width must be a multiple of 2 heads = {2 * self.heads}, not {self.width}")
+        if self.predicts == "eps" and self.noise == "zero-snr":
+            raise ValueError("predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time")
         if TIMES % self.ddim_steps:
             raise ValueError(f"ddim_steps must divide {TIMES}, as 25 and 50 do, not {self.ddim_steps}")
         if self.conditioning != "full":

@@ -105,6 +105,7 @@ def test_what_shapes_a_parent_is_in_the_key_of_its_child() -> None:
         ({"conditioning": "both"}, "conditioning both is not built yet: choose full"),
         ({"decoder": "maskgit", "encoding": "vae"}, "maskgit guesses codes, and a vae has none: choose --encoding vq"),
         ({"heads": 5}, "width must be a multiple of 2 heads = 10, not 32"),
+        ({"predicts": "eps"}, "predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time"),
         ({"ddim_steps": 7}, "ddim_steps must divide 500, as 25 and 50 do, not 7"),
         ({"stride": 5}, "stride must be one of 2, 3, 4, 6, 8, not 5"),
         (
@@ -134,7 +135,7 @@ def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None
     without = {
         ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"},
         ("dit", "vq"): {"smoothing", "rounds", "temperature"},
-        ("maskgit", "vq"): {"predicts", "ddim_steps"},
+        ("maskgit", "vq"): {"predicts", "noise", "input_scale", "ddim_steps"},
     }
     for (decoder, encoding), others in without.items():
         assert set(GeneratorTask().matters({"decoder": decoder, "encoding": encoding})) == names - others

@@ -145,22 +145,30 @@ def test_a_perfect_prediction_is_sampled_exactly(predicts: str) -> None:
     assert torch.allclose(ddim(knows, torch.randn(7, 2, dtype=torch.float64), 25, predicts), point.expand(7, 2))
 
 
-@pytest.mark.parametrize("predicts", ["x0", "eps"])
-def test_the_loss_of_dit_is_the_squared_error_at_drawn_times(predicts: str) -> None:
-    model = dit(predicts=predicts)
+@pytest.mark.parametrize(("predicts", "scale"), [("x0", 1.0), ("x0", 0.5), ("eps", 0.5)])
+def test_the_loss_of_dit_is_the_squared_error_at_drawn_times(predicts: str, scale: float) -> None:
+    model = dit(predicts=predicts, input_scale=scale)
     batch = Split(conditions(50), torch.randn(50, TOKENS, CHANNELS), torch.zeros(50))
     times, noise = model.draws(batch, stream(0, "draws"))
     assert times.shape == (50,)
     assert 0 <= times.min() < times.max() < TIMES
-    wanted = noise if predicts == "eps" else batch.targets
+    scaled = scale * batch.targets
+    wanted = noise if predicts == "eps" else scaled
     # untrained, it predicts zero
     assert torch.allclose(model.losses(batch, (times, noise), None), wanted.square().mean((1, 2)))
     nn.init.normal_(model.last.out.weight, generator=stream(0, "w"))
     noisy = torch.stack(
-        [bar.sqrt() * x + (1 - bar).sqrt() * e for bar, x, e in zip(alpha_bars()[times], batch.targets, noise, strict=True)]
+        [bar.sqrt() * x + (1 - bar).sqrt() * e for bar, x, e in zip(alpha_bars()[times], scaled, noise, strict=True)]
     )
     expected = (model(batch.inputs, noisy.float(), times) - wanted).square().mean((1, 2))
     assert torch.allclose(model.losses(batch, (times, noise), None), expected, rtol=1e-4)
+
+
+def test_samples_have_the_scale_of_what_was_learned() -> None:
+    model = dit(input_scale=0.25)
+    point = torch.randn(TOKENS, CHANNELS, generator=stream(0, "point"))
+    model.forward = lambda conditions, noisy, times: (0.25 * point).expand_as(noisy)  # type: ignore[method-assign]
+    assert torch.allclose(model.sample(conditions(3), stream(0, "noise")), point.expand(3, -1, -1), atol=1e-5)
 
 
 @pytest.mark.parametrize(
