@@ -21,7 +21,7 @@ from orchestrator.store.questions import THRESHOLDS, TRIALS
 from orchestrator.study import bracket_of
 from trainables.regularization import COMPARED, WEIGHTS, RegularizationSettings
 from trainables.regularization import TASK as PENALTY_TASK
-from trainables.settings import settings_of
+from trainables.settings import settings_of, value_of
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
 
@@ -99,8 +99,8 @@ def _brackets(question: Question, specs: Sequence[RunSpec], task: Task) -> list[
     between = None if ends is None else Between(*ends)
     kinds = set() if ends is None else set(map(type, ends))
     try:
-        axes = Axes.of(str(least), str(along), [spec.value(str(along)) for spec in specs])
-        kinds |= {type(spec.value(axes.least)) for spec in specs}
+        axes = Axes.of(str(least), str(along), [value_of(spec, str(along)) for spec in specs])
+        kinds |= {type(value_of(spec, axes.least)) for spec in specs}
     except KeyError as error:
         raise ValueError(f"its runs have no setting {error}") from None
     if len(kinds) > 1:

@@ -15,6 +15,7 @@ from orchestrator.searches import Row, ending
 from trainables.generative.judge import JUDGES
 from trainables.generative.oracle import read_by_templates
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, bundles, levels, seen_of
+from trainables.settings import value_of
 from trainables.spec import RunSpec
 
 LEVELS = {"seen": "seen", "level1": "level 1", "level2": "level 2"}
@@ -180,7 +181,7 @@ class Run:
 
     def record(self, names: Mapping[str, str], dit: float) -> dict[str, Any]:
         """A row of the table; `names` are the settings that it shows, and what they are called."""
-        found: dict[str, Any] = {told: self.spec.value(name) for name, told in names.items()}
+        found: dict[str, Any] = {told: value_of(self.spec, name) for name, told in names.items()}
         found |= {"seed": self.spec.seed, "status": self.status, "steps": self.steps}
         for level in LEVELS:
             for judge in JUDGES:

@@ -21,6 +21,7 @@ from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import meaningless
+from trainables.settings import value_of
 from trainables.spec import RunSpec
 
 NAMES = {"decoder": "family", "encoding": "tokenizer"}
@@ -51,12 +52,9 @@ class Answer:
         """From all rows of a store, whichever studies asked for them."""
         found = [row for row in rows if row["task"] == GENERATOR]
         specs = [RunSpec.from_dict(row) for row in found]
-        values: dict[str, set[Any]] = {}
-        for spec in specs:
-            for name, value in {**spec.to_dict(), **dict(spec.options)}.items():
-                if name not in ("seed", "options", "task", "dataset", "precision"):
-                    values.setdefault(name, set()).add(value)
-        varied = {name: name.replace("_", " ") for name, known in values.items() if len(known) > 1}
+        carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
+        names = [name for name in carried if name not in ("seed", "options", "task", "dataset", "precision")]
+        varied = {name: name.replace("_", " ") for name in names if len({value_of(spec, name) for spec in specs}) > 1}
         return cls.of(found, {row["key"]: row for row in rows}.get, coverage, {**varied, **NAMES}, settings)
 
     @cached_property
@@ -95,7 +93,7 @@ class Answer:
         """A setting in words, such as `dit on vq, codes 64`."""
         others = meaningless(spec.decoder, spec.encoding)
         names = {name: told for name, told in self.names.items() if name not in (*others, *NAMES)}
-        more = [f"{told} {spec.value(name)}" for name, told in names.items()]
+        more = [f"{told} {value_of(spec, name)}" for name, told in names.items()]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
     def lines(self) -> list[str]:

@@ -35,11 +35,11 @@ from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
-from orchestrator.searches.space import Dimension, Values, in_turn, with_values
+from orchestrator.searches.space import Dimension, Values, in_turn
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
-from trainables.settings import settings_class, settings_of, spec_fields
+from trainables.settings import settings_class, settings_of, spec_fields, with_values
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 

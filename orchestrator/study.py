@@ -22,6 +22,7 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
 from trainables.check import counts_of
+from trainables.settings import value_of
 from trainables.spec import Counts, RunSpec
 from trainables.task import Task
 
@@ -64,7 +65,7 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
         low, high = max(counts.low, int(between.low)), min(counts.high, int(between.high))
         if low > high:
             asked, allowed = f"{between.low} to {between.high}", f"{counts.low} to {counts.high}"
-            place = f"{axes.along} = {spec.value(axes.along)}"
+            place = f"{axes.along} = {value_of(spec, axes.along)}"
             raise ValueError(f"no data count from {asked} is possible at {place}, where the task allows {allowed}")
         return replace(counts, low=low, high=high)
     if between is None:
@@ -72,7 +73,7 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
     for value in (between.low, between.high):
         counts = counts_of(task, spec.with_value(axes.least, value))
         if not counts.low <= spec.data_count <= counts.high:
-            place = f"{axes.along} = {spec.value(axes.along)}, {axes.least} = {value}"
+            place = f"{axes.along} = {value_of(spec, axes.along)}, {axes.least} = {value}"
             allowed = f"{counts.low} to {counts.high}"
             raise ValueError(f"data_count = {spec.data_count} is not possible at {place}, where the task allows {allowed}")
     return between
@@ -153,7 +154,7 @@ class GridStudy:
     def __post_init__(self) -> None:
         self.specs = list(dict.fromkeys(self.specs))
         self.search = GridSearch(self.specs, self.task.version)
-        differ = (name for name in self.about if name in self.always or len({spec.value(name) for spec in self.specs}) > 1)
+        differ = (name for name in self.about if name in self.always or len({value_of(spec, name) for spec in self.specs}) > 1)
         self.columns = tuple(differ) or ("decoder",)
 
     @property
@@ -264,7 +265,7 @@ class GridStudy:
         return table
 
     def _setting(self, spec: RunSpec) -> Setting:
-        return tuple(spec.value(name) for name in self.columns)
+        return tuple(value_of(spec, name) for name in self.columns)
 
     def _cells(self, setting: Setting) -> list[str]:
         """What tables show of a setting."""

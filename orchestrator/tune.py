@@ -41,7 +41,7 @@ from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.program import ProgramTask
-from trainables.settings import Setting, settings_class, settings_of
+from trainables.settings import Setting, settings_class, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec
 from trainables.task import Task
 from trainables.trial import numbers_of
@@ -128,7 +128,7 @@ class TuneStudy:
         spec = RunSpec.from_dict(row)
         kind = "trial" if spec.seed in self.search.tuning.seeds else "fresh seed"
         told = ", ".join(f"{aim.name} {aim.of(row):.3g}" for aim in self.search.tuning.aims)
-        values = ", ".join(f"{name} {short(spec.value(name))}" for name in self._names if has_value(spec, name))
+        values = ", ".join(f"{name} {short(value_of(spec, name))}" for name in self._names if has_value(spec, name))
         run = f"{kind} ({values}) seed {spec.seed}: {ending(row)}"
         return run if row["status"] == "failed" else f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
 

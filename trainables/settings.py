@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ S = TypeVar("S")
 
 def setting(
     default: Scalar | None, help: str = "", *, words: tuple[str, ...] = (), low: float | None = None, high: float | None = None,
-    shown: str = "",
+    shown: str = "", later: bool = False,
 ) -> Any:  # fmt: skip
     """A field of a settings class.
 
@@ -45,8 +46,11 @@ def setting(
         words: all that are allowed; any word if empty.
         low, high: least and largest number, both included.
         shown: the default in words, where it depends on others.
+        later: the setting was added to a task that has results. A run with its default does not carry it, so that runs from
+            before keep their keys; the default has to mean what such runs did. See `value_of`.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "words": words, "low": low, "high": high, "shown": shown})
+    told = {"help": help, "words": words, "low": low, "high": high, "shown": shown, "later": later}
+    return dataclasses.field(default=default, metadata=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Setting:
     low: float | None = None
     high: float | None = None
     shown: str = ""
+    later: bool = False
 
     def read(self, text: Scalar) -> Scalar:
         """The value that a user wrote.
@@ -137,6 +142,8 @@ def settings_of(kind: type) -> dict[str, Setting]:
             raise ValueError(f"the task's setting {field.name} has the name of something that every run has: rename it")
         if field.default is dataclasses.MISSING:
             raise ValueError(f"the task's setting {field.name} must have a default")
+        if field.metadata.get("later") and (field.default is None or field.name in IN_SPEC):
+            raise ValueError(f"the task's setting {field.name} cannot be a later one: it {_why_not_later(field.name)}")
         one = Setting(field.name, of_field[0], field.default, **field.metadata)
         if field.default is not None:
             try:
@@ -171,19 +178,64 @@ def spec_fields(task: Any, given: Mapping[str, Scalar]) -> dict[str, Any]:
     values = complete(task, given)
     nothing = IN_SPEC | {"dataset": type(task).__name__.lower()}  # what tables and figures call the data
     fields: dict[str, Any] = {name: values.pop(name, nothing[name]) for name in IN_SPEC}
-    return {**fields, "options": tuple(values.items())}
+    later = _later(settings_class(task))
+    return {**fields, "options": tuple((name, value) for name, value in values.items() if not _is(later.get(name), value))}
 
 
 def read_settings(kind: type[S], spec: RunSpec) -> S:
     """The settings of a run, as an object of the task's own class: `read_settings(ChordSettings, spec).error`."""
-    options = dict(spec.options)
+    options = {**_later(kind), **dict(spec.options)}
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(spec, name) if name in IN_SPEC else options[name] for name in names})
+
+
+def value_of(spec: RunSpec, name: str) -> Scalar:
+    """The field or setting of a run that is called `name`; the default of a later one that the run does not carry.
+
+    A task that this process has not imported is not imported for that.
+
+    Raises:
+        KeyError: the run has no such field or setting.
+    """
+    try:
+        return spec.value(name)
+    except KeyError:
+        return _later_of(spec)[name]
+
+
+def with_values(spec: RunSpec, values: Mapping[str, Scalar]) -> RunSpec:
+    """The same run with other values of some fields and settings."""
+    own = {f.name for f in dataclasses.fields(RunSpec)} - {"options"}
+    fields: dict[str, Any] = {name: value for name, value in values.items() if name in own}
+    options, later = dict(spec.options) | {name: values[name] for name in values.keys() - own}, _later_of(spec)
+    carried = tuple((name, value) for name, value in options.items() if not _is(later.get(name), value))
+    return dataclasses.replace(spec, **fields, options=carried)
 
 
 def defaults_of(kind: type) -> dict[str, Scalar]:
     """The defaults of the settings that are `options` of a spec."""
     return {name: each.default for name, each in settings_of(kind).items() if name not in IN_SPEC and each.default is not None}
+
+
+def _later(kind: type) -> dict[str, Scalar]:
+    """The defaults of the later settings."""
+    return {field.name: field.default for field in dataclasses.fields(kind) if field.metadata.get("later")}  # type: ignore[misc]
+
+
+def _later_of(spec: RunSpec) -> dict[str, Scalar]:
+    """The same of the task of a run; none if this process has not imported it."""
+    module, _, name = spec.task.partition(":")
+    kind = getattr(getattr(sys.modules.get(module), name, None), "settings", None)
+    return _later(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else {}
+
+
+def _is(default: Scalar | None, value: Scalar) -> bool:
+    """1, 1.0 and True are three values."""
+    return type(default) is type(value) and default == value
+
+
+def _why_not_later(name: str) -> str:
+    return "is a field of every run" if name in IN_SPEC else "needs a default that runs from before had"
 
 
 def _made_of(task: Any) -> type:

@@ -15,7 +15,7 @@ from orchestrator.searches.objective import Objective, direction_of
 from orchestrator.searches.space import FIELDS, Space, Values
 from trainables.check import check_task, counts_of
 from trainables.program import ProgramTask, names_in
-from trainables.settings import complete, settings_of, spec_fields
+from trainables.settings import complete, settings_of, spec_fields, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
@@ -129,7 +129,8 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
 def varied_in(specs: Sequence[RunSpec]) -> list[str]:
     """The settings in which runs differ, besides the seed."""
     fields = [f.name for f in dataclasses.fields(RunSpec) if f.name not in ("seed", "options")]
-    options = [name for name, _ in specs[0].options if len({spec.option(name) for spec in specs}) > 1]
+    names = dict.fromkeys(name for spec in specs for name, _ in spec.options)
+    options = [name for name in names if len({value_of(spec, name) for spec in specs}) > 1]
     return [name for name in fields if len({getattr(spec, name) for spec in specs}) > 1] + options
 
 

@@ -13,6 +13,7 @@ from orchestrator.searches.audits import UNAUDITED
 from orchestrator.searches.bracket import ThresholdResult
 from trainables.program import COMMAND, FILES
 from trainables.program import PATH as PROGRAM_TASK
+from trainables.settings import value_of
 from trainables.spec import RunSpec, Scalar
 
 At = tuple[str, Scalar]
@@ -21,7 +22,7 @@ At = tuple[str, Scalar]
 
 def at(spec: RunSpec, along: str) -> At:
     """Where a run belongs."""
-    return spec.dataset, spec.value(along)
+    return spec.dataset, value_of(spec, along)
 
 
 def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running]) -> FittingTable:
@@ -95,5 +96,5 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
         audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
-        text += f" [{run.spec.value(result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
+        text += f" [{value_of(run.spec, result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
     return Text(text, style=style)

@@ -13,6 +13,7 @@ from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Values
+from trainables.settings import value_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,7 @@ def trials_table(tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running
     for run in running.values():
         if run.spec.seed in tuning.seeds:
             share = f"seed {run.spec.seed}, {run.step / run.spec.max_steps:.0%}"
-            values = {name: run.spec.value(name) for name in names}
+            values = {name: value_of(run.spec, name) for name in names}
             table.add_row("", *_cells(names, values), *[""] * len(tuning.aims), "", share, style="dim")
     return table
 

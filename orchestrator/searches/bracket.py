@@ -11,6 +11,7 @@ from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import Family, Record, weakest
 from orchestrator.searches.axes import USUAL, Axes, Between
 from orchestrator.searches.probing import Ladder, Outcome, Probe, Start, bounds, next_probe, outcome, probes_left
+from trainables.settings import value_of, with_values
 from trainables.spec import RunSpec, Scalar, family_key
 
 if TYPE_CHECKING:
@@ -40,11 +41,11 @@ class Bracket:
     @property
     def along(self) -> Scalar:
         """Its value on the axis along which thresholds are searched."""
-        return self.template.value(self.axes.along)
+        return value_of(self.template, self.axes.along)
 
     def at(self, value: float) -> RunSpec:
         """The run with this value of the searched setting."""
-        return self.template.with_value(self.axes.least, value)
+        return with_values(self.template, {self.axes.least: value})
 
     @property
     def family(self) -> str:

@@ -11,7 +11,7 @@ from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.objective import means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import Trial
-from orchestrator.searches.space import with_values
+from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
 
 TUNED = "tuned"

@@ -22,7 +22,8 @@ from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.race import contenders, seed_effects
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
-from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, log_range, with_values
+from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, log_range
+from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
 
 _ID, _VALIDATION = Objective("id_mse", curve="curve_error"), Objective("mse", curve="curve_error")

@@ -12,7 +12,7 @@ from typing import Any
 from optuna import Trial as Asked
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from trainables.settings import IN_SPEC
+from trainables.settings import IN_SPEC, value_of, with_values
 from trainables.spec import RunSpec, Scalar
 
 Values = Mapping[str, Scalar]
@@ -182,7 +182,7 @@ class Space:
         """The values that a run has; None if they do not lie in the space. Other fields of the run are not looked at."""
         if not all(has_value(spec, d.name) for d in self.dimensions):
             return None
-        found: dict[str, Scalar] = {d.name: spec.value(d.name) for d in self.dimensions}
+        found: dict[str, Scalar] = {d.name: value_of(spec, d.name) for d in self.dimensions}
         try:
             found = self.canonical(found)
         except ValueError:
@@ -249,14 +249,11 @@ class Space:
 
 def has_value(spec: RunSpec, name: str) -> bool:
     """Whether a run has this setting."""
-    return name in FIELDS or name in dict(spec.options)
-
-
-def with_values(spec: RunSpec, values: Values) -> RunSpec:
-    """`spec` with other values of some settings."""
-    fields: dict[str, Any] = {name: value for name, value in values.items() if name in FIELDS}
-    options = dict(spec.options) | {name: value for name, value in values.items() if name not in FIELDS}
-    return replace(spec, **fields, options=tuple(options.items()))
+    try:
+        value_of(spec, name)
+    except KeyError:
+        return False
+    return True
 
 
 def log_range(name: str, low: float, high: float) -> Dimension:

@@ -16,9 +16,10 @@ from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.race import contenders, seed_effects
-from orchestrator.searches.space import Dimension, in_turn, with_values
+from orchestrator.searches.space import Dimension, in_turn
 from orchestrator.store import make_row
 from trainables.regularization import BOXES, COMPARED
+from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
 
 ENTROPY, VARIANCE = (Dimension(f"lambda_{name}", (0.0,), (1e-3, 1.0), log=True) for name in ("entropy", "variance"))

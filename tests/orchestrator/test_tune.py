@@ -32,11 +32,11 @@ from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.searches.space import Dimension, with_values
+from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import check_refusal
 from tests.toy import ChoosySettings
-from trainables.settings import settings_of
+from trainables.settings import settings_of, with_values
 from trainables.spec import RunSpec, Scalar, run_key
 
 CHOOSY = ("--task", "tests.toy:Choosy", "--N", "4", "--max-steps", "20")

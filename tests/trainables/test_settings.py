@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, make_dataclass
+import sys
+from dataclasses import dataclass, make_dataclass, replace
 from typing import Any
 
 import pytest
 
+from orchestrator.searches.space import Space, log_range
 from tests.toy import Toy
 from trainables import read_settings, setting
 from trainables.check_words import check_words
-from trainables.settings import Setting, complete, settings_class, settings_of, spec_fields
-from trainables.spec import RunSpec
+from trainables.settings import Setting, complete, settings_class, settings_of, spec_fields, value_of, with_values
+from trainables.spec import RunSpec, run_key
 from trainables.task import load_task
 
 
@@ -133,3 +135,42 @@ def test_a_task_with_words_and_defaults_in_place_of_settings_works_as_it_did() -
 def test_what_is_no_task_is_told_what_it_lacks(path: str, lacks: str) -> None:
     with pytest.raises(ValueError, match=f"is not a task: it lacks {lacks}"):
         load_task(path)
+
+
+class Grown(Chosen):
+    @dataclass(frozen=True, kw_only=True)
+    class settings(Choices):  # noqa: N801 - a task calls it so
+        damping: float = setting(1.0, later=True)
+        shuffled: bool = setting(True, later=True)
+
+
+def grown(given: dict[str, Any]) -> RunSpec:
+    return RunSpec(task=f"{__name__}:Grown", N=8, data_count=1, seed=0, **spec_fields(Grown(), given))
+
+
+def test_a_setting_that_came_later_leaves_older_keys_as_they_are() -> None:
+    fields = spec_fields(Chosen(), {"rate": 1.0, "decoder": "mlp"}) | {"dataset": "grown"}
+    before = RunSpec(task=f"{__name__}:Grown", N=8, data_count=1, seed=0, **fields)
+    now = grown({"rate": 1.0, "decoder": "mlp", "damping": 1})
+    assert run_key(now, "1") == run_key(before, "1")
+    assert read_settings(Grown.settings, before) == Grown.settings(rate=1.0, decoder="mlp", width=8, damping=1.0, shuffled=True)
+    assert [value_of(before, name) for name in ("damping", "shuffled", "rate", "width")] == [1.0, True, 1.0, 8]
+    other = grown({"rate": 1.0, "decoder": "mlp", "damping": 2, "shuffled": False})
+    assert dict(other.options).items() >= {"damping": 2.0, "shuffled": False}.items()
+    assert run_key(other, "1") != run_key(before, "1")
+    assert (value_of(other, "damping"), value_of(other, "shuffled")) == (2.0, False)
+    assert run_key(with_values(other, {"damping": 1.0, "shuffled": True}), "1") == run_key(before, "1")
+    with pytest.raises(KeyError, match="lambda"):
+        value_of(before, "lambda")
+
+
+def test_what_a_later_setting_means_is_not_imported_for_a_run_of_another_task() -> None:
+    with pytest.raises(KeyError, match="damping"):
+        value_of(replace(grown({}), task="trainables.no_such_module:Task"), "damping")
+    assert not any(name.startswith("trainables.no_such") for name in sys.modules)
+
+
+def test_a_space_knows_runs_that_do_not_carry_a_later_setting() -> None:
+    space = Space([log_range("damping", 0.1, 10.0)], lambda values, seed: grown(dict(values)))
+    assert space.values(grown({})) == {"damping": 1.0}
+    assert space.values(grown({"damping": 3.0})) == {"damping": 3.0}
