@@ -10,10 +10,13 @@ Shapes in comments: n samples of T tokens, W = the width, H heads.
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Module = TypeVar("Module", bound=nn.Module)
 
 LONGEST = 10_000.0
 """Period of the slowest wave that tells the time (Vaswani et al. 2017, section 3.5)."""
@@ -95,6 +98,7 @@ class Conditions(nn.Module):
     It is a sum with a term for each factor, and with what else a model is told. As it is (`linear`), what a factor does to
     shifts and scales does not depend on the other factors. With `silu`, as in DiT, the sum goes through a SiLU, so that it may.
     With `mlp`, size and colour have two layers of their own before that, which can learn one place for each class.
+    As in DiT all weights begin small. So no factor begins as louder than another.
     """
 
     def __init__(self, width: int, embedding: str = "linear") -> None:
@@ -102,6 +106,7 @@ class Conditions(nn.Module):
         self.shape = nn.Embedding(2, width)
         self.size, self.colour = (_layers(k, width) if embedding == "mlp" else nn.Linear(k, width) for k in (1, 3))
         self.last = nn.Identity() if embedding == "linear" else nn.SiLU()
+        small(self)
 
     def forward(self, conditions: Tensor, also: Tensor | float = 0.0) -> Tensor:
         """`also` (n, W) is added to the terms of the factors."""
@@ -119,7 +124,7 @@ class Time(nn.Module):
         super().__init__()
         half = width // 2
         self.register_buffer("rates", torch.exp(-math.log(LONGEST) * torch.arange(half) / half), persistent=False)
-        self.mlp = nn.Sequential(nn.Linear(2 * half, width), nn.SiLU(), nn.Linear(width, width))
+        self.mlp = small(nn.Sequential(nn.Linear(2 * half, width), nn.SiLU(), nn.Linear(width, width)))
 
     def forward(self, times: Tensor) -> Tensor:
         angles = times[:, None] * self.rates
@@ -137,6 +142,16 @@ def zeros(layer: nn.Linear) -> nn.Linear:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def small(module: Module) -> Module:
+    """The module with normal weights of standard deviation 0.02, and biases of zero, in all layers."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Embedding):
+            nn.init.normal_(layer.weight, std=0.02)
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.bias)
+    return module
 
 
 def _layers(numbers: int, width: int) -> nn.Module:

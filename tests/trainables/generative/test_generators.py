@@ -14,6 +14,8 @@ from torch.nn import functional
 from tests.trainables.test_objectives import distance, double
 from trainables.generative.dit import TIMES, DiT, alpha_bars, ddim
 from trainables.generative.maskgit import MaskGIT, masked_after
+from trainables.generative.shapes import ShapeSettings, bits_of, class_values
+from trainables.generative.shapes import conditions as conditions_of
 from trainables.generative.tokenizers import Tokenizer
 from trainables.generative.trunk import EMBEDDINGS, Attention, Conditions, Last, Time, Trunk
 from trainables.spec import Counts, RunSpec
@@ -26,13 +28,16 @@ from trainables.training.seeds import stream
 TOKENS, CODES, CHANNELS = 6, 5, 3
 
 OF_DIFFUSERS = {
-    ("eps", 25): [-10.621130542, -5.924232776, -1.510622067, 4.017971153, 9.210094613],
-    ("eps", 50): [-10.40189693, -5.781061977, -1.466764061, 3.982685325, 9.065809198],
-    ("x0", 25): [-0.022105697, 0.081371539, 0.161457968, 0.221932146, 0.271896062],
-    ("x0", 50): [0.037705955, 0.102646196, 0.153829387, 0.193395037, 0.226714169],
+    ("eps", 25, "linear"): [-10.621130542, -5.924232776, -1.510622067, 4.017971153, 9.210094613],
+    ("eps", 50, "linear"): [-10.40189693, -5.781061977, -1.466764061, 3.982685325, 9.065809198],
+    ("x0", 25, "zero-snr"): [-0.032344558, 0.077954599, 0.162453174, 0.225369815, 0.277136458],
+    ("x0", 50, "zero-snr"): [0.031326088, 0.100500355, 0.154477439, 0.195658096, 0.230209565],
+    ("x0", 25, "linear"): [-0.022105697, 0.081371539, 0.161457968, 0.221932146, 0.271896062],
+    ("x0", 50, "linear"): [0.037705955, 0.102646196, 0.153829387, 0.193395037, 0.226714169],
 }
 """What `DDIMScheduler` of diffusers 0.35.2 makes of the numbers -2, -1, 0, 1, 2 in float64, if a network predicts `rule`: 500
-times, linear betas from 1e-4 to 0.02, timestep_spacing="trailing", clip_sample=False, set_alpha_to_one=True, eta=0."""
+times, linear betas from 1e-4 to 0.02, timestep_spacing="trailing", clip_sample=False, set_alpha_to_one=True, eta=0; with
+rescale_betas_zero_snr=True for `zero-snr`."""
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +99,8 @@ def test_a_block_shifts_scales_and_gates_by_the_condition() -> None:
 def test_the_condition_is_a_sum_over_factors_or_a_function_of_it(embedding: str) -> None:
     torch.manual_seed(0)
     embed, told = Conditions(8, embedding), conditions(4)
+    for weights in embed.parameters():
+        nn.init.normal_(weights)
     other = told.clone()
     other[:, 1] = 0.5
     changed = told.clone()
@@ -120,6 +127,28 @@ def test_the_condition_is_a_sum_over_factors_or_a_function_of_it(embedding: str)
     assert is_linear() == (embedding != "mlp")
 
 
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_no_factor_begins_as_louder_than_another(embedding: str) -> None:
+    """What changes if one factor of a small blue plus does, or the time: lengths that are alike, and small."""
+    torch.manual_seed(0)
+    told = conditions_of(ShapeSettings(), class_values(ShapeSettings(), bits_of(("111", "011", "101", "110"))))
+    embed = Conditions(96, embedding)
+    terms = embed(told)
+    lengths = (terms[1:] - terms[0]).norm(dim=1)
+    assert lengths.max() < 0.5
+    if embedding != "mlp":  # two layers make size and colour less
+        assert lengths.max() < 3 * lengths.min()
+    assert Time(96)(torch.tensor([0, 499])).norm(dim=1).max() < 0.5
+
+
+def test_noise_may_leave_nothing_at_the_last_time() -> None:
+    bars, linear = alpha_bars("zero-snr"), alpha_bars()
+    assert bars[-1] == 0
+    assert bars[0] == linear[0]
+    assert bars.diff().max() < 0
+    assert linear[-1] > 0
+
+
 def test_noise_follows_the_linear_schedule() -> None:
     bars = alpha_bars()
     assert bars[0].item() == pytest.approx(1 - 1e-4)
@@ -128,10 +157,10 @@ def test_noise_follows_the_linear_schedule() -> None:
     assert bars[-1] < 0.01
 
 
-@pytest.mark.parametrize(("predicts", "rounds"), list(OF_DIFFUSERS))
-def test_ddim_is_that_of_diffusers(predicts: str, rounds: int) -> None:
-    found = ddim(rule, torch.linspace(-2, 2, 5, dtype=torch.float64), rounds, predicts)
-    assert found.tolist() == pytest.approx(OF_DIFFUSERS[predicts, rounds], abs=1e-6)
+@pytest.mark.parametrize(("predicts", "rounds", "noise"), list(OF_DIFFUSERS))
+def test_ddim_is_that_of_diffusers(predicts: str, rounds: int, noise: str) -> None:
+    found = ddim(rule, torch.linspace(-2, 2, 5, dtype=torch.float64), rounds, predicts, noise)
+    assert found.tolist() == pytest.approx(OF_DIFFUSERS[predicts, rounds, noise], abs=1e-6)
 
 
 @pytest.mark.parametrize("predicts", ["x0", "eps"])
