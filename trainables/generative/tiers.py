@@ -27,7 +27,7 @@ FIGURES: Mapping[str, Scalar] = {"radius_small": 0.5, "radius_jitter": 0.04, "co
 generator can learn to. Smaller figures lose their shape, and larger jitters make tokens that no seen picture has."""
 
 _TOY: dict[str, Any] = {
-    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 7200, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
+    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 4000, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
     "stop": "budget",
 }  # fmt: skip
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
