@@ -244,7 +244,7 @@ def objectives(
 
     `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, hours on two cores
 
-    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 7200,20000`   what keeps it from forgetting?
+    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`   what keeps it from forgetting?
 
     `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose of
 
