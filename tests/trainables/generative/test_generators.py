@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from tests.trainables.test_objectives import distance, double
 from trainables.generative.dit import TIMES, DiT, alpha_bars, ddim
-from trainables.generative.maskgit import MaskGIT, masked_after
+from trainables.generative.maskgit import MaskGIT
+from trainables.generative.masking import masked_after
 from trainables.generative.tokenizers import Tokenizer
 from trainables.generative.trunk import EMBEDDINGS, Attention, Conditions, Last, Time, Trunk
 from trainables.spec import Counts, RunSpec
@@ -52,7 +53,7 @@ def conditions(n: int) -> Tensor:
 
 def dit(**changes: object) -> DiT:
     fields: dict[str, object] = {"tokens": TOKENS, "channels": CHANNELS, "width": 8, "depth": 2, "heads": 2}
-    return DiT(**fields | {"predicts": "x0", "rounds": 5, "ema": 0.9} | changes)  # type: ignore[arg-type]
+    return DiT(**fields | {"predicts": "x0", "ddim_steps": 5, "ema": 0.9} | changes)  # type: ignore[arg-type]
 
 
 def maskgit(**changes: object) -> MaskGIT:
