@@ -1,6 +1,7 @@
-"""Tokens behind masks: how many are masked in a step and in the rounds of a sample (Chang et al. 2022, arXiv 2202.04200).
+"""Tokens behind masks: how many are masked in a step and in the rounds of a sample (Chang et al. 2022, arXiv 2202.04200), and
+the trunk of the heads that guess latents behind masks.
 
-Shapes in comments: n samples of T tokens.
+Shapes in comments: n samples of T tokens of d channels, W = the width.
 """
 
 from __future__ import annotations
@@ -8,7 +9,27 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
+
+from trainables.generative.trunk import Conditions, Trunk
+
+
+class MaskedTrunk(nn.Module):
+    """The trunk over latents of which some are masked. A token is its latents, or zeros if it is masked, and a channel that
+    says so, whose weights are the vector of the mask."""
+
+    def __init__(self, tokens: int, channels: int, width: int, depth: int, heads: int, ema: float, embedding: str) -> None:
+        super().__init__()
+        self.ema, self.shape = ema, (tokens, channels)
+        self.into = nn.Linear(channels + 1, width)
+        self.conditions, self.trunk = Conditions(width, embedding), Trunk(tokens, width, depth, heads)
+
+    def seen(self, conditions: Tensor, latents: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+        """The trunk's tokens (n, T, W) and what they were modulated by (n, W), from conditions (n, 5), latents (n, T, d) and
+        which of these are masked (n, T)."""
+        condition = self.conditions(conditions)
+        shown = torch.cat([torch.where(masked[:, :, None], 0, latents), masked[:, :, None].to(latents.dtype)], 2)
+        return self.trunk(self.into(shown), condition), condition
 
 
 def drawn_masks(n: int, tokens: int, generator: Generator, dtype: torch.dtype) -> Tensor:
