@@ -215,8 +215,8 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
         table.save(key, "tokens", 1, encode(key, "tokens", 1, [Quantity(*one) for one in GOOD.items()], 0.1))
     again = {one["claim"]: one["verdict"] for one in study.answer(rows)["verdicts"]}
     assert again == {
-        "tokenizer-does-not-decide": "pass", "continuous-beats-categorical": "pass", "categorical-forgets": "fail",
-        "abrupt-on-vq": "fail",
+        "tokenizer-does-not-decide": "pass", "continuous-beats-categorical": "pass", "masking-is-not-it": "not enough",
+        "categorical-forgets": "fail", "abrupt-on-vq": "fail",
     }  # fmt: skip
     files = study.write(rows, tmp_path / "out", force=True)
     assert len(files) == 6
