@@ -23,6 +23,7 @@ from torch import nn
 from benchmarks.step import least, processor, product
 from trainables.generative.dit import DiT
 from trainables.generative.maskgit import MaskGIT
+from trainables.generative.masking import MaskedTrunk
 from trainables.generative.tiers import generator
 from trainables.needs import given, needs_of
 from trainables.spec import RunSpec
@@ -30,7 +31,7 @@ from trainables.task import load_task
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 
-FAMILIES = (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"))
+FAMILIES = (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"), ("givt", "vq"), ("mar", "vq"))
 POOL = 2000
 """Pictures that are learned from here; a step does not depend on it."""
 
@@ -46,7 +47,7 @@ def plain(run: Training) -> Callable[[], object]:
     """A training step of a loop that does nothing else."""
     torch.manual_seed(0)
     model = run.task.model(run.spec)
-    assert isinstance(model, DiT | MaskGIT)
+    assert isinstance(model, DiT | MaskGIT | MaskedTrunk)
     optimizer = torch.optim.AdamW(model.parameters(), lr=run.spec.lr, weight_decay=run.spec.weight_decay, fused=True)
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(model.ema))
     random = torch.Generator().manual_seed(0)
@@ -64,13 +65,15 @@ def plain(run: Training) -> Callable[[], object]:
 def operations(run: Training) -> float:
     """Of the matrix products of a training step."""
     model, n = run.model, run.spec.batch_size
-    assert isinstance(model, DiT | MaskGIT)
+    assert isinstance(model, DiT | MaskGIT | MaskedTrunk)
     tokens, width = model.trunk.positions.shape
-    layers = [(name, m.weight.numel()) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    found = [(name, m.weight.numel()) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    head = sum(size for name, size in found if name.startswith("head."))  # of mar: of every token, and time drawn for it
+    layers = [(name, size) for name, size in found if not name.startswith("head.")]
     once = sum(size for name, size in layers if any(part in name for part in ("modulation", "conditions", "time")))
     every = sum(size for _, size in layers) - once
     attention = 2 * tokens * width * len(model.trunk.blocks)
-    return 6.0 * n * (once + tokens * (every + attention))
+    return 6.0 * n * (once + tokens * (every + attention + getattr(model, "head_draws", 0) * head))
 
 
 def step_and_look(run: Training) -> None:

@@ -187,9 +187,13 @@ app = App()
 
 
 def objectives(
-    families: Annotated[str, opt.asked(help="Objectives, comma-separated: `dit` (diffusion), `maskgit` (masked codes).")] = (
-        "dit,maskgit"
-    ),
+    families: Annotated[
+        str,
+        opt.asked(
+            help="Objectives, comma-separated: `dit` (diffusion), `maskgit` (masked codes), `givt` and `mar` (masked latents, "
+            "as mixtures of Gaussians or diffused one by one)."
+        ),
+    ] = "dit,maskgit",
     tokenizers: Annotated[
         str, opt.asked(help="Comma-separated: `vae` (continuous latents), `vq` (codes). `maskgit` needs codes.")
     ] = "vae,vq",
@@ -243,6 +247,8 @@ def objectives(
     `python -m orchestrator.objectives --tier smoke`   shows that everything runs, two minutes
 
     `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, hours on two cores
+
+    `python -m orchestrator.objectives --families dit,maskgit,givt,mar`   is it masking, or guessing codes?
 
     `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`   what keeps it from forgetting?
 

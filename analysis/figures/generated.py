@@ -28,6 +28,10 @@ FAMILY_NAMES: Mapping[tuple[str, str], str] = {
     ("dit", "vae"): "DiT on VAE",
     ("dit", "vq"): "DiT on VQ",
     ("maskgit", "vq"): "MaskGIT on VQ",
+    ("givt", "vae"): "GIVT on VAE",
+    ("givt", "vq"): "GIVT on VQ",
+    ("mar", "vae"): "MAR on VAE",
+    ("mar", "vq"): "MAR on VQ",
 }
 TOKENIZER_NAMES = {"vae": "VAE", "vq": "VQ"}
 RIGHT, WRONG = COLOURS[0], COLOURS[1]

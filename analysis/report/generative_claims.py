@@ -22,6 +22,8 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "dit on vae": {"task": GENERATOR, "decoder": "dit", "encoding": "vae"},
     "dit on vq": {"task": GENERATOR, "decoder": "dit", "encoding": "vq"},
     "maskgit on vq": {"task": GENERATOR, "decoder": "maskgit", "encoding": "vq"},
+    "givt on vq": {"task": GENERATOR, "decoder": "givt", "encoding": "vq"},
+    "mar on vq": {"task": GENERATOR, "decoder": "mar", "encoding": "vq"},
 }
 GATES = (
     "Medians over the seeds of means over the last fifth of the looks. A picture counts if probe and oracle read all its "
@@ -77,6 +79,7 @@ def _claim(name: str, samples: Sequence[str] = (), tokens: Sequence[str] = ()) -
 GENERATIVE_CLAIMS = (
     _claim("tokenizer-does-not-decide", ("samples",), ("reconstructions",)),
     _claim("continuous-beats-categorical", ("samples", "retrieval"), ("coverage",)),
+    _claim("masking-is-not-it", ("samples",)),
     _claim("categorical-forgets"),
     _claim("abrupt-on-vq"),
 )

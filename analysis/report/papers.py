@@ -73,6 +73,10 @@ PAPERS = (
                 OBJECTIVES_STUDY,
                 "about an hour on two cores: three families over three seeds, 6 minutes each, and what they need",
             ),
+            Cost(
+                f"{OBJECTIVES_STUDY} --families dit,maskgit,givt,mar",
+                "more than twice as long: with the families that guess vectors behind masks",
+            ),
             Cost(f"{OBJECTIVES_STUDY} --tier long", "a night on two cores: ten times as many steps"),
         ),
         task=GENERATOR,

@@ -18,6 +18,9 @@ from tests.analysis.made_objectives import GOOD, Curve, answer_of, generator_row
 from trainables.spec import RunSpec
 
 DIT_VAE, DIT, MASKGIT = spec_of("dit", "vae"), spec_of("dit", "vq"), spec_of("maskgit", "vq")
+GIVT, MAR = spec_of("givt", "vq"), spec_of("mar", "vq")
+MASKED = {"dit": 0.6, "maskgit": 0.1, "givt": 0.4, "mar": 0.4}
+"""Shares at level 2 that just pass."""
 NAN = math.nan
 ORACLE_READS = generators.oracle_reads
 
@@ -33,7 +36,7 @@ def run_of(spec: RunSpec = DIT, **about: Any) -> Run:
 
 def rows_of(**level2: Curve) -> list[dict[str, Any]]:
     """Three seeds of each setting with this share at level 2, or such curves."""
-    specs = {"vae": DIT_VAE, "dit": DIT, "maskgit": MASKGIT}
+    specs = {"vae": DIT_VAE, "dit": DIT, "maskgit": MASKGIT, "givt": GIVT, "mar": MAR}
     return [generator_row(spec, level2=shares) for name, shares in level2.items() for spec in seeds(specs[name])]
 
 
@@ -115,6 +118,11 @@ def test_the_control_of_a_masked_model_is_the_dit_on_its_own_tokens() -> None:
         ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.3}, FAIL, {"dit": 0.9, "maskgit": 0.3}),
         ("continuous-beats-categorical", {"dit": 0.62, "maskgit": 0.25}, FAIL, {"dit": 0.62, "maskgit": 0.25}),
         ("continuous-beats-categorical", {"dit": 0.5, "maskgit": 0.0}, NOT_ENOUGH, {"dit": 0.5, "maskgit": 0.0}),
+        ("masking-is-not-it", MASKED, PASS, MASKED),
+        ("masking-is-not-it", {**MASKED, "givt": 0.39}, FAIL, {**MASKED, "givt": 0.39}),
+        ("masking-is-not-it", {**MASKED, "mar": 0.39}, FAIL, {**MASKED, "mar": 0.39}),
+        ("masking-is-not-it", {**MASKED, "maskgit": 0.11}, FAIL, {**MASKED, "maskgit": 0.11}),
+        ("masking-is-not-it", {**MASKED, "dit": 0.59}, NOT_ENOUGH, {**MASKED, "dit": 0.59}),
     ],
 )  # fmt: skip
 def test_the_claims_about_where_level_2_ends(
@@ -123,6 +131,17 @@ def test_the_claims_about_where_level_2_ends(
     found = verdict(claim, rows_of(**level2))
     assert found.verdict == wanted, found.told
     assert found.numbers == pytest.approx(numbers)
+    assert ("gate 5 is not met" in found.told) == (wanted == NOT_ENOUGH)
+
+
+@pytest.mark.parametrize("family", MASKED)
+def test_every_side_of_a_claim_has_to_draw_what_it_has_seen(family: str) -> None:
+    rows = [generator_row(one, level2=0.9 - 0.8 * (one.decoder == "maskgit"), seen=0.84 if one.decoder == family else 0.85)
+            for spec in (DIT, MASKGIT, GIVT, MAR) for one in seeds(spec)]  # fmt: skip
+    found = verdict("masking-is-not-it", rows)
+    assert (found.verdict, found.told) == (NOT_ENOUGH, f"{family} on vq draws 0.84 of what it has seen, under 0.85")
+    without = verdict("masking-is-not-it", [row for row in rows if row["decoder"] != family])
+    assert (without.verdict, without.told) == (NOT_ENOUGH, f"there are no runs of {family} on vq")
 
 
 def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
@@ -150,12 +169,13 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
 
 
 GOOD_ROWS = rows_of(vae=0.9, dit=0.85, maskgit=0.1)
+ALL_ROWS = [*GOOD_ROWS, *rows_of(givt=0.8, mar=0.8)]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) -> None:
-    assert verdict(claim, GOOD_ROWS).verdict in (PASS, FAIL)
-    two = [row for row in GOOD_ROWS if row["seed"] < 2]
+    assert verdict(claim, ALL_ROWS).verdict in (PASS, FAIL)
+    two = [row for row in ALL_ROWS if row["seed"] < 2]
     assert verdict(claim, two).verdict == NOT_ENOUGH
     assert "has 2 finished seeds of 3" in verdict(claim, two).told
     for about, told in (
@@ -163,15 +183,15 @@ def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) ->
         ({"reconstructed": 0.9}, "gate 2 is not met by 3"),
         ({"measured": None}, "gate 3 is not known of 3"),
     ):
-        found = verdict(claim, GOOD_ROWS, **about)
+        found = verdict(claim, ALL_ROWS, **about)
         assert (found.verdict, told in found.told) == (NOT_ENOUGH, True), found.told
-    diverged = [{**row, "status": "diverged"} if row["seed"] == 2 else row for row in GOOD_ROWS]
+    diverged = [{**row, "status": "diverged"} if row["seed"] == 2 else row for row in ALL_ROWS]
     assert verdict(claim, diverged).verdict == NOT_ENOUGH
-    blind = [generator_row(RunSpec.from_dict(row), seen=0.8, level2=0.9) for row in GOOD_ROWS]
+    blind = [generator_row(RunSpec.from_dict(row), seen=0.8, level2=0.9) for row in ALL_ROWS]
     assert verdict(claim, blind).verdict == NOT_ENOUGH
-    none = verdict(claim, [row for row in GOOD_ROWS if row["decoder"] == "none"])
+    none = verdict(claim, [row for row in ALL_ROWS if row["decoder"] == "none"])
     assert (none.verdict, none.told.startswith("there are no runs of ")) == (NOT_ENOUGH, True)
-    no_level2 = [generator_row(RunSpec.from_dict(row), level1=NAN, level2=NAN) for row in GOOD_ROWS]
+    no_level2 = [generator_row(RunSpec.from_dict(row), level1=NAN, level2=NAN) for row in ALL_ROWS]
     assert verdict(claim, no_level2).verdict == NOT_ENOUGH
     assert verdict(claim, no_level2).told.startswith("nothing is known of level ")
 

@@ -246,6 +246,7 @@ def test_generators_bring_their_claims_and_their_figures_and_change_no_other_cla
     figures = {
         "tokenizer-does-not-decide": ["samples", "reconstructions"],
         "continuous-beats-categorical": ["samples", "retrieval", "coverage"],
+        "masking-is-not-it": ["samples"],
         "categorical-forgets": [],
         "abrupt-on-vq": [],
     }

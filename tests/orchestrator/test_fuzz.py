@@ -203,7 +203,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--epochs": ("1", "7"),
     },
     "objectives": {
-        "--families": ("dit", "maskgit,dit", "maskgit"),
+        "--families": ("dit", "maskgit,dit", "maskgit", "givt,mar", "mar,dit"),
         "--tokenizers": ("vq", "vae", "vae,vq"),
         "--split": ("train1", "fail1", "000,110"),
         "--seeds": ("2",),
@@ -228,7 +228,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--background": ("0.9", "1"),
         "--pool": ("8", "64"),
         "--steps": ("1", "20,40"),
-        "--option": ("width=16", "looks=2"),
+        "--option": ("width=16", "looks=2", "mixture=2", "head_depth=1"),
         "--precision": ("auto", "float32", "bfloat16"),
     },
 }

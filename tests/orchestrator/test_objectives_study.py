@@ -87,6 +87,25 @@ def test_a_setting_is_varied_where_it_means_something(monkeypatch: pytest.Monkey
     assert ["maskgit", "vq", "8", "", "", "0.1", "20", "0", "2", "20"] in [line[:10] for line in lines]
 
 
+def test_a_setting_of_several_families_is_varied_in_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--tier smoke --seeds 1 --families dit,maskgit,givt,mar --tokenizers vq --option mixture=4 --option head_depth=1"
+    study = study_of(f"{words} --predicts x0,eps --noise linear --rounds 2,4 --temperature 1,2", monkeypatch)
+    found = about(study, "decoder", "predicts", "rounds", "temperature")
+    of_dit = [("dit", predicts, 4, 3.0) for predicts in ("x0", "eps")]
+    masked = [(family, "x0", rounds, t) for family in ("maskgit", "givt") for rounds in (2, 4) for t in (1.0, 2.0)]
+    of_mar = [("mar", predicts, rounds, 3.0) for predicts in ("x0", "eps") for rounds in (2, 4)]
+    assert sorted(found) == sorted([*of_dit, *masked, *of_mar])
+    assert set(about(study, "mixture", "head_depth")) == {(4, 1)}
+    assert {study.task.model(spec).mixture for spec in study.specs if spec.decoder == "givt"} == {4}
+
+
+@pytest.mark.parametrize("family", ["givt", "mar"])
+def test_masked_continuous_families_learn_either_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"--tier smoke --seeds 1 --families {family}", monkeypatch)
+    assert about(study, "decoder", "encoding") == [(family, "vae"), (family, "vq")]
+    assert study.notes == []
+
+
 def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "--tier smoke --families dit --tokenizers vq --split 000,011 --shape square --pool 32 --lr 0.01 --batch-size 8"
     more = "--network conv --seeds 1 --option width=16 --option looks=2 --radius-small 0.4"
@@ -101,7 +120,7 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
-        ("--families gan", "--families 'gan' is unknown: choose dit or maskgit"),
+        ("--families gan", "--families 'gan' is unknown: choose dit, maskgit, givt or mar"),
         ("--tokenizers vae,vq-gan", "--tokenizers 'vq-gan' is unknown: choose vq or vae"),
         ("--families maskgit --tokenizers vae", "--families maskgit needs codes, and a vae has none: add --tokenizers vq"),
         ("--tier huge", "--tier 'huge' is unknown: choose smoke, coarse, toy, long, gpu or paper"),
@@ -196,8 +215,8 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
         table.save(key, "tokens", 1, encode(key, "tokens", 1, [Quantity(*one) for one in GOOD.items()], 0.1))
     again = {one["claim"]: one["verdict"] for one in study.answer(rows)["verdicts"]}
     assert again == {
-        "tokenizer-does-not-decide": "pass", "continuous-beats-categorical": "pass", "categorical-forgets": "fail",
-        "abrupt-on-vq": "fail",
+        "tokenizer-does-not-decide": "pass", "continuous-beats-categorical": "pass", "masking-is-not-it": "not enough",
+        "categorical-forgets": "fail", "abrupt-on-vq": "fail",
     }  # fmt: skip
     files = study.write(rows, tmp_path / "out", force=True)
     assert len(files) == 6

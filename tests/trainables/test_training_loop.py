@@ -235,7 +235,11 @@ def test_an_unfinished_run_has_progress_but_no_result() -> None:
         training.result()
 
 
-def test_fastest_precision_is_never_bfloat16_for_an_mlp() -> None:
+def test_fastest_precision_is_never_bfloat16_for_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fastest_precision("mlp") == "float32"
     assert fastest_precision("cnn") in ("float32", "bfloat16")
-    assert fastest_precision("dit") == fastest_precision("maskgit") == fastest_precision("cnn")
+    assert {fastest_precision(decoder) for decoder in ("dit", "maskgit", "givt", "mar")} == {fastest_precision("cnn")}
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    for decoder in ("cnn", "dit", "maskgit", "givt", "mar"):
+        assert fastest_precision(decoder, "cuda") == "bfloat16"
+    assert fastest_precision("mlp", "cuda") == "float32"

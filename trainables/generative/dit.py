@@ -49,15 +49,15 @@ class DiT(nn.Module):
         depth: int,
         heads: int,
         predicts: str,
-        rounds: int,
+        ddim_steps: int,
         ema: float,
         embedding: str = "linear",
         noise: str = "linear",
         input_scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.ema, self.predicts, self.rounds, self.shape = ema, predicts, rounds, (tokens, channels)
-        self.noise, self.input_scale = noise, input_scale
+        self.ema, self.predicts, self.shape = ema, predicts, (tokens, channels)
+        self.ddim_steps, self.noise, self.input_scale = ddim_steps, noise, input_scale
         self.into = nn.Linear(channels, width)
         self.conditions, self.time = Conditions(width, embedding), Time(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, channels)
@@ -84,24 +84,24 @@ class DiT(nn.Module):
         return (self(batch.inputs, noisy, times).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
-        """Latents (..., T, d) for conditions (..., 5), by DDIM in `rounds` steps."""
+        """Latents (..., T, d) for conditions (..., 5), by DDIM in `ddim_steps` steps."""
         conditions = inputs.flatten(0, -2)
         noise = torch.randn(len(conditions), *self.shape, generator=generator, dtype=inputs.dtype).to(inputs.device)
 
         def predicted(noisy: Tensor, time: int) -> Tensor:
             return self(conditions, noisy, torch.full((len(noisy),), time, device=noisy.device)).to(noisy.dtype)
 
-        scaled = ddim(predicted, noise, self.rounds, self.predicts, self.noise)
+        scaled = ddim(predicted, noise, self.ddim_steps, self.predicts, self.noise)
         return (scaled / self.input_scale).unflatten(0, inputs.shape[:-1])
 
 
 def ddim(
-    predicted: Callable[[Tensor, int], Tensor], noisy: Tensor, rounds: int, predicts: str, noise_of: str = "linear"
+    predicted: Callable[[Tensor, int], Tensor], noisy: Tensor, steps: int, predicts: str, noise_of: str = "linear"
 ) -> Tensor:
-    """From noise to a sample without further noise (Song et al. 2020, equation 12, sigma = 0), at `rounds` times that divide
+    """From noise to a sample without further noise (Song et al. 2020, equation 12, sigma = 0), at `steps` times that divide
     TIMES evenly, from the last one on. `noise_of` is one of NOISES."""
     bars = [1.0, *alpha_bars(noise_of).tolist()]  # of no noise, and of each time
-    stride = TIMES // rounds
+    stride = TIMES // steps
     for time in range(TIMES - 1, -1, -stride):
         signal, next_signal = bars[time + 1], bars[time + 1 - stride]
         found = predicted(noisy, time)

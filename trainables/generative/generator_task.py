@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.dit import DiT
+from trainables.generative.givt import GIVT
 from trainables.generative.judge import curves, shares_right
+from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.settings import GeneratorSettings, meaningless
+from trainables.generative.settings import OF_HEAD, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, pool, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.settings import read_settings, settings_of
@@ -19,6 +21,8 @@ from trainables.spec import Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 HELD_OUT = 256
+MODELS: Mapping[str, type[nn.Module]] = {"dit": DiT, "maskgit": MaskGIT, "givt": GIVT, "mar": MAR}
+"""By the objective. Each takes the settings that are its own by their names."""
 
 
 class GeneratorTask:
@@ -44,7 +48,7 @@ class GeneratorTask:
         return TokenizerTask().counts(spec)
 
     def data(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> Data:
-        """Conditions (n, 5), and latents (n, T, d) of dit or codes (n, T) of maskgit."""
+        """Conditions (n, 5), and latents (n, T, d), or codes (n, T) of maskgit."""
         settings, seen = read_settings(GeneratorSettings, spec), seen_of(spec.holdout)
         unseen = tuple(word for word in COMPOSITIONS if word not in seen)
         train = pool(settings, spec.N, seen, spec.data_count, spec.seed)
@@ -61,11 +65,8 @@ class GeneratorTask:
 
     def model(self, spec: RunSpec) -> nn.Module:
         s = read_settings(GeneratorSettings, spec)
-        tokens = (spec.N // s.stride) ** 2
-        if s.decoder == "dit":
-            own = s.predicts, s.ddim_steps, s.ema, s.embedding, s.noise, s.input_scale
-            return DiT(tokens, s.channels, s.width, s.depth, s.heads, *own)
-        return MaskGIT(tokens, s.codes, s.width, s.depth, s.heads, s.rounds, s.temperature, s.smoothing, s.ema, s.embedding)
+        own = {name: getattr(s, name) for name in ("width", "depth", "heads", "ema", "embedding", *OF_HEAD[s.decoder])}
+        return MODELS[s.decoder]((spec.N // s.stride) ** 2, s.codes if s.decoder == "maskgit" else s.channels, **own)
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:
         """Of sampled tokens (n, m, T, ...), as pictures: the shares (n,) that the judges read right, and how often they agree.

@@ -5,11 +5,10 @@ Shapes in comments: n samples of T tokens, K codes.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Generator, Tensor, nn
 
+from trainables.generative.masking import drawn_masks, gumbel, masked_again, masked_mean
 from trainables.generative.trunk import Conditions, Last, Trunk
 from trainables.task import Split
 
@@ -44,12 +43,8 @@ class MaskGIT(nn.Module):
         return logits
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
-        """Which tokens are masked (n, T), of each sample a share cos(pi u / 2) for a uniform u, and at least one."""
-        n, dtype = len(batch.targets), batch.inputs.dtype
-        shares = torch.cos(math.pi / 2 * torch.rand(n, generator=generator, dtype=dtype))
-        counts = (shares * self.tokens).ceil().clamp(1, self.tokens)
-        order = torch.rand(n, self.tokens, generator=generator, dtype=dtype).argsort(1).argsort(1)
-        return (order < counts[:, None],)
+        """Which tokens are masked (n, T)."""
+        return (drawn_masks(len(batch.targets), self.tokens, generator, batch.inputs.dtype),)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """The mean cross-entropy over the masked tokens of codes `batch.targets`, with label smoothing."""
@@ -58,13 +53,13 @@ class MaskGIT(nn.Module):
         logs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(2)
         right = logs.gather(2, batch.targets[:, :, None]).squeeze(2)
         cross_entropy = -(1 - self.smoothing) * right - self.smoothing * logs.mean(2)
-        return torch.where(masked, cross_entropy, 0).sum(1) / masked.sum(1)
+        return masked_mean(cross_entropy, masked)
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
         """Codes (..., T) for conditions (..., 5), in `rounds` rounds.
 
-        In a round every masked token is drawn. The least certain ones, by log-probability plus Gumbel noise of a temperature
-        that falls to 0, are masked again, as many as `masked_after` says.
+        In a round every masked token is drawn. The least certain ones, by their log-probability, are masked again, see
+        `masked_again`.
         """
         conditions = inputs.flatten(0, -2)
         codes = torch.full((len(conditions), self.tokens), self.mask, device=inputs.device)
@@ -76,23 +71,6 @@ class MaskGIT(nn.Module):
                 codes = drawn
                 break
             certainty = logs.gather(2, drawn[:, :, None]).squeeze(2)
-            certainty = certainty + self.temperature * (1 - done / self.rounds) * gumbel(certainty, generator)
-            certainty = torch.where(masked, certainty, math.inf)
-            again = certainty.argsort(1)[:, : masked_after(done, self.rounds, self.tokens)]
-            codes = drawn.scatter(1, again, self.mask)
+            again = masked_again(certainty, masked, done, self.rounds, self.temperature, generator)
+            codes = torch.where(again, self.mask, drawn)
         return codes.unflatten(0, inputs.shape[:-1])
-
-
-def masked_after(done: int, rounds: int, tokens: int) -> int:
-    """How many of the tokens are still masked after `done` of the rounds: a share cos(pi/2 done/rounds), rounded down, but at
-    least one until the last round, and always fewer than before, where there is more than one."""
-    left = tokens
-    for at in range(1, done + 1):
-        left = max(1, min(left - 1, math.floor(tokens * math.cos(math.pi / 2 * at / rounds))))
-    return 0 if done == rounds else left
-
-
-def gumbel(like: Tensor, generator: Generator) -> Tensor:
-    """Standard Gumbel noise of this shape, drawn on the CPU."""
-    uniform = torch.rand(like.shape, generator=generator, dtype=like.dtype).clamp(1e-6, 1 - 1e-6)
-    return -(-uniform.log()).log().to(like.device)

@@ -12,12 +12,18 @@ from trainables.generative.trunk import EMBEDDINGS
 from trainables.settings import setting
 from trainables.spec import LARGEST, LIMITS
 
-HEADS = ("dit", "maskgit")
+HEADS = ("dit", "maskgit", "givt", "mar")
 CONDITIONINGS = ("full", "dropout", "quantised", "both")
 FITS = ("seen", "all")
-OF_HEAD = {"dit": ("predicts", "noise", "input_scale", "ddim_steps"), "maskgit": ("smoothing", "rounds", "temperature")}
+DIFFUSION = ("predicts", "noise", "input_scale", "ddim_steps")
+OF_HEAD = {
+    "dit": DIFFUSION,
+    "maskgit": ("smoothing", "rounds", "temperature"),
+    "givt": ("mixture", "variance_scale", "rounds", "temperature"),
+    "mar": (*DIFFUSION, "rounds", "head_width", "head_depth", "head_draws"),
+}
 OF_KIND = {"vq": ("codes",), "vae": ()}
-"""Settings of a generator that mean nothing with another objective, or with other tokens."""
+"""Settings of a generator that mean nothing with another objective, or with other tokens. One may belong to several."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
 WIDEST, DEEPEST = LIMITS["width"][1], 100
 
@@ -71,7 +77,12 @@ class TokenizerSettings(OfTokens):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorSettings(OfTokens):
-    decoder: str = setting("dit", "Objective: diffusion of latents (dit), or masked codes (maskgit).", words=HEADS)
+    decoder: str = setting(
+        "dit",
+        "Objective: diffusion of latents (dit), masked codes (maskgit), or masked latents as mixtures of Gaussians (givt) or "
+        "diffused one by one (mar).",
+        words=HEADS,
+    )
     width: int = setting(96, "Width of the transformer.", low=2, high=WIDEST)
     depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
     heads: int = setting(4, "Heads of a block.", low=1, high=1024)
@@ -79,17 +90,22 @@ class GeneratorSettings(OfTokens):
     embedding: str = setting(
         "linear", "How a model is told the factors: a sum, the SiLU of a sum, or two layers each.", words=EMBEDDINGS
     )
-    predicts: str = setting("x0", "What dit predicts: clean latents or the noise.", words=PREDICTIONS)
+    predicts: str = setting("x0", "What dit and mar predict: clean latents or the noise.", words=PREDICTIONS)
     noise: str = setting(
-        "zero-snr", "Noise that dit adds: by linear betas, or by these stretched until no signal is left.", words=NOISES
+        "zero-snr", "Noise that dit and mar add: by linear betas, or by these stretched until no signal is left.", words=NOISES
     )
-    input_scale: float = setting(0.5, "Factor of the latents before dit adds noise to them.", low=0.001, high=1000)
-    ddim_steps: int = setting(25, f"Steps of a sample of dit; divides {TIMES}.", low=1, high=TIMES)
-    rounds: int = setting(8, "Rounds of a sample of maskgit.", low=1, high=1000)
+    input_scale: float = setting(0.5, "Factor of the latents before noise is added to them.", low=0.001, high=1000)
+    ddim_steps: int = setting(25, f"Steps of a sample of dit, or of a round of mar; divides {TIMES}.", low=1, high=TIMES)
+    rounds: int = setting(8, "Rounds of a sample of maskgit, givt and mar.", low=1, high=1000)
     temperature: float = setting(
-        3.0, "Of the Gumbel noise in which masked codes are chosen, in the first round.", low=0, high=100
+        3.0, "Of the Gumbel noise in which masked tokens are chosen by maskgit and givt, in the first round.", low=0, high=100
     )
     smoothing: float = setting(0.0, "Label smoothing of maskgit.", low=0, high=0.5)
+    mixture: int = setting(8, "Gaussians of a mixture of givt.", low=1, high=1024, later=True)
+    variance_scale: float = setting(0.9, "Factor of the scales of givt in a sample.", low=0.01, high=10, later=True)
+    head_width: int = setting(96, "Width of the diffusion of a token of mar.", low=2, high=WIDEST, later=True)
+    head_depth: int = setting(2, "Residual blocks of the same.", low=1, high=DEEPEST, later=True)
+    head_draws: int = setting(4, "Times at which mar looks at each token in a step.", low=1, high=1000, later=True)
     ema: float = setting(0.999, "Decay of the average of the weights, which is what is sampled from.", low=0, high=0.999999)
     looks: int = setting(20, "How often the model is sampled along the way.", low=1, high=1000)
     judged: int = setting(32, "Samples of each composition at a look.", low=1, high=LARGEST)
@@ -105,7 +121,7 @@ class GeneratorSettings(OfTokens):
         _check_tokenizer(self, self.network)
         if self.width % (2 * self.heads):
             raise ValueError(f"width must be a multiple of 2 heads = {2 * self.heads}, not {self.width}")
-        if self.predicts == "eps" and self.noise == "zero-snr":
+        if "predicts" in OF_HEAD[self.decoder] and self.predicts == "eps" and self.noise == "zero-snr":
             raise ValueError("predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time")
         if TIMES % self.ddim_steps:
             raise ValueError(f"ddim_steps must divide {TIMES}, as 25 and 50 do, not {self.ddim_steps}")
@@ -117,7 +133,9 @@ class GeneratorSettings(OfTokens):
 
 def meaningless(decoder: object, encoding: object) -> set[str]:
     """The settings that mean nothing to a generator of this objective on these tokens."""
-    return {name for word, names in {**OF_HEAD, **OF_KIND}.items() if word not in (decoder, encoding) for name in names}
+    belonging = {**OF_HEAD, **OF_KIND}
+    own = {name for word in (decoder, encoding) for name in belonging.get(str(word), ())}
+    return {name for names in belonging.values() for name in names} - own
 
 
 def _check_tokenizer(settings: OfTokens, network: str) -> None:

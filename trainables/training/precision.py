@@ -12,7 +12,7 @@ import torch
 
 from trainables.spec import RunSpec
 
-LARGE_PRODUCTS = ("cnn", "dit", "maskgit")
+LARGE_PRODUCTS = ("cnn", "dit", "maskgit", "givt", "mar")
 """Decoders that gain from bfloat16."""
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc malloc.h
 

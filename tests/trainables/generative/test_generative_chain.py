@@ -19,14 +19,15 @@ from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, seen_of
 from trainables.generative.tiers import TIERS, generator
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.needs import Parent, Tasks, needs_of, trained, untrained
-from trainables.settings import read_settings
+from trainables.settings import read_settings, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream
 
-HEADS: list[dict[str, Scalar]] = [{}, {"encoding": "vae"}, {"decoder": "maskgit"}]
+ON_CODES: list[dict[str, Scalar]] = [{}, *({"decoder": decoder} for decoder in ("maskgit", "givt", "mar"))]
+HEADS: list[dict[str, Scalar]] = [*ON_CODES, *({"decoder": decoder, "encoding": "vae"} for decoder in ("dit", "givt", "mar"))]
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +107,11 @@ def test_what_shapes_a_parent_is_in_the_key_of_its_child() -> None:
         ({"decoder": "maskgit", "encoding": "vae"}, "maskgit guesses codes, and a vae has none: choose --encoding vq"),
         ({"heads": 5}, "width must be a multiple of 2 heads = 10, not 32"),
         ({"predicts": "eps"}, "predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time"),
+        (
+            {"decoder": "mar", "predicts": "eps"},
+            "predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time",
+        ),
+        ({"decoder": "givt", "variance_scale": 0.0}, "variance_scale must be at least 0.01, not 0.0"),
         ({"ddim_steps": 7}, "ddim_steps must divide 500, as 25 and 50 do, not 7"),
         ({"stride": 5}, "stride must be one of 2, 3, 4, 6, 8, not 5"),
         (
@@ -132,13 +138,34 @@ def test_every_tier_has_the_same_figures_unless_others_are_given() -> None:
 
 def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None:
     names = set(GeneratorSettings.__dataclass_fields__)
+    diffusion = {"predicts", "noise", "input_scale", "ddim_steps"}
+    of_givt, of_mar = {"mixture", "variance_scale"}, {"head_width", "head_depth", "head_draws"}
     without = {
-        ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"},
-        ("dit", "vq"): {"smoothing", "rounds", "temperature"},
-        ("maskgit", "vq"): {"predicts", "noise", "input_scale", "ddim_steps"},
+        ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"} | of_givt | of_mar,
+        ("dit", "vq"): {"smoothing", "rounds", "temperature"} | of_givt | of_mar,
+        ("maskgit", "vq"): diffusion | of_givt | of_mar,
+        ("givt", "vae"): diffusion | of_mar | {"smoothing", "codes"},
+        ("givt", "vq"): diffusion | of_mar | {"smoothing"},
+        ("mar", "vae"): of_givt | {"smoothing", "temperature", "codes"},
+        ("mar", "vq"): of_givt | {"smoothing", "temperature"},
     }
     for (decoder, encoding), others in without.items():
         assert set(GeneratorTask().matters({"decoder": decoder, "encoding": encoding})) == names - others
+    for decoder in ("maskgit", "givt"):
+        assert generator("smoke", settings={"decoder": decoder, "predicts": "eps"}).option("predicts") == "eps"
+
+
+def test_settings_of_later_objectives_are_carried_only_where_they_differ() -> None:
+    later = {"mixture": 8, "variance_scale": 0.9, "head_width": 96, "head_depth": 2, "head_draws": 4}
+    for settings in HEADS:
+        spec = generator("smoke", settings=settings)
+        assert not later.keys() & dict(spec.options).keys()
+        assert spec == generator("smoke", settings=settings | later)
+        assert {name: value_of(spec, name) for name in later} == later
+    wide = generator("smoke", settings={"decoder": "mar", "head_width": 8, "head_depth": 1, "head_draws": 2})
+    model = GeneratorTask().model(wide)
+    assert (model.head.into.out_features, len(model.head.blocks), model.head_draws) == (8, 1, 2)
+    assert generator("smoke", settings={"decoder": "givt", "mixture": 3}).option("mixture") == 3
 
 
 def test_a_tier_that_is_none_and_pictures_that_tokens_do_not_fill_are_refused() -> None:
@@ -212,10 +239,10 @@ def test_the_smoke_tier_trains_end_to_end(settings: dict[str, Scalar]) -> None:
     assert made.shape == (8, 3, 16, 16)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(8)
 def test_a_run_of_the_chain_is_a_function_of_its_spec() -> None:
     """Anew from its parents' weights, and continued from a state in the middle, it ends at the same bits."""
-    for settings in (HEADS[0], HEADS[2]):
+    for settings in ON_CODES:
         spec = generator("smoke", settings=settings)
         for one in (tokenizer_of(spec), spec):
             first, task = finished(one), trained(load_task(one.task), parents_of(one))

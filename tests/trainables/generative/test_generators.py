@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,10 @@ from torch.nn import functional
 
 from tests.trainables.test_objectives import distance, double
 from trainables.generative.dit import TIMES, DiT, alpha_bars, ddim
-from trainables.generative.maskgit import MaskGIT, masked_after
+from trainables.generative.givt import GIVT
+from trainables.generative.mar import MAR
+from trainables.generative.maskgit import MaskGIT
+from trainables.generative.masking import masked_after
 from trainables.generative.shapes import ShapeSettings, bits_of, class_values
 from trainables.generative.shapes import conditions as conditions_of
 from trainables.generative.tokenizers import Tokenizer
@@ -57,12 +61,23 @@ def conditions(n: int) -> Tensor:
 
 def dit(**changes: object) -> DiT:
     fields: dict[str, object] = {"tokens": TOKENS, "channels": CHANNELS, "width": 8, "depth": 2, "heads": 2}
-    return DiT(**fields | {"predicts": "x0", "rounds": 5, "ema": 0.9} | changes)  # type: ignore[arg-type]
+    return DiT(**fields | {"predicts": "x0", "ddim_steps": 5, "ema": 0.9} | changes)  # type: ignore[arg-type]
 
 
 def maskgit(**changes: object) -> MaskGIT:
     fields: dict[str, object] = {"tokens": TOKENS, "codes": CODES, "width": 8, "depth": 2, "heads": 2, "rounds": 4}
     return MaskGIT(**fields | {"temperature": 3.0, "smoothing": 0.0, "ema": 0.9} | changes)  # type: ignore[arg-type]
+
+
+def givt(**changes: object) -> GIVT:
+    fields: dict[str, object] = {"tokens": TOKENS, "channels": CHANNELS, "width": 8, "depth": 2, "heads": 2, "rounds": 4}
+    return GIVT(**fields | {"temperature": 3.0, "mixture": 4, "variance_scale": 0.9, "ema": 0.9} | changes)  # type: ignore[arg-type]
+
+
+def mar(**changes: object) -> MAR:
+    fields: dict[str, object] = {"tokens": TOKENS, "channels": CHANNELS, "width": 8, "depth": 2, "heads": 2, "rounds": 4}
+    fields |= {"predicts": "x0", "ddim_steps": 5, "head_width": 6, "head_depth": 2, "head_draws": 3, "ema": 0.9}
+    return MAR(**fields | changes)  # type: ignore[arg-type]
 
 
 def test_an_untrained_trunk_is_the_identity_and_its_last_layer_zero() -> None:
@@ -302,7 +317,7 @@ def test_samples_of_maskgit_follow_its_probabilities() -> None:
     assert (torch.bincount(found.flatten(), minlength=CODES) / 8000).tolist() == pytest.approx(shares.tolist(), abs=0.02)
 
 
-@pytest.mark.parametrize("model", [dit(), maskgit()], ids=["dit", "maskgit"])
+@pytest.mark.parametrize("model", [dit(), maskgit(), givt(), mar()], ids=["dit", "maskgit", "givt", "mar"])
 def test_a_sample_is_a_function_of_conditions_and_generator(model: nn.Module) -> None:
     told = conditions(6).view(2, 3, 5)
     for p in model.parameters():
@@ -312,6 +327,9 @@ def test_a_sample_is_a_function_of_conditions_and_generator(model: nn.Module) ->
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert not torch.equal(one, model.sample(1 - told, stream(0, "sample")))
+
+
+HEADS: dict[str, Callable[[], nn.Module]] = {"dit": dit, "maskgit": partial(maskgit, smoothing=0.1), "givt": givt, "mar": mar}
 
 
 class Learned:
@@ -328,18 +346,16 @@ class Learned:
     def data(self, spec: RunSpec) -> Data:
         codes = torch.randint(CODES, (50, TOKENS), generator=stream(spec.seed, "codes"))
         inputs, targets = conditions(50), codes
-        if self.kind == "dit":
+        if self.kind in ("dit", "givt", "mar"):
             targets = torch.randn(50, TOKENS, CHANNELS, generator=stream(spec.seed, "latents"))
-        if self.kind not in ("dit", "maskgit"):
+        elif self.kind != "maskgit":
             inputs = torch.rand(50, 3, 8, 8, generator=stream(spec.seed, "pictures"))
         split = Split(inputs, targets, codes)
         return Data(split.take(slice(spec.data_count)), split.take(slice(40, None)))
 
     def model(self, spec: RunSpec) -> nn.Module:
-        if self.kind == "dit":
-            return dit()
-        if self.kind == "maskgit":
-            return maskgit(smoothing=0.1)
+        if self.kind in HEADS:
+            return HEADS[self.kind]()
         made = Tokenizer(self.kind.split("-")[0], self.kind.split("-")[1], 8, 4, channels=3, width=4, codes=CODES)
         if made.codebook is not None:
             made.codebook.codes.copy_(torch.randn(CODES, 3))
@@ -349,8 +365,8 @@ class Learned:
         return {"correct": outputs.flatten(1).float().mean(1) > 0.5}
 
 
-@pytest.mark.slow(4)
-@pytest.mark.parametrize("kind", ["dit", "maskgit", "vq-linear", "vae-linear", "vq-conv"])
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("kind", [*HEADS, "vq-linear", "vae-linear", "vq-conv"])
 def test_a_pack_of_four_trains_as_each_does_alone(kind: str) -> None:
     specs = [
         RunSpec(
