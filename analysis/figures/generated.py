@@ -42,6 +42,8 @@ COLUMNS = 8
 """Pictures in a row, about, without those that show what was asked."""
 GAP, BETWEEN, CAPTION, MARGIN, NOTE = 0.1, 0.3, 0.3, 1.0, 0.55
 """Space between pictures, between blocks and levels, under a picture, left of all and right of a block; a picture is 1."""
+LEAST_INCH = 0.58
+"""A picture's least side in inches, so that what is read under it fits; a figure of many families becomes wider than a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +212,8 @@ def _grid(table: pd.DataFrame, blocks: Sequence[_Block]) -> Figure:
     figure, axes = Figure(), None
     width = MARGIN + sum((1 + GAP) * len(b.columns) + NOTE * bool(b.notes) + BETWEEN for b in blocks)
     above, below = 0.62, 0.6
-    inch = PAGE / width
-    figure.set_size_inches(PAGE, (y + above + below) * inch)
+    inch = max(PAGE / width, LEAST_INCH)
+    figure.set_size_inches(width * inch, (y + above + below) * inch)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(y + below, -above), aspect="equal")
     axes.axis("off")

@@ -122,8 +122,8 @@ def test_the_gaussians_of_a_mixture_learn_different_things() -> None:
     torch.manual_seed(0)
     model = givt(mixture=2, channels=1, tokens=1, rounds=1, variance_scale=1.0)
     points = (2.0 * torch.randint(2, (256, 1, 1), generator=stream(0, "points")) - 1).float()
-    batch, optimizer = Split(torch.zeros(256, 5), points, points), torch.optim.Adam(model.parameters(), 0.03)
-    for step in range(120):
+    batch, optimizer = Split(torch.zeros(256, 5), points, points), torch.optim.Adam(model.parameters(), 0.01)
+    for step in range(200):
         optimizer.zero_grad()
         model.losses(batch, model.draws(batch, stream(0, step)), None).mean().backward()
         optimizer.step()
