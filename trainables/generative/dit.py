@@ -51,7 +51,7 @@ class DiT(nn.Module):
         predicts: str,
         ddim_steps: int,
         ema: float,
-        embedding: str = "linear",
+        conditions: Callable[[int], Conditions] = Conditions,
         noise: str = "linear",
         input_scale: float = 1.0,
     ) -> None:
@@ -59,7 +59,7 @@ class DiT(nn.Module):
         self.ema, self.predicts, self.shape = ema, predicts, (tokens, channels)
         self.ddim_steps, self.noise, self.input_scale = ddim_steps, noise, input_scale
         self.into = nn.Linear(channels, width)
-        self.conditions, self.time = Conditions(width, embedding), Time(width)
+        self.conditions, self.time = conditions(width), Time(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, channels)
         self.register_buffer("alpha_bar", alpha_bars(noise).float(), persistent=False)
 
@@ -70,18 +70,19 @@ class DiT(nn.Module):
         return out
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
-        """Times (n,) and noise (n, T, d)."""
+        """Times (n,) and noise (n, T, d), and which factors are not told."""
         times = torch.randint(TIMES, (len(batch.targets),), generator=generator)
-        return times, torch.randn(batch.targets.shape, generator=generator, dtype=batch.targets.dtype)
+        noise = torch.randn(batch.targets.shape, generator=generator, dtype=batch.targets.dtype)
+        return times, noise, *self.conditions.draws(batch.inputs, generator)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """The squared error of the prediction, where `batch.targets` are latents (Ho et al., equation 14, for the noise)."""
-        times, noise = draws
+        times, noise, *left_out = draws
         signal = self.alpha_bar[times][:, None, None]
         clean = self.input_scale * batch.targets
         noisy = signal.sqrt() * clean + (1 - signal).sqrt() * noise
-        wanted = noise if self.predicts == "eps" else clean
-        return (self(batch.inputs, noisy, times).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
+        wanted, told = noise if self.predicts == "eps" else clean, self.conditions.partly(batch.inputs, *left_out)
+        return (self(told, noisy, times).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
         """Latents (..., T, d) for conditions (..., 5), by DDIM in `ddim_steps` steps."""

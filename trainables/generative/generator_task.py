@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +14,17 @@ from trainables.generative.givt import GIVT
 from trainables.generative.judge import curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.settings import OF_HEAD, GeneratorSettings, meaningless
+from trainables.generative.settings import OF_HEAD, OF_WHICH, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, pool, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
+from trainables.generative.trunk import Conditions
 from trainables.settings import read_settings, settings_of
 from trainables.spec import Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 HELD_OUT = 256
+DROPPED, QUANTISED = ("dropout", "both"), ("quantised", "both")
+"""Words of `conditioning` with which not always all factors are told, and with which these are the means of their classes."""
 MODELS: Mapping[str, type[nn.Module]] = {"dit": DiT, "maskgit": MaskGIT, "givt": GIVT, "mar": MAR}
 """By the objective. Each takes the settings that are its own by their names."""
 
@@ -35,7 +39,7 @@ class GeneratorTask:
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
         """All settings but those of another objective and of other tokens."""
-        return settings_of(GeneratorSettings).keys() - meaningless(settings["decoder"], settings["encoding"])
+        return settings_of(GeneratorSettings).keys() - meaningless(*(settings[name] for name in OF_WHICH))
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}
@@ -53,7 +57,7 @@ class GeneratorTask:
         unseen = tuple(word for word in COMPOSITIONS if word not in seen)
         train = pool(settings, spec.N, seen, spec.data_count, spec.seed)
         held_out = pool(settings, spec.N, unseen, HELD_OUT, spec.seed, "generator held out")
-        return Data(*(_tokens(spec, made, parents["tokenizer"]) for made in (train, held_out)))
+        return Data(*(_tokens(spec, _told(settings, made), parents["tokenizer"]) for made in (train, held_out)))
 
     def judged(self, spec: RunSpec) -> Data:
         """The class means (compositions, m, 5) of the seen compositions, and of all."""
@@ -65,7 +69,9 @@ class GeneratorTask:
 
     def model(self, spec: RunSpec) -> nn.Module:
         s = read_settings(GeneratorSettings, spec)
-        own = {name: getattr(s, name) for name in ("width", "depth", "heads", "ema", "embedding", *OF_HEAD[s.decoder])}
+        own = {name: getattr(s, name) for name in ("width", "depth", "heads", "ema", *OF_HEAD[s.decoder])}
+        dropout = s.dropout if s.conditioning in DROPPED else 0.0
+        own["conditions"] = partial(Conditions, embedding=s.embedding, dropout=dropout, mode=s.dropout_mode)
         return MODELS[s.decoder]((spec.N // s.stride) ** 2, s.codes if s.decoder == "maskgit" else s.channels, **own)
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:
@@ -96,6 +102,13 @@ def _tokens(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
     encoded = tokenizer.codes if spec.decoder == "maskgit" else tokenizer.latents
     tokens: Tensor = encoded(made.images.to(where)).cpu()  # type: ignore[operator]
     return Split(made.conditions, tokens, made.bits)
+
+
+def _told(settings: GeneratorSettings, made: Pictures) -> Pictures:
+    """The pictures with what a model is told of them."""
+    if settings.conditioning not in QUANTISED:
+        return made
+    return made._replace(conditions=conditions(settings, class_values(settings, made.bits)))
 
 
 def _asked(settings: ShapeSettings, words: tuple[str, ...], each: int) -> Split:

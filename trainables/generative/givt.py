@@ -7,6 +7,7 @@ Shapes in comments: n samples of T tokens of d channels, k Gaussians.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from trainables.generative.masking import MaskedTrunk, drawn_masks, gumbel, masked_again, masked_mean
-from trainables.generative.trunk import Last
+from trainables.generative.trunk import Conditions, Last
 from trainables.task import Split
 
 LEAST_SCALE = 0.05
@@ -62,9 +63,9 @@ class GIVT(MaskedTrunk):
         mixture: int,
         variance_scale: float,
         ema: float,
-        embedding: str = "linear",
+        conditions: Callable[[int], Conditions] = Conditions,
     ) -> None:
-        super().__init__(tokens, channels, width, depth, heads, ema, embedding)
+        super().__init__(tokens, channels, width, depth, heads, ema, conditions)
         self.rounds, self.temperature, self.mixture, self.variance_scale = rounds, temperature, mixture, variance_scale
         self.last = Last(width, mixture * (1 + 2 * channels))
         with torch.no_grad():
@@ -85,13 +86,15 @@ class GIVT(MaskedTrunk):
         return Mixture(logits, means, LEAST_SCALE + functional.softplus(scales))
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
-        """Which tokens are masked (n, T)."""
-        return (drawn_masks(len(batch.targets), self.shape[0], generator, batch.inputs.dtype),)
+        """Which tokens are masked (n, T), and which factors are not told."""
+        masked = drawn_masks(len(batch.targets), self.shape[0], generator, batch.inputs.dtype)
+        return masked, *self.conditions.draws(batch.inputs, generator)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """The mean negative log-likelihood of the masked tokens of latents `batch.targets`, in nats."""
-        (masked,) = draws
-        return masked_mean(-self(batch.inputs, batch.targets, masked).log_density(batch.targets), masked)
+        masked, *left_out = draws
+        told = self.conditions.partly(batch.inputs, *left_out)
+        return masked_mean(-self(told, batch.targets, masked).log_density(batch.targets), masked)
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
         """Latents (..., T, d) for conditions (..., 5), in `rounds` rounds.

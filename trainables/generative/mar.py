@@ -6,6 +6,7 @@ Shapes in comments: n samples of T tokens of d channels, W = the width of the he
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -13,7 +14,7 @@ from torch import Generator, Tensor, nn
 
 from trainables.generative.dit import TIMES, alpha_bars, ddim
 from trainables.generative.masking import MaskedTrunk, drawn_masks, masked_after, masked_mean
-from trainables.generative.trunk import Last, Time, modulated, zeros
+from trainables.generative.trunk import Conditions, Last, Time, modulated, zeros
 from trainables.task import Split
 
 
@@ -38,11 +39,11 @@ class MAR(MaskedTrunk):
         head_depth: int,
         head_draws: int,
         ema: float,
-        embedding: str = "linear",
+        conditions: Callable[[int], Conditions] = Conditions,
         noise: str = "linear",
         input_scale: float = 1.0,
     ) -> None:
-        super().__init__(tokens, channels, width, depth, heads, ema, embedding)
+        super().__init__(tokens, channels, width, depth, heads, ema, conditions)
         self.rounds, self.predicts, self.ddim_steps, self.head_draws = rounds, predicts, ddim_steps, head_draws
         self.noise, self.input_scale = noise, input_scale
         self.told = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, head_width))
@@ -56,20 +57,23 @@ class MAR(MaskedTrunk):
         return told
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
-        """Which tokens are masked (n, T); of each token `head_draws` times (n, draws, T) and noise (n, draws, T, d)."""
+        """Which tokens are masked (n, T); of each token `head_draws` times (n, draws, T) and noise (n, draws, T, d);
+        and which factors are not told."""
         (n, tokens, channels), dtype = batch.targets.shape, batch.targets.dtype
         masked = drawn_masks(n, tokens, generator, batch.inputs.dtype)
         times = torch.randint(TIMES, (n, self.head_draws, tokens), generator=generator)
-        return masked, times, torch.randn(*times.shape, channels, generator=generator, dtype=dtype)
+        noise = torch.randn(*times.shape, channels, generator=generator, dtype=dtype)
+        return masked, times, noise, *self.conditions.draws(batch.inputs, generator)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """The squared error of the prediction, mean over the masked tokens of latents `batch.targets` and what is drawn of each
         (Li et al., equation 1, for the noise)."""
-        masked, times, noise = draws
+        masked, times, noise, *left_out = draws
         signal = self.alpha_bar[times][..., None]
         clean = (self.input_scale * batch.targets)[:, None].expand_as(noise)
         noisy = signal.sqrt() * clean + (1 - signal).sqrt() * noise
-        told = self(batch.inputs, batch.targets, masked)[:, None].expand(*times.shape, -1)
+        shown = self.conditions.partly(batch.inputs, *left_out)
+        told = self(shown, batch.targets, masked)[:, None].expand(*times.shape, -1)
         found = self.head(noisy.flatten(0, 2), told.flatten(0, 2), times.flatten())
         wanted = noise if self.predicts == "eps" else clean
         errors = (found.to(wanted.dtype).view_as(wanted) - wanted).square().mean((1, 3))

@@ -5,6 +5,8 @@ Shapes in comments: n samples of T tokens, K codes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Generator, Tensor, nn
 
@@ -27,13 +29,13 @@ class MaskGIT(nn.Module):
         temperature: float,
         smoothing: float,
         ema: float,
-        embedding: str = "linear",
+        conditions: Callable[[int], Conditions] = Conditions,
     ) -> None:
         super().__init__()
         self.ema, self.tokens, self.mask = ema, tokens, codes
         self.rounds, self.temperature, self.smoothing = rounds, temperature, smoothing
         self.into = nn.Embedding(codes + 1, width)
-        self.conditions = Conditions(width, embedding)
+        self.conditions = conditions(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, codes)
 
     def forward(self, conditions: Tensor, codes: Tensor) -> Tensor:
@@ -43,13 +45,14 @@ class MaskGIT(nn.Module):
         return logits
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
-        """Which tokens are masked (n, T)."""
-        return (drawn_masks(len(batch.targets), self.tokens, generator, batch.inputs.dtype),)
+        """Which tokens are masked (n, T), and which factors are not told."""
+        masked = drawn_masks(len(batch.targets), self.tokens, generator, batch.inputs.dtype)
+        return masked, *self.conditions.draws(batch.inputs, generator)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
         """The mean cross-entropy over the masked tokens of codes `batch.targets`, with label smoothing."""
-        (masked,) = draws
-        logits = self(batch.inputs, torch.where(masked, self.mask, batch.targets))
+        masked, *left_out = draws
+        logits = self(self.conditions.partly(batch.inputs, *left_out), torch.where(masked, self.mask, batch.targets))
         logs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(2)
         right = logs.gather(2, batch.targets[:, :, None]).squeeze(2)
         cross_entropy = -(1 - self.smoothing) * right - self.smoothing * logs.mean(2)

@@ -7,6 +7,7 @@ Shapes in comments: n samples of T tokens of d channels, W = the width.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -18,11 +19,20 @@ class MaskedTrunk(nn.Module):
     """The trunk over latents of which some are masked. A token is its latents, or zeros if it is masked, and a channel that
     says so, whose weights are the vector of the mask."""
 
-    def __init__(self, tokens: int, channels: int, width: int, depth: int, heads: int, ema: float, embedding: str) -> None:
+    def __init__(
+        self,
+        tokens: int,
+        channels: int,
+        width: int,
+        depth: int,
+        heads: int,
+        ema: float,
+        conditions: Callable[[int], Conditions],
+    ) -> None:
         super().__init__()
         self.ema, self.shape = ema, (tokens, channels)
         self.into = nn.Linear(channels + 1, width)
-        self.conditions, self.trunk = Conditions(width, embedding), Trunk(tokens, width, depth, heads)
+        self.conditions, self.trunk = conditions(width), Trunk(tokens, width, depth, heads)
 
     def seen(self, conditions: Tensor, latents: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
         """The trunk's tokens (n, T, W) and what they were modulated by (n, W), from conditions (n, 5), latents (n, T, d) and

@@ -8,7 +8,7 @@ from trainables.generative.dit import NOISES, PREDICTIONS, TIMES
 from trainables.generative.probe import PROBES
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
-from trainables.generative.trunk import EMBEDDINGS
+from trainables.generative.trunk import DROPOUTS, EMBEDDINGS
 from trainables.settings import setting
 from trainables.spec import LARGEST, LIMITS
 
@@ -23,7 +23,9 @@ OF_HEAD = {
     "mar": (*DIFFUSION, "rounds", "head_width", "head_depth", "head_draws"),
 }
 OF_KIND = {"vq": ("codes",), "vae": ()}
-"""Settings of a generator that mean nothing with another objective, or with other tokens. One may belong to several."""
+OF_CONDITIONING = dict.fromkeys(("dropout", "both"), ("dropout", "dropout_mode"))
+"""Settings of a generator that mean nothing with another objective, other tokens, or another conditioning. One may belong to
+several."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
 WIDEST, DEEPEST = LIMITS["width"][1], 100
 
@@ -86,7 +88,19 @@ class GeneratorSettings(OfTokens):
     width: int = setting(96, "Width of the transformer.", low=2, high=WIDEST)
     depth: int = setting(4, "Blocks of the transformer.", low=1, high=DEEPEST)
     heads: int = setting(4, "Heads of a block.", low=1, high=1024)
-    conditioning: str = setting("full", "How a model is told the factors.", words=CONDITIONINGS)
+    conditioning: str = setting(
+        "full",
+        "What a model is told of a picture it learns from: its size and colour as they are (full), the means of their classes "
+        "(quantised), not always all (dropout), or both of the latter.",
+        words=CONDITIONINGS,
+    )
+    dropout: float = setting(0.1, "Chance at which a factor is not told.", low=0.001, high=0.999, later=True)
+    dropout_mode: str = setting(
+        "null_sample",
+        "What takes its place: a learned vector, by picture (null_sample), or zeros, by batch (zero_batch).",
+        words=DROPOUTS,
+        later=True,
+    )
     embedding: str = setting(
         "linear", "How a model is told the factors: a sum, the SiLU of a sum, or two layers each.", words=EMBEDDINGS
     )
@@ -125,16 +139,18 @@ class GeneratorSettings(OfTokens):
             raise ValueError("predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time")
         if TIMES % self.ddim_steps:
             raise ValueError(f"ddim_steps must divide {TIMES}, as 25 and 50 do, not {self.ddim_steps}")
-        if self.conditioning != "full":
-            raise ValueError(f"conditioning {self.conditioning} is not built yet: choose full")
         if self.decoder == "maskgit" and self.encoding != "vq":
             raise ValueError("maskgit guesses codes, and a vae has none: choose --encoding vq")
 
 
-def meaningless(decoder: object, encoding: object) -> set[str]:
-    """The settings that mean nothing to a generator of this objective on these tokens."""
-    belonging = {**OF_HEAD, **OF_KIND}
-    own = {name for word in (decoder, encoding) for name in belonging.get(str(word), ())}
+OF_WHICH = ("decoder", "encoding", "conditioning")
+"""The settings whose words decide which others mean something."""
+
+
+def meaningless(decoder: object, encoding: object, conditioning: object) -> set[str]:
+    """The settings that mean nothing to a generator of this objective on these tokens, told the factors in this way."""
+    belonging = {**OF_HEAD, **OF_KIND, **OF_CONDITIONING}
+    own = {name for word in (decoder, encoding, conditioning) for name in belonging.get(str(word), ())}
     return {name for names in belonging.values() for name in names} - own
 
 

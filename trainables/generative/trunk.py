@@ -13,7 +13,7 @@ import math
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -24,6 +24,10 @@ LONGEST = 10_000.0
 
 EMBEDDINGS = ("linear", "silu", "mlp")
 """How `Conditions` embeds the factors."""
+DROPOUTS = ("null_sample", "zero_batch")
+"""How it leaves factors out."""
+PARTS = (1, 1, 3)
+"""Numbers that a model is told of each factor."""
 
 
 class Trunk(nn.Module):
@@ -93,26 +97,54 @@ class Last(nn.Module):
 
 
 class Conditions(nn.Module):
-    """What blocks are modulated by: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W).
+    """What blocks are modulated by: from conditions (n, 5), as `shapes.conditions` gives them, to (n, W). With (n, 8) the last
+    three numbers say which factors are not told (1) and which are (0), see `partly`.
 
     It is a sum with a term for each factor, and with what else a model is told. As it is (`linear`), what a factor does to
     shifts and scales does not depend on the other factors. With `silu`, as in DiT, the sum goes through a SiLU, so that it may.
     With `mlp`, size and colour have two layers of their own before that, which can learn one place for each class.
     As in DiT all weights begin small. So no factor begins as louder than another.
+
+    With `dropout` every factor is left out at this chance, in training alone, so that a model learns to do without it. What
+    takes the place of its term is a learned vector, which begins as zeros (`null_sample`). With `zero_batch` a factor is left
+    out of a whole batch, and what the model is told of it is 0: of the shape that is class 0, of the others their middle.
     """
 
-    def __init__(self, width: int, embedding: str = "linear") -> None:
+    def __init__(self, width: int, embedding: str = "linear", dropout: float = 0.0, mode: str = "null_sample") -> None:
         super().__init__()
+        self.dropout, self.mode = dropout, mode
         self.shape = nn.Embedding(2, width)
         self.size, self.colour = (_layers(k, width) if embedding == "mlp" else nn.Linear(k, width) for k in (1, 3))
         self.last = nn.Identity() if embedding == "linear" else nn.SiLU()
         small(self)
+        self.nulls = nn.Parameter(torch.zeros(len(PARTS), width)) if dropout and mode == "null_sample" else None
 
     def forward(self, conditions: Tensor, also: Tensor | float = 0.0) -> Tensor:
         """`also` (n, W) is added to the terms of the factors."""
-        factors = self.shape(conditions[:, 0].long()) + self.size(conditions[:, 1:2]) + self.colour(conditions[:, 2:])
-        condition: Tensor = self.last(factors + also)
+        shape, size, colour, *left_out = conditions.split((*PARTS, *[1] * (conditions.shape[1] - sum(PARTS))), 1)
+        terms = [self.shape(shape[:, 0].long()), self.size(size), self.colour(colour)]
+        if self.nulls is not None:
+            nulls = zip(left_out, self.nulls, terms, strict=False)
+            terms[: len(left_out)] = [torch.where(out > 0, null, term) for out, null, term in nulls]
+        condition: Tensor = self.last(terms[0] + terms[1] + terms[2] + also)
         return condition
+
+    def draws(self, conditions: Tensor, generator: Generator) -> tuple[Tensor, ...]:
+        """Which factors of a batch are left out (n, 3); nothing without dropout."""
+        if not self.dropout:
+            return ()
+        n = len(conditions) if self.mode == "null_sample" else 1
+        left_out = torch.rand(n, len(PARTS), generator=generator, dtype=conditions.dtype) < self.dropout
+        return (left_out.expand(len(conditions), -1).contiguous(),)
+
+    def partly(self, conditions: Tensor, *left_out: Tensor) -> Tensor:
+        """What the model is told of conditions (n, 5) of which `draws` left some out."""
+        if not left_out:
+            return conditions
+        out = left_out[0].to(conditions.dtype)
+        if self.nulls is not None:
+            return torch.cat([conditions, out], 1)
+        return conditions * (1 - torch.cat([out[:, i : i + 1].expand(-1, k) for i, k in enumerate(PARTS)], 1))
 
 
 class Time(nn.Module):
