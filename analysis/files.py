@@ -86,14 +86,14 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     return write_files(out, contents)
 
 
-def write_objectives(answer: objectives.Answer, out: Path) -> list[Path]:
-    """Write `objectives.csv`, a line per run, `objectives.json`, and the figures `objectives-curves` and `objectives-levels` as
-    `.png` and `.svg`, into `out`, each replaced in one step."""
+def write_generators(answer: objectives.Answer, name: str, out: Path) -> list[Path]:
+    """Write `NAME.csv`, a line per run, `NAME.json`, and the figures `NAME-curves` and `NAME-levels` as `.png` and `.svg`, into
+    `out`, each replaced in one step."""
     from analysis.figures.objectives import draw_curves, draw_levels
     from analysis.figures.style import image
     from analysis.objectives import COUNTS
 
-    contents = {"objectives.csv": csv_bytes(answer.table, COUNTS), "objectives.json": json_bytes(answer.to_json())}
-    for name, figure in (("curves", draw_curves(answer)), ("levels", draw_levels(answer))):
-        contents |= {f"objectives-{name}.{kind}": image(figure, kind) for kind in ("png", "svg")}
+    contents = {f"{name}.csv": csv_bytes(answer.table, COUNTS), f"{name}.json": json_bytes(answer.to_json())}
+    for drawn, figure in (("curves", draw_curves(answer)), ("levels", draw_levels(answer))):
+        contents |= {f"{name}-{drawn}.{kind}": image(figure, kind) for kind in ("png", "svg")}
     return write_files(out, contents)

@@ -15,9 +15,11 @@ import numpy as np
 
 from analysis.generators import AGREEMENT, COMPOSES, LEAST_SEEN, LEVELS, Run, at_least
 from trainables.generative.judge import JUDGES
-from trainables.generative.settings import OF_HEAD, OF_KIND
+from trainables.generative.settings import OF_CONDITIONING, OF_HEAD, OF_KIND
 
 LEAST_SEEDS = 3
+LEAST_SEEN_TOLD_LESS = 0.7
+"""Of a model that is told less than all, in place of LEAST_SEEN."""
 PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
 
 
@@ -33,6 +35,8 @@ class Verdict:
     about: str = ""
     """The settings that are compared, where there are several comparisons."""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+    """The keys of the runs that are compared, or would be."""
 
     @property
     def line(self) -> str:
@@ -62,6 +66,10 @@ class Side:
     def final(self, level: str, judge: str) -> float:
         return self.median(lambda run: run.final(level, judge))
 
+    def spread(self, level: str, judge: str) -> float:
+        """The largest share at the end less the smallest."""
+        return float(np.ptp([run.final(level, judge) for run in self.runs]))
+
 
 Rule = Callable[[Mapping[str, Side], str], Found]
 
@@ -73,13 +81,17 @@ class Claim(NamedTuple):
     says: str
     """In a sentence."""
     rule_text: str
-    sides: tuple[tuple[str, str], ...]
-    """Family and tokenizer of the settings that it compares."""
+    sides: Mapping[str, Mapping[str, str]]
+    """What each of the settings that it compares is, by what it is called."""
     ignored: tuple[str, ...]
     """In what else than the seed they may differ."""
     level: str
     """The level that it is about."""
     rule: Rule
+    study: str = "objectives"
+    """Which trains the runs."""
+    least_seen: float = LEAST_SEEN
+    """Nothing is said while one of the settings draws fewer of the seen compositions."""
 
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
@@ -128,9 +140,42 @@ def _no_control(dit: float) -> str:
     return f"gate 5 is not met: dit on the same tokens has level 2 {dit:.2f}, under {COMPOSES}"
 
 
-BOTH_DITS = (("dit", "vae"), ("dit", "vq"))
+def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
+    full, both = (sides[name].final("level2", judge) for name in ("dit, full", "dit, both"))
+    told = f"level 2 {full:.2f} if all is told, {both:.2f} with classes and dropout, and at most 0.2, 0.4 lower, is asked for"
+    return Found(at_least(0.4, full - both) and at_least(both, 0.2), told, {"full": full, "both": both})
+
+
+def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
+    full, dropout = (sides[name].final("level2", judge) for name in ("dit, full", "dit, dropout"))
+    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout, and at least 0.3 lower is asked for"
+    return Found(at_least(0.3, full - dropout), told, {"full": full, "dropout": dropout})
+
+
+def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
+    (full, full_range), (quantised, quantised_range) = (
+        (side.final("level2", judge), side.spread("level2", judge)) for side in (sides["dit, full"], sides["dit, quantised"])
+    )
+    numbers = {"full": full, "full_range": full_range, "quantised": quantised, "quantised_range": quantised_range}
+    told = (
+        f"level 2 {quantised:.2f} over a range of {quantised_range:.2f} if classes are told, {full:.2f} over {full_range:.2f} "
+        "if values are, and not more over a larger range is asked for"
+    )
+    return Found(quantised <= full and quantised_range > full_range, told, numbers)
+
+
+def _side(decoder: str, encoding: str) -> dict[str, Mapping[str, str]]:
+    return {f"{decoder} on {encoding}": {"decoder": decoder, "encoding": encoding, "conditioning": "full"}}
+
+
+def _told(*conditionings: str) -> dict[str, Mapping[str, str]]:
+    return {f"dit, {word}": {"decoder": "dit", "conditioning": word} for word in conditionings}
+
+
+BOTH_DITS = _side("dit", "vae") | _side("dit", "vq")
 OBJECTIVE = tuple(dict.fromkeys(("decoder", *(name for names in OF_HEAD.values() for name in names))))
 """Settings in which runs of different objectives may differ."""
+CONDITIONING = ("conditioning", *OF_CONDITIONING["both"])
 CLAIMS: Mapping[str, Claim] = {
     "tokenizer-does-not-decide": Claim(
         1,
@@ -142,20 +187,21 @@ CLAIMS: Mapping[str, Claim] = {
         2,
         "On the same codes a continuous objective composes where a categorical one does not.",
         f"On the same VQ tokens: level 2 of DiT at least {COMPOSES}, of MaskGIT at most 0.25, and by at least 0.4 lower.",
-        (("dit", "vq"), ("maskgit", "vq")), OBJECTIVE, "level2", continuous_beats_categorical,
+        _side("dit", "vq") | _side("maskgit", "vq"), OBJECTIVE, "level2", continuous_beats_categorical,
     ),
     "masking-is-not-it": Claim(
         3,
         "What keeps a categorical objective from composing is not that it masks: masked continuous ones compose.",
         f"On the same VQ tokens, where level 2 of DiT is at least {COMPOSES}: level 2 of GIVT and of MAR at least 0.3 above "
         "that of MaskGIT.",
-        (("maskgit", "vq"), ("givt", "vq"), ("mar", "vq"), ("dit", "vq")), OBJECTIVE, "level2", masking_is_not_it,
+        _side("maskgit", "vq") | _side("givt", "vq") | _side("mar", "vq") | _side("dit", "vq"), OBJECTIVE, "level2",
+        masking_is_not_it,
     ),
     "categorical-forgets": Claim(
         4,
         "A categorical objective composes early in training, and loses it later.",
         "MaskGIT: level 1 at its peak less that at the end at least 0.1, and the peak is in the first half of the steps.",
-        (("maskgit", "vq"),), (), "level1", categorical_forgets,
+        _side("maskgit", "vq"), (), "level1", categorical_forgets,
     ),
     "abrupt-on-vq": Claim(
         5,
@@ -163,9 +209,27 @@ CLAIMS: Mapping[str, Claim] = {
         "Steps in which DiT gets from 10 to 90 % of its level 2 at the end, over the steps trained: fewer on VQ than on VAE.",
         BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", abrupt_on_vq,
     ),
+    "conditioning": Claim(
+        6,
+        "A model that is told classes in place of values, and not always all factors, does not compose.",
+        "Level 2 of DiT told classes with dropout at most 0.2, and by at least 0.4 lower than told all.",
+        _told("full", "both"), CONDITIONING, "level2", conditioning_decides, "conditioning", LEAST_SEEN_TOLD_LESS,
+    ),
+    "dropout-hurts": Claim(
+        7,
+        "A model that is not always told all factors composes less.",
+        "Level 2 of DiT with dropout by at least 0.3 lower than told all.",
+        _told("full", "dropout"), CONDITIONING, "level2", dropout_hurts, "conditioning", LEAST_SEEN_TOLD_LESS,
+    ),
+    "quantised-unstable": Claim(
+        8,
+        "How well a model composes that is told classes in place of values is a matter of luck.",
+        "Level 2 of DiT told classes at most that of one told values, and its range over the seeds larger.",
+        _told("full", "quantised"), CONDITIONING, "level2", quantised_unstable, "conditioning", LEAST_SEEN_TOLD_LESS,
+    ),
 }  # fmt: skip
 """The claims by name. Levels are medians over at least LEAST_SEEDS seeds of the shares at the end; the share of seen ones
-has to be at least LEAST_SEEN beside them, and gates 1 to 3 have to be met."""
+has to be at least `least_seen` beside them, and gates 1 to 3 have to be met."""
 
 
 def judged(name: str, sides: Sequence[Side]) -> Verdict:
@@ -193,8 +257,8 @@ def judged(name: str, sides: Sequence[Side]) -> Verdict:
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
     for side in sides.values():
-        if not (seen := side.final("seen", judge)) >= LEAST_SEEN:
-            return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {LEAST_SEEN}", {"seen": seen})
+        if not (seen := side.final("seen", judge)) >= claim.least_seen:
+            return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {claim.least_seen}", {"seen": seen})
     found = claim.rule(sides, judge)
     if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:
         return Found(None, f"no number is known of {', '.join(unknown)}", {})

@@ -1,5 +1,5 @@
-"""The answer of the objectives study: how well every generator composes, by two judges, which gates its runs meet, and what
-follows for the claims of arXiv 2510.03075.
+"""The answer of the studies of generators: how well each composes, by two judges, which gates its runs meet, and what follows
+for the claims of arXiv 2510.03075.
 
 A claim compares settings that are equal but for what it is about.
 """
@@ -20,7 +20,7 @@ from analysis.generators import GATES, OF_CODES, Coverage, Find, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
-from trainables.generative.settings import meaningless
+from trainables.generative.settings import OF_WHICH, meaningless
 from trainables.settings import value_of
 from trainables.spec import RunSpec
 
@@ -33,19 +33,27 @@ COVERED_BY = "gate 3 is known after"
 
 @dataclass(frozen=True)
 class Answer:
-    """What an objectives study found; any part of it may still be missing."""
+    """What a study of generators found; any part of it may still be missing."""
 
     runs: Sequence[Run]
     names: Mapping[str, str]
     """The settings that differ between runs, or are shown in any case, and what they are called."""
     settings: Mapping[str, Any]
+    study: str
+    """Whose claims are judged."""
 
     @classmethod
     def of(
-        cls, rows: Iterable[Row], find: Find, coverage: Coverage, names: Mapping[str, str], settings: Mapping[str, Any]
+        cls,
+        rows: Iterable[Row],
+        find: Find,
+        coverage: Coverage,
+        names: Mapping[str, str],
+        settings: Mapping[str, Any],
+        study: str = "objectives",
     ) -> Answer:
         """From the rows of generators; see `Run.of`."""
-        return cls([Run.of(row, find, coverage) for row in rows], names, settings)
+        return cls([Run.of(row, find, coverage) for row in rows], names, settings, study)
 
     @classmethod
     def of_store(cls, rows: Sequence[Row], coverage: Coverage, settings: Mapping[str, Any]) -> Answer:
@@ -72,8 +80,8 @@ class Answer:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Of every claim, one for each comparison that the settings allow."""
-        return [verdict for name in CLAIMS for verdict in self.verdicts_of(name)]
+        """Of every claim of the study, one for each comparison that the settings allow."""
+        return [verdict for name, claim in CLAIMS.items() if claim.study == self.study for verdict in self.verdicts_of(name)]
 
     def dit(self, run: Run) -> float:
         """The share at level 2 of a dit on the same tokens, trained for as many steps; the best one, if there are several. A
@@ -91,7 +99,7 @@ class Answer:
 
     def label(self, spec: RunSpec) -> str:
         """A setting in words, such as `dit on vq, codes 64`."""
-        others = meaningless(spec.decoder, spec.encoding)
+        others = meaningless(*(spec.value(name) for name in OF_WHICH))
         names = {name: told for name, told in self.names.items() if name not in (*others, *NAMES)}
         more = [f"{told} {value_of(spec, name)}" for name, told in names.items()]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
@@ -128,13 +136,14 @@ class Answer:
     def verdicts_of(self, name: str) -> list[Verdict]:
         """Of a claim, one for each comparison that the settings allow, at least one."""
         claim = CLAIMS[name]
-        found: dict[str, list[RunSpec]] = {}
-        for spec in self.by_setting:
-            found.setdefault(f"{spec.decoder} on {spec.encoding}", []).append(spec)
-        wanted = [f"{family} on {tokenizer}" for family, tokenizer in claim.sides]
-        if missing := [one for one in wanted if one not in found]:
-            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}")]
-        first, *others = (found[one] for one in wanted)
+        found = {
+            side: [spec for spec in self.by_setting if all(spec.value(n) == value for n, value in chosen.items())]
+            for side, chosen in claim.sides.items()
+        }
+        if missing := [side for side, specs in found.items() if not specs]:
+            there = self._keys([specs[0] for specs in found.values() if specs])
+            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}", runs=there)]
+        first, *others = found.values()
         pairs: list[tuple[RunSpec, ...]] = [(spec,) for spec in first]
         for more in others:
             alike: dict[tuple[Any, ...], list[RunSpec]] = {}
@@ -142,12 +151,24 @@ class Answer:
                 alike.setdefault(_besides(spec, claim.ignored), []).append(spec)
             pairs = [(*pair, spec) for pair in pairs for spec in alike.get(_besides(pair[0], claim.ignored), ())]
         if not pairs:
-            return [Verdict(name, NOT_ENOUGH, f"no runs of {' and of '.join(wanted)} are alike in all other settings")]
-        verdicts = [judged(name, [Side(n, self.by_setting[s]) for n, s in zip(wanted, pair, strict=True)]) for pair in pairs]
+            there = self._keys([specs[0] for specs in found.values()])
+            told = f"no runs of {' and of '.join(found)} are alike in all other settings"
+            return [Verdict(name, NOT_ENOUGH, told, runs=there)]
+        verdicts = [
+            dataclasses.replace(
+                judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)]),
+                runs=self._keys(pair),
+            )
+            for pair in pairs
+        ]
         if len(pairs) == 1:
             return verdicts
         labels = [" against ".join(self.label(spec) for spec in pair) for pair in pairs]
         return [dataclasses.replace(one, about=label) for one, label in zip(verdicts, labels, strict=True)]
+
+    def _keys(self, specs: Iterable[RunSpec]) -> tuple[str, ...]:
+        """The runs of these settings."""
+        return tuple(run.key for spec in specs for run in self.by_setting[spec])
 
 
 def _besides(spec: RunSpec, ignored: Sequence[str]) -> tuple[Any, ...]:

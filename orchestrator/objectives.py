@@ -2,186 +2,22 @@
 
     python -m orchestrator.objectives
 
-Every family is trained on every tokenizer that it can use, over seeds, and is asked for all compositions along the way. The
-probe that judges, and the tokenizers, are runs that these need: they come first, by themselves.
+Every family is trained on every tokenizer that it can use.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import itertools
-import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, spelled, words
-from orchestrator.command.progress import Running
-from orchestrator.command.ranges import MOST_PLANNED
-from orchestrator.command.subject import option_of, read_pairs
-from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Latest, Rows, ending
-from orchestrator.store import MeasureTable, StoreError
-from orchestrator.study import GridStudy
-from trainables.generative.chain import GENERATOR
-from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.settings import HEADS, GeneratorSettings, meaningless
-from trainables.generative.shapes import seen_of
-from trainables.generative.tiers import FIGURES, TIERS, generator
+from orchestrator.command.cli import App, grouped, main_of, words
+from orchestrator.generators import VARIED, GeneratorOptions, train, varied_by
+from orchestrator.launch import LaunchOptions
+from trainables.generative.settings import HEADS
 from trainables.generative.tokenizers import KINDS
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
-from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
-from trainables.task import load_task
-
-if TYPE_CHECKING:
-    from analysis.objectives import Answer
 
 NAME = "objectives"
-KNOWN = settings_of(GeneratorSettings)
-SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
-"""What users call settings that have another name elsewhere."""
-OPTIONS = {"decoder": "--families", "encoding": "--tokenizers", "holdout": "--split"}
-VARIED = (
-    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
-    "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
-    "centre_jitter", "background",
-)  # fmt: skip
-"""Settings with an option of their own, which takes several values."""
-MOST_PICTURES = 1_000_000
-
-
-@dataclass(slots=True)
-class ObjectivesStudy(GridStudy):
-    """Generators over seeds, tabled by level and judge, with the verdicts of their claims. A `Study`."""
-
-    _known: Latest[Answer] = field(init=False)
-
-    def __post_init__(self) -> None:
-        GridStudy.__post_init__(self)
-        self._known = Latest(self._answer_of)
-
-    def line(self, row: Mapping[str, Any]) -> str:
-        from analysis.generators import Run
-
-        run = Run.of(row, lambda key: None, {})
-        told = f"{self._told(run.spec)}, seed {row['seed']}: {ending(row)}"
-        shares = [f"{name} {share:.2f}" for name, share in _shares(run.final).items() if not math.isnan(share)]
-        return f"{told} ({', '.join(shares)}{', ' * bool(shares)}{row['steps']} steps, {row['seconds']:.1f} s)"
-
-    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        """A line per setting: runs done and in progress, and medians of what these draw right, at the end or, of those in
-        progress, at their last look."""
-        answer = self._known.of(rows)
-        going: dict[Any, list[Running]] = {}
-        for run in running.values():
-            going.setdefault(self._setting(run.spec), []).append(run)
-        table = self._begun("share read right, medians over seeds", "runs", "step", *_shares(lambda *_: 0.0))
-        ended: dict[Any, list[Any]] = {}
-        for one in answer.runs:
-            ended.setdefault(self._setting(one.spec), []).append(one)
-        for setting, specs in self._by_setting().items():
-            done, busy = ended.get(setting, []), going.get(setting, [])
-            runs = f"{len(done)}/{len(specs)}" + (f" +{len(busy)}" if busy else "")
-            step = str(min(run.step for run in busy)) if busy else ""
-            found = [_shares(run.final) for run in done if run.status == "finished"] + [_now(run) for run in busy]
-            table.add_row(*self._cells(setting), runs, step, *_medians(found))
-        return Group(table, *map(Text, self._lines(answer)))
-
-    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """Table, JSON and figures, at the end of a launch."""
-        from analysis.files import write_objectives
-
-        answer = self._answer_of(rows) if force else None
-        return write_objectives(answer, out) if answer is not None and answer.runs else []
-
-    def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer_of(rows).to_json()
-
-    def _lines(self, answer: Answer) -> list[str]:
-        from analysis.objectives import COVERED_BY
-
-        lines = answer.lines()
-        if any(run.needs_coverage for run in answer.runs):
-            measuring = f"{spelled('analysis.measure')} --store {self.settings['store']}"
-            lines.append(f"{COVERED_BY}: {measuring}, then this command again")
-        return lines
-
-    def _answer_of(self, rows: Rows) -> Answer:
-        """The answer as far as it is known."""
-        from analysis.generators import MEASURE, coverage_of
-        from analysis.objectives import Answer
-
-        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
-        measured: list[dict[str, Any]] = []
-        if any(row["encoding"] == "vq" for row in found):
-            with contextlib.suppress(StoreError):  # without them the answer says what is not known
-                measured = MeasureTable(self.settings["store"]).rows([MEASURE])
-        names = {name: self.about[name] for name in self.columns}
-        return Answer.of(found, rows.get, coverage_of(measured), names, self.settings)
-
-    def _told(self, spec: RunSpec) -> str:
-        family, tokenizer, *more = self._cells(self._setting(spec))
-        told = (f"{self.about[name]} {value}" for name, value in zip(self.columns[2:], more, strict=True) if value)
-        return ", ".join([f"{family} on {tokenizer}", *told])
-
-    def _cells(self, setting: tuple[Any, ...]) -> list[str]:
-        """Nothing of what means nothing to a family on a tokenizer."""
-        others = meaningless(*setting[:2])
-        return ["" if name in others else str(value) for name, value in zip(self.columns, setting, strict=True)]
-
-
-def _shares(of: Any) -> dict[str, float]:
-    """What a table shows of a run, from a function of level and judge."""
-    return {
-        "seen": of("seen", "both"),
-        "level 1": of("level1", "both"),
-        "level 2": of("level2", "both"),
-        "level 2 by probe": of("level2", "probe"),
-        "level 2 by oracle": of("level2", "oracle"),
-    }
-
-
-def _now(run: Running) -> dict[str, float]:
-    """The same of a run in progress."""
-    return _shares(lambda level, judge: run.summary.get(f"{judge}_{level}", math.nan))
-
-
-def _medians(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    for name in _shares(lambda *_: 0.0):
-        values = [shares[name] for shares in found if not math.isnan(shares[name])]
-        yield f"{statistics.median(values):.2f}" if values else ""
-
-
-def _flag(name: str) -> str:
-    """What users call a setting, in an option."""
-    return SHORT.get(name, name)
-
-
-def _named(name: str) -> str:
-    """The same in a table."""
-    return _flag(name).replace("_", " ")
-
-
-def _option(each: Setting) -> Any:
-    words = f" {alternatives([f'`{word}`' for word in each.words])}." if each.words else ""
-    usual = each.shown or str(FIGURES.get(each.name, each.default))
-    flag = option_of(_flag(each.name))
-    return Annotated[str | None, opt.subject(flag, help=f"{each.help}{words}", show_default=usual)]
-
-
-Varied = make_dataclass(
-    "Varied", [(name, _option(KNOWN[name]), field(default=None)) for name in VARIED], frozen=True, kw_only=True
-)
-"""A group of options, one for each of VARIED, whose values are separated by commas."""
 
 app = App()
 
@@ -197,42 +33,9 @@ def objectives(
     tokenizers: Annotated[
         str, opt.asked(help="Comma-separated: `vae` (continuous latents), `vq` (codes). `maskgit` needs codes.")
     ] = "vae,vq",
-    tier: Annotated[
-        str,
-        opt.asked(
-            help="Size of pictures, networks and training: `smoke` (seconds; shows that it runs), `coarse`, `toy`, `long`, "
-            "`gpu` or `paper`."
-        ),
-    ] = "toy",
-    split: Annotated[
-        str, opt.asked(help="Seen compositions: `train1`, `fail1`, or a list such as 000,100 (shape, size, colour).")
-    ] = "train1",
-    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting; claims need three.")] = 3,
-    first_seed: Annotated[
-        int, opt.asked(min=0, max=1_000_000, help="The first seed. No claim counts those from 100 on: choose settings by them.")
-    ] = 0,
     subject: Any = None,
-    option: opt.TaskOption = None,
-    pool: Annotated[
-        int | None,
-        opt.subject(min=8, max=MOST_PICTURES, help="Pictures that a generator learns from.", show_default="of the tier"),
-    ] = None,
-    steps: Annotated[
-        str | None, opt.trained(help="Optimizer steps of a run, comma-separated.", show_default="of the tier")
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        opt.trained(min=1, max=LIMITS["batch_size"][1], help="Pictures per step.", show_default="of the tier"),
-    ] = None,
-    lr: Annotated[float | None, opt.trained("--lr", help="Learning rate, above 0.", show_default="of the tier")] = None,
-    schedule: Annotated[
-        str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="of the tier")
-    ] = None,
-    weight_decay: Annotated[
-        float | None, opt.trained(min=0, help="Weight decay of AdamW.", show_default="of the tier")
-    ] = None,
-    precision: opt.Precision = "auto",
     *,
+    generators: GeneratorOptions,
     where: LaunchOptions,
 ) -> int:
     """Which training objective, and which tokenizer, let a generator of pictures compose what it has only seen apart?
@@ -257,106 +60,11 @@ def objectives(
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
-    one_of("--tier", tier, tuple(TIERS))
-    _check_split(split)
-    if schedule is not None:
-        one_of("--schedule", schedule, SCHEDULES)
     asked = {"families": words("--families", families, HEADS), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
-    varied = {name: _values(KNOWN[name], text) for name in VARIED if (text := getattr(subject, name)) is not None}
-    lengths = (None,) if steps is None else _values(RUN_SETTINGS["max_steps"], steps)
-    more = _more(option or [])
-    typed = {"data_count": pool, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay}
-    fields: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
-    task = load_task(GENERATOR)
-
-    @cache
-    def precision_of(family: str) -> str:
-        return opt.resolve_precision(precision, family, where.on_gpu(task, family))
-
-    most = math.prod(map(len, (*asked.values(), *varied.values(), lengths))) * seeds
-    if most > MOST_PLANNED:
-        raise UserError(f"{most} runs are too many (at most {MOST_PLANNED}): ask for fewer values, or fewer --seeds")
-    templates, notes = [], []
-    for family, tokenizer in itertools.product(*asked.values()):
-        if family == "maskgit" and tokenizer != "vq":
-            notes.append(f"left out: maskgit on {tokenizer}, as maskgit guesses codes, and a {tokenizer} has none")
-            continue
-        given = {"decoder": family, "encoding": tokenizer, "holdout": split, **more}
-        for values in _combinations(varied, family, tokenizer):
-            for length in lengths:
-                of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
-                templates.append(checked(generator, tier, 0, {**given, **values}, **of_run))
-    if not templates:
-        raise UserError("--families maskgit needs codes, and a vae has none: add --tokenizers vq")
-    _check_counts(templates)
-    specs = [dataclasses.replace(template, seed=first_seed + seed) for seed in range(seeds) for template in templates]
-    about = {name: _named(name) for name in ("decoder", "encoding", *VARIED, "max_steps")}
-    if "channels" not in varied:
-        del about["channels"]  # it follows from the network
-    settings = {
-        **{"tier": tier, **asked, "split": split, "seeds": seeds, "first_seed": first_seed},
-        **{_flag(name): list(values) for name, values in varied.items()},
-        **{"steps": None if steps is None else list(lengths), **fields, "options": more, "precision": precision},
-        **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
-    }
-    study = ObjectivesStudy(NAME, task, specs, settings, about, ("decoder", "encoding"), notes)
-    return launch(study, where, invocation())
+    return train(NAME, asked, dataclasses.asdict(subject), generators, where)
 
 
-def _check_split(split: str) -> None:
-    """
-    Raises:
-        UserError: it names no seen compositions.
-    """
-    try:
-        seen_of(split)
-    except ValueError as error:
-        raise UserError(str(error).replace("holdout", "--split", 1)) from None
-
-
-def _more(pairs: Sequence[str]) -> dict[str, Scalar]:
-    """The settings given by `--option`.
-
-    Raises:
-        UserError: one that has an option of its own, or as `read_pairs`.
-    """
-    for name in (pair.partition("=")[0] for pair in pairs):
-        if name in VARIED or name in OPTIONS:
-            raise UserError(f"--option {name} has an option of its own: use {OPTIONS.get(name) or option_of(_flag(name))}")
-    return read_pairs({name: each for name, each in KNOWN.items() if name not in (*VARIED, *OPTIONS, "dataset")}, pairs)
-
-
-def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
-    """The values of an option, each once.
-
-    Raises:
-        UserError: one that the setting may not have.
-    """
-    setting = dataclasses.replace(setting, name=_flag(setting.name))
-    return tuple(dict.fromkeys(checked(setting.check, checked(setting.read, word.strip())) for word in text.split(",")))
-
-
-def _combinations(varied: Mapping[str, Sequence[Scalar]], family: str, tokenizer: str) -> Iterator[dict[str, Scalar]]:
-    """All combinations of the settings that mean something to a family on a tokenizer; the others stay at their default."""
-    names = [name for name in varied if name not in meaningless(family, tokenizer)]
-    for values in itertools.product(*(varied[name] for name in names)):
-        yield dict(zip(names, values, strict=True))
-
-
-def _check_counts(templates: Sequence[RunSpec]) -> None:
-    """
-    Raises:
-        UserError: more or fewer pictures than a run, or one that it needs, may learn from.
-    """
-    for spec in templates:
-        for run in (spec, *GeneratorTask().needs(spec).values()):
-            counts = checked(load_task(run.task).counts, run)
-            if not counts.low <= run.data_count <= counts.high:
-                told = f"from {counts.low} to {counts.high} pictures of {run.N} x {run.N} pixels"
-                raise UserError(f"a run would learn from {run.data_count} pictures: give {told}")
-
-
-app.command()(grouped(objectives, subject=Varied))
+app.command()(grouped(objectives, subject=varied_by(*VARIED)))
 main = main_of(app, "python -m orchestrator.objectives")
 
 if __name__ == "__main__":

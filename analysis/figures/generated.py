@@ -22,6 +22,7 @@ from analysis.figures.style import COLOURS
 from analysis.generators import UNSEEN_CODES, UNSEEN_PAIRS
 from analysis.measures.tokens import EACH
 from trainables.generative.oracle import UNCLEAR
+from trainables.generative.settings import CONDITIONINGS
 from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
 
 FAMILY_NAMES: Mapping[tuple[str, str], str] = {
@@ -33,6 +34,10 @@ FAMILY_NAMES: Mapping[tuple[str, str], str] = {
     ("mar", "vae"): "MAR on VAE",
     ("mar", "vq"): "MAR on VQ",
 }
+CONDITIONING_NAMES = {
+    "full": "values, all factors", "dropout": "values, not always all", "quantised": "classes, all factors",
+    "both": "classes, not always all",
+}  # fmt: skip
 TOKENIZER_NAMES = {"vae": "VAE", "vq": "VQ"}
 RIGHT, WRONG = COLOURS[0], COLOURS[1]
 LEVEL_COLOURS = (COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[4])
@@ -68,14 +73,13 @@ class _Block:
 def draw_samples(table: pd.DataFrame) -> Figure:
     """Samples of every family, a row per composition, beside what was asked; under each what probe and oracle read in it; at
     the end of a row the share of all samples that both read right. Of the lowest seed."""
-    families = _families(table)
-    parts = [_of_lowest_seed(table, decoder=d, encoding=e) for d, e in families]
+    families = {name: _of_lowest_seed(part) for name, part in _families(table).items()}
     each = max(2, COLUMNS // len(families))
-    blocks = [_Block("", [_Column(array_of(parts[0], "asked"), title="asked")])]
-    for family, part in zip(families, parts, strict=True):
+    blocks = [_Block("", [_Column(array_of(next(iter(families.values())), "asked"), title="asked")])]
+    for name, part in families.items():
         shares = [values_of(part, f"both_{word}")[0] for word in COMPOSITIONS]
         columns = list(_columns(part, "pictures", each))
-        blocks.append(_Block(FAMILY_NAMES.get(family, " on ".join(family)), columns, [f"{share:.0%}" for share in shares]))
+        blocks.append(_Block(name, columns, [f"{share:.0%}" for share in shares]))
     return _grid(table, blocks)
 
 
@@ -102,9 +106,9 @@ def draw_retrieval(table: pd.DataFrame) -> Figure:
     families, (order, level) = _families(table), _order(table)
     figure = Figure(figsize=(max(0.6 + 2.15 * len(families), 3.4), 2.9), layout="constrained")
     words = [COMPOSITIONS[i] for i in order]
-    for axes, family in zip(figure.subplots(1, len(families), squeeze=False)[0], families, strict=True):
-        part = table[(table["decoder"] == family[0]) & (table["encoding"] == family[1]) & (table["quantity"] == "retrieved")]
-        matrix = np.mean(np.stack(list(part["array"].dropna())), axis=0)[np.ix_(order, order)]
+    for axes, (name, part) in zip(figure.subplots(1, len(families), squeeze=False)[0], families.items(), strict=True):
+        found = part[part["quantity"] == "retrieved"]["array"].dropna()
+        matrix = np.mean(np.stack(list(found)), axis=0)[np.ix_(order, order)]
         shown = axes.imshow(matrix, cmap="cividis", vmin=0, vmax=1)
         for (row, column), share in np.ndenumerate(matrix):
             if round(100 * share):
@@ -118,7 +122,7 @@ def draw_retrieval(table: pd.DataFrame) -> Figure:
         axes.set_xticks(range(len(words)), words, rotation=90, fontsize=SMALL, family="monospace")
         axes.set_yticks(range(len(words)), words, fontsize=SMALL, family="monospace")
         right = np.diagonal(matrix).mean()
-        axes.set_title(f"{FAMILY_NAMES.get(family, ' on '.join(family))}\n{right:.0%} as asked", fontsize=SMALL + 1)
+        axes.set_title(f"{name}\n{right:.0%} as asked", fontsize=SMALL + 1)
         axes.set_xlabel("nearest real picture shows", fontsize=SMALL)
     figure.axes[0].set_ylabel("asked", fontsize=SMALL)
     bar = figure.colorbar(shown, ax=figure.axes, shrink=0.8, pad=0.02)
@@ -165,10 +169,42 @@ def draw_coverage(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _families(table: pd.DataFrame) -> list[tuple[str, str]]:
-    """The pairs of objective and tokens that occur, known ones first."""
-    there = set(zip(table["decoder"], table["encoding"], strict=True))
-    return [family for family in FAMILY_NAMES if family in there] + sorted(there.difference(FAMILY_NAMES))
+def draw_conditioning(table: pd.DataFrame) -> Figure:
+    """What is drawn by models that were told values or classes (rows), all factors or not always all (columns): for each level
+    the share of pictures that both judges read right, seeds as points."""
+    order, level = _order(table)
+    told = table["options"].map(lambda options: options.get("conditioning", CONDITIONINGS[0]))
+    figure = Figure(figsize=(0.62 * PAGE, 3.9), layout="constrained")
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    for axes, (word, title) in zip(panels.flat, CONDITIONING_NAMES.items(), strict=True):
+        part = table[told == word]
+        for at in sorted(set(level)):
+            words = [COMPOSITIONS[i] for i in order if level[i] == at]
+            shares = np.mean([values_of(part, f"both_{each}") for each in words], axis=0)
+            if len(shares):
+                axes.bar(at, np.median(shares), color=LEVEL_COLOURS[at], hatch=LEVEL_HATCHES[at], alpha=0.5)
+            seed_points(axes, at, shares, LEVEL_COLOURS[at])
+        if part.empty:
+            axes.text(0.5, 0.5, "not trained", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
+        axes.set_title(title, fontsize=SMALL + 1)
+        axes.set_xticks(sorted(set(level)), [_level_name(at) for at in sorted(set(level))], fontsize=SMALL)
+        axes.set_ylim(0, 1.05)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share read right", fontsize=SMALL)
+    return figure
+
+
+def _families(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The runs of each objective, tokens and conditioning, known ones first, by name: what all share is left out of it."""
+    conditioning = table["options"].map(lambda options: options.get("conditioning", CONDITIONINGS[0]))
+    there = pd.Series(list(zip(table["decoder"], table["encoding"], conditioning, strict=True)), table.index)
+    known = [(*family, word) for family in FAMILY_NAMES for word in CONDITIONINGS]
+    ordered = sorted(set(there), key=lambda one: (known.index(one) if one in known else len(known), one))
+    named = [FAMILY_NAMES.get(one[:2], " on ".join(one[:2])) for one in ordered]
+    words = [one[2] for one in ordered]
+    if len(set(words)) > 1:
+        named = words if len(set(named)) == 1 else [f"{name}, {word}" for name, word in zip(named, words, strict=True)]
+    return {name: table[there == one] for name, one in zip(named, ordered, strict=True)}
 
 
 def _of_lowest_seed(table: pd.DataFrame, **columns: str) -> pd.DataFrame:

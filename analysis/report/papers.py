@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim
-from analysis.report.generative_claims import GENERATIVE_CLAIMS, OBJECTIVES_STUDY
+from analysis.report.generative_claims import GENERATIVE_CLAIMS
 from analysis.results import Results
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 
@@ -68,16 +68,20 @@ PAPERS = (
         "2510.03075",
         GENERATIVE_CLAIMS,
         (
-            Cost(f"{OBJECTIVES_STUDY} --tier smoke", "minutes on two cores: it shows that all parts fit, and nothing else"),
             Cost(
-                OBJECTIVES_STUDY,
+                "python -m orchestrator.objectives --tier smoke",
+                "minutes on two cores: it shows that all parts fit, and nothing else",
+            ),
+            Cost(
+                "python -m orchestrator.objectives",
                 "about an hour on two cores: three families over three seeds, 6 minutes each, and what they need",
             ),
             Cost(
-                f"{OBJECTIVES_STUDY} --families dit,maskgit,givt,mar",
+                "python -m orchestrator.objectives --families dit,maskgit,givt,mar",
                 "more than twice as long: with the families that guess vectors behind masks",
             ),
-            Cost(f"{OBJECTIVES_STUDY} --tier long", "a night on two cores: ten times as many steps"),
+            Cost("python -m orchestrator.conditioning", "about an hour more: DiT that is told the factors in four ways"),
+            Cost("python -m orchestrator.objectives --tier long", "a night on two cores: ten times as many steps"),
         ),
         task=GENERATOR,
     ),

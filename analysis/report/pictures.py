@@ -27,6 +27,7 @@ FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
     "striped": (tuning.draw_striped, "share of striped units and of interaction by layer"),
     "rotation": (rotation.draw_rotation, "error against angle, embeddings of the layers, outputs and mixes in the gap"),
     "samples": (generated.draw_samples, "pictures drawn of seen and unseen compositions, and what is read in them"),
+    "conditioning": (generated.draw_conditioning, "what models draw that were told values or classes, all factors or not"),
     "retrieval": (generated.draw_retrieval, "which composition the real picture shows that is nearest to a sample"),
     "reconstructions": (generated.draw_reconstructions, "pictures, what tokenizers make of them, and what is read in it"),
     "coverage": (generated.draw_coverage, "how much of each composition is made of tokens that no seen picture has"),

@@ -1,0 +1,336 @@
+"""What the studies of generators have in common: their options, the specs made of them, and what is told of their runs.
+
+Generators of pictures are trained over seeds, and asked for all compositions along the way. The probe that judges, and the
+tokenizers, are runs that these need: they come first, by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from orchestrator.command import options as opt
+from orchestrator.command.cli import checked, invocation, one_of, spelled
+from orchestrator.command.progress import Running
+from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.subject import option_of, read_pairs
+from orchestrator.errors import UserError
+from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.searches import Latest, Rows, ending
+from orchestrator.store import MeasureTable, StoreError
+from orchestrator.study import GridStudy
+from trainables.generative.chain import GENERATOR
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.settings import OF_WHICH, GeneratorSettings, meaningless
+from trainables.generative.shapes import seen_of
+from trainables.generative.tiers import FIGURES, TIERS, generator
+from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
+from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
+from trainables.task import load_task
+
+if TYPE_CHECKING:
+    from analysis.objectives import Answer
+
+KNOWN = settings_of(GeneratorSettings)
+SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
+"""What users call settings that have another name elsewhere."""
+OPTIONS = {"decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split"}
+VARIED = (
+    "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
+    "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
+    "centre_jitter", "background",
+)  # fmt: skip
+"""Settings with an option of their own, which takes several values."""
+MOST_PICTURES = 1_000_000
+
+
+@dataclass(slots=True)
+class GeneratorStudy(GridStudy):
+    """Generators over seeds, tabled by level and judge, with the verdicts of their claims. A `Study`."""
+
+    _known: Latest[Answer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        GridStudy.__post_init__(self)
+        self._known = Latest(self._answer_of)
+
+    def line(self, row: Mapping[str, Any]) -> str:
+        from analysis.generators import Run
+
+        run = Run.of(row, lambda key: None, {})
+        told = f"{self._told(run.spec)}, seed {row['seed']}: {ending(row)}"
+        shares = [f"{name} {share:.2f}" for name, share in _shares(run.final).items() if not math.isnan(share)]
+        return f"{told} ({', '.join(shares)}{', ' * bool(shares)}{row['steps']} steps, {row['seconds']:.1f} s)"
+
+    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
+        """A line per setting: runs done and in progress, and medians of what these draw right, at the end or, of those in
+        progress, at their last look."""
+        answer = self._known.of(rows)
+        going: dict[Any, list[Running]] = {}
+        for run in running.values():
+            going.setdefault(self._setting(run.spec), []).append(run)
+        table = self._begun("share read right, medians over seeds", "runs", "step", *_shares(lambda *_: 0.0))
+        ended: dict[Any, list[Any]] = {}
+        for one in answer.runs:
+            ended.setdefault(self._setting(one.spec), []).append(one)
+        for setting, specs in self._by_setting().items():
+            done, busy = ended.get(setting, []), going.get(setting, [])
+            runs = f"{len(done)}/{len(specs)}" + (f" +{len(busy)}" if busy else "")
+            step = str(min(run.step for run in busy)) if busy else ""
+            found = [_shares(run.final) for run in done if run.status == "finished"] + [_now(run) for run in busy]
+            table.add_row(*self._cells(setting), runs, step, *_medians(found))
+        return Group(table, *map(Text, self._lines(answer)))
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        """Table, JSON and figures, at the end of a launch."""
+        from analysis.files import write_generators
+
+        answer = self._answer_of(rows) if force else None
+        return write_generators(answer, self.name, out) if answer is not None and answer.runs else []
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        return self._answer_of(rows).to_json()
+
+    def _lines(self, answer: Answer) -> list[str]:
+        from analysis.objectives import COVERED_BY
+
+        lines = answer.lines()
+        if any(run.needs_coverage for run in answer.runs):
+            measuring = f"{spelled('analysis.measure')} --store {self.settings['store']}"
+            lines.append(f"{COVERED_BY}: {measuring}, then this command again")
+        return lines
+
+    def _answer_of(self, rows: Rows) -> Answer:
+        """The answer as far as it is known."""
+        from analysis.generators import MEASURE, coverage_of
+        from analysis.objectives import Answer
+
+        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
+        measured: list[dict[str, Any]] = []
+        if any(row["encoding"] == "vq" for row in found):
+            with contextlib.suppress(StoreError):  # without them the answer says what is not known
+                measured = MeasureTable(self.settings["store"]).rows([MEASURE])
+        names = {name: self.about[name] for name in self.columns}
+        return Answer.of(found, rows.get, coverage_of(measured), names, self.settings, self.name)
+
+    def _told(self, spec: RunSpec) -> str:
+        family, tokenizer, *more = self._cells(self._setting(spec))
+        told = (f"{self.about[name]} {value}" for name, value in zip(self.columns[2:], more, strict=True) if value)
+        return ", ".join([f"{family} on {tokenizer}", *told])
+
+    def _cells(self, setting: tuple[Any, ...]) -> list[str]:
+        """Nothing of what means nothing to a family on a tokenizer."""
+        values = dict(zip(self.columns, setting, strict=True))
+        others = meaningless(*(values.get(name, self.specs[0].value(name)) for name in OF_WHICH))
+        return ["" if name in others else str(value) for name, value in values.items()]
+
+
+def _shares(of: Any) -> dict[str, float]:
+    """What a table shows of a run, from a function of level and judge."""
+    return {
+        "seen": of("seen", "both"),
+        "level 1": of("level1", "both"),
+        "level 2": of("level2", "both"),
+        "level 2 by probe": of("level2", "probe"),
+        "level 2 by oracle": of("level2", "oracle"),
+    }
+
+
+def _now(run: Running) -> dict[str, float]:
+    """The same of a run in progress."""
+    return _shares(lambda level, judge: run.summary.get(f"{judge}_{level}", math.nan))
+
+
+def _medians(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    for name in _shares(lambda *_: 0.0):
+        values = [shares[name] for shares in found if not math.isnan(shares[name])]
+        yield f"{statistics.median(values):.2f}" if values else ""
+
+
+def _flag(name: str) -> str:
+    """What users call a setting, in an option."""
+    return SHORT.get(name, name)
+
+
+def _named(name: str) -> str:
+    """The same in a table."""
+    return _flag(name).replace("_", " ")
+
+
+def _option(each: Setting) -> Any:
+    words = f" {alternatives([f'`{word}`' for word in each.words])}." if each.words else ""
+    usual = each.shown or str(FIGURES.get(each.name, each.default))
+    flag = option_of(_flag(each.name))
+    return Annotated[str | None, opt.subject(flag, help=f"{each.help}{words}", show_default=usual)]
+
+
+def varied_by(*names: str) -> type:
+    """A group of options, one for each of these settings, whose values are separated by commas."""
+    fields: list[tuple[str, Any, Any]] = [(name, _option(KNOWN[name]), field(default=None)) for name in names]
+    return make_dataclass("Varied", fields, frozen=True, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratorOptions:
+    """What is trained, and how, besides the families and what is varied."""
+
+    tier: Annotated[
+        str,
+        opt.asked(
+            help="Size of pictures, networks and training: `smoke` (seconds; shows that it runs), `coarse`, `toy`, `long`, "
+            "`gpu` or `paper`."
+        ),
+    ] = "toy"
+    split: Annotated[
+        str, opt.asked(help="Seen compositions: `train1`, `fail1`, or a list such as 000,100 (shape, size, colour).")
+    ] = "train1"
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting; claims need three.")] = 3
+    first_seed: Annotated[
+        int, opt.asked(min=0, max=1_000_000, help="The first seed. No claim counts those from 100 on: choose settings by them.")
+    ] = 0
+    option: opt.TaskOption = None
+    pool: Annotated[
+        int | None,
+        opt.subject(min=8, max=MOST_PICTURES, help="Pictures that a generator learns from.", show_default="of the tier"),
+    ] = None
+    steps: Annotated[
+        str | None, opt.trained(help="Optimizer steps of a run, comma-separated.", show_default="of the tier")
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        opt.trained(min=1, max=LIMITS["batch_size"][1], help="Pictures per step.", show_default="of the tier"),
+    ] = None
+    lr: Annotated[float | None, opt.trained("--lr", help="Learning rate, above 0.", show_default="of the tier")] = None
+    schedule: Annotated[
+        str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="of the tier")
+    ] = None
+    weight_decay: Annotated[
+        float | None, opt.trained(min=0, help="Weight decay of AdamW.", show_default="of the tier")
+    ] = None
+    precision: opt.Precision = "auto"
+
+
+def train(
+    name: str, asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions,
+    where: LaunchOptions,
+) -> int:  # fmt: skip
+    """Train what is missing of all combinations, and table it; the exit code.
+
+    Args:
+        asked: the words of `families`, `tokenizers` and perhaps `conditionings`.
+        varied: what the user gave of the settings that have an option of their own, by their names.
+
+    Raises:
+        UserError: what cannot be trained.
+    """
+    one_of("--tier", options.tier, tuple(TIERS))
+    _check_split(options.split)
+    if options.schedule is not None:
+        one_of("--schedule", options.schedule, SCHEDULES)
+    values = {each: _values(KNOWN[each], text) for each, text in varied.items() if text is not None}
+    lengths = (None,) if options.steps is None else _values(RUN_SETTINGS["max_steps"], options.steps)
+    always = OF_WHICH[: len(asked)]
+    more = _more(options.option or [], (*varied, *always, "holdout"))
+    typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
+    fields: dict[str, Any] = {each: value for each, value in {"data_count": options.pool, **typed}.items() if value is not None}
+    task = load_task(GENERATOR)
+
+    @cache
+    def precision_of(family: str) -> str:
+        return opt.resolve_precision(options.precision, family, where.on_gpu(task, family))
+
+    most = math.prod(map(len, (*asked.values(), *values.values(), lengths))) * options.seeds
+    if most > MOST_PLANNED:
+        raise UserError(f"{most} runs are too many (at most {MOST_PLANNED}): ask for fewer values, or fewer --seeds")
+    conditionings = asked.get("conditionings") or (more.get("conditioning", KNOWN["conditioning"].default),)
+    templates, notes = [], []
+    for family, tokenizer in itertools.product(asked["families"], asked["tokenizers"]):
+        if family == "maskgit" and tokenizer != "vq":
+            notes.append(f"left out: maskgit on {tokenizer}, as maskgit guesses codes, and a {tokenizer} has none")
+            continue
+        for conditioning in conditionings:
+            given = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning, "holdout": options.split}
+            for chosen in _combinations(values, family, tokenizer, conditioning):
+                for length in lengths:
+                    of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
+                    templates.append(checked(generator, options.tier, 0, {**given, **chosen}, **of_run))
+    if not templates:
+        raise UserError("--families maskgit needs codes, and a vae has none: add --tokenizers vq")
+    _check_counts(templates)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    specs = [dataclasses.replace(template, seed=seed) for seed in seeds for template in templates]
+    about = {each: _named(each) for each in (*always, *varied, "max_steps")}
+    if "channels" not in values:
+        del about["channels"]  # it follows from the network
+    settings = {
+        **{"tier": options.tier, **asked, "split": options.split, "seeds": options.seeds, "first_seed": options.first_seed},
+        **{_flag(each): list(given) for each, given in values.items()},
+        **{"steps": None if options.steps is None else list(lengths), **fields, "options": more},
+        **{"precision": options.precision, "task_version": task.version, "store": where.store},
+        **{"out": where.folder(name), "versions": versions()},
+    }
+    return launch(GeneratorStudy(name, task, specs, settings, about, always, notes), where, invocation())
+
+
+def _check_split(split: str) -> None:
+    """
+    Raises:
+        UserError: it names no seen compositions.
+    """
+    try:
+        seen_of(split)
+    except ValueError as error:
+        raise UserError(str(error).replace("holdout", "--split", 1)) from None
+
+
+def _more(pairs: Sequence[str], with_option: Collection[str]) -> dict[str, Scalar]:
+    """The settings given by `--option`.
+
+    Raises:
+        UserError: one that has an option of its own, or as `read_pairs`.
+    """
+    for name in (pair.partition("=")[0] for pair in pairs):
+        if name in with_option:
+            raise UserError(f"--option {name} has an option of its own: use {OPTIONS.get(name) or option_of(_flag(name))}")
+    return read_pairs({name: each for name, each in KNOWN.items() if name not in (*with_option, "dataset")}, pairs)
+
+
+def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
+    """The values of an option, each once.
+
+    Raises:
+        UserError: one that the setting may not have.
+    """
+    setting = dataclasses.replace(setting, name=_flag(setting.name))
+    return tuple(dict.fromkeys(checked(setting.check, checked(setting.read, word.strip())) for word in text.split(",")))
+
+
+def _combinations(varied: Mapping[str, Sequence[Scalar]], *which: object) -> Iterator[dict[str, Scalar]]:
+    """All combinations of the settings that mean something to these words of OF_WHICH; the others stay at their default."""
+    names = [name for name in varied if name not in meaningless(*which)]
+    for values in itertools.product(*(varied[name] for name in names)):
+        yield dict(zip(names, values, strict=True))
+
+
+def _check_counts(templates: Sequence[RunSpec]) -> None:
+    """
+    Raises:
+        UserError: more or fewer pictures than a run, or one that it needs, may learn from.
+    """
+    for spec in templates:
+        for run in (spec, *GeneratorTask().needs(spec).values()):
+            counts = checked(load_task(run.task).counts, run)
+            if not counts.low <= run.data_count <= counts.high:
+                told = f"from {counts.low} to {counts.high} pictures of {run.N} x {run.N} pixels"
+                raise UserError(f"a run would learn from {run.data_count} pictures: give {told}")
