@@ -141,8 +141,7 @@ class Answer:
             for side, chosen in claim.sides.items()
         }
         if missing := [side for side, specs in found.items() if not specs]:
-            there = self._keys([specs[0] for specs in found.values() if specs])
-            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}", runs=there)]
+            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}", runs=self._most(found))]
         first, *others = found.values()
         pairs: list[tuple[RunSpec, ...]] = [(spec,) for spec in first]
         for more in others:
@@ -151,9 +150,8 @@ class Answer:
                 alike.setdefault(_besides(spec, claim.ignored), []).append(spec)
             pairs = [(*pair, spec) for pair in pairs for spec in alike.get(_besides(pair[0], claim.ignored), ())]
         if not pairs:
-            there = self._keys([specs[0] for specs in found.values()])
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
-            return [Verdict(name, NOT_ENOUGH, told, runs=there)]
+            return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found))]
         verdicts = [
             dataclasses.replace(
                 judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)]),
@@ -165,6 +163,10 @@ class Answer:
             return verdicts
         labels = [" against ".join(self.label(spec) for spec in pair) for pair in pairs]
         return [dataclasses.replace(one, about=label) for one, label in zip(verdicts, labels, strict=True)]
+
+    def _most(self, sides: Mapping[str, Sequence[RunSpec]]) -> tuple[str, ...]:
+        """The runs of that setting of each side that has most."""
+        return self._keys(max(specs, key=lambda spec: len(self.by_setting[spec])) for specs in sides.values() if specs)
 
     def _keys(self, specs: Iterable[RunSpec]) -> tuple[str, ...]:
         """The runs of these settings."""

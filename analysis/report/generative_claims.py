@@ -26,11 +26,11 @@ WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: f
 
 def judged(claim: str, samples: Sequence[str], tokens: Sequence[str], results: Results) -> Finding:
     """The verdict of the objectives study on a claim, and figures of what it is about. Of several comparisons the first
-    that has a verdict counts, and all are told."""
+    that has a verdict and most runs counts, and all are told."""
     measured = results.table[results.table["measure"] == MEASURE].dropna(subset="value").to_dict("records")
     answer = Answer.of_store(results.runs, coverage_of(measured), {})
     found = answer.verdicts_of(claim)
-    decided = next((one for one in found if one.verdict != NOT_ENOUGH), found[0])
+    decided = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
     seeds = [
         {run.spec.seed for run in answer.runs if run.counts and all(run.spec.value(n) == v for n, v in side.items())}

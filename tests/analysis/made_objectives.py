@@ -73,12 +73,13 @@ def answer_of(
     rows: Sequence[Mapping[str, Any]],
     measured: Mapping[str, float] | None = GOOD,
     names: Mapping[str, str] = NAMES,
+    study: str = "objectives",
     **gates: float,
 ) -> Answer:
     """The answer from rows of generators, with parents that are as `gates` says."""
     index = Rows([*rows, *(parent for row in rows for parent in parent_rows(RunSpec.from_dict(row), **gates))])
     coverage = {row["parents"]["tokenizer"]: measured for row in rows if measured is not None}
-    return Answer.of(rows, index.get, coverage, names, {"store": "results"})
+    return Answer.of(rows, index.get, coverage, names, {"store": "results"}, study)
 
 
 def seeds(spec: RunSpec, count: int = 3, first: int = 0) -> list[RunSpec]:

@@ -32,10 +32,13 @@ USUAL: dict[str, Any] = {
 Found = Mapping[str, float | np.ndarray]
 
 
-def rows(task: str, measure: str, decoder: str, encoding: str, seed: int, found: Found) -> Iterator[dict[str, Any]]:
+def rows(
+    task: str, measure: str, decoder: str, encoding: str, seed: int, found: Found, *conditioning: str
+) -> Iterator[dict[str, Any]]:
     """What was measured of one run."""
     run = {**USUAL, "task": task, "decoder": decoder, "encoding": encoding, "seed": seed}
-    key = json.dumps([task, decoder, encoding, seed])
+    run["options"] = {**USUAL["options"], **dict(zip(["conditioning"], conditioning, strict=False))}
+    key = json.dumps([task, decoder, encoding, seed, *conditioning])
     for name, what in found.items():
         value, array = (np.nan, what) if isinstance(what, np.ndarray) else (what, None)
         yield {**run, "key": key, "measure": measure, "quantity": name, "layer": np.nan, "value": value, "array": array}
@@ -52,16 +55,18 @@ def readings(name: str, wrong: Sequence[int] = ()) -> Found:
     return {name: pictures, f"{name}_probe": probe, f"{name}_oracle": oracle}
 
 
-def generators(seeds: int = 1, families: Sequence[tuple[str, str]] = tuple(figures.FAMILY_NAMES)) -> pd.DataFrame:
-    """Generators that are right but at 111, more by seed."""
+def generators(
+    seeds: int = 1, families: Sequence[tuple[str, ...]] = tuple(figures.FAMILY_NAMES), times: float = 1.0
+) -> pd.DataFrame:
+    """Generators that are right but at 111, more by seed. A third word of a family is the conditioning."""
     made = []
-    for decoder, encoding in families:
+    for decoder, encoding, *conditioning in families:
         for seed in range(seeds):
             matrix = np.eye(8)
             matrix[7, 6], matrix[7, 7] = 1 - seed / 2, seed / 2
-            found = {f"both_{word}": (i + seed) / 10 for i, word in enumerate(COMPOSITIONS)}
+            found = {f"both_{word}": times * (i + seed) / 10 for i, word in enumerate(COMPOSITIONS)}
             found |= readings("pictures", [7]) | {"asked": np.ones((8, 3, N, N)), "retrieved": matrix}
-            made += rows(GENERATOR, "generated", decoder, encoding, seed, found)
+            made += rows(GENERATOR, "generated", decoder, encoding, seed, found, *conditioning)
     return table_of(made)
 
 
@@ -153,10 +158,38 @@ def test_bars_of_coverage_are_medians_beside_what_is_allowed() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["seen", "level 1", "level 2"]
 
 
+def test_what_models_were_told_has_a_panel_each_with_the_shares_by_level() -> None:
+    three = [generators(3, [("dit", "vq", word)], times) for word, times in (("full", 1), ("both", 0.5), ("dropout", 0.2))]
+    figure = figures.draw_conditioning(pd.concat(three))
+    panels = dict(zip(("full", "dropout", "quantised", "both"), figure.axes, strict=True))
+    assert [axes.get_title() for axes in figure.axes] == [
+        "values, all factors", "values, not always all", "classes, all factors", "classes, not always all",
+    ]  # fmt: skip
+    of_full = [(0 + 1 + 2 + 4) / 40, (3 + 5 + 6) / 30, 0.7]  # of the first seed; each further one has 0.1 more
+    for word, times in (("full", 1), ("both", 0.5), ("dropout", 0.2)):
+        assert [bar.get_height() for bar in panels[word].patches] == pytest.approx([times * (s + 0.1) for s in of_full])
+        (seeds_at_2,) = [line.get_ydata() for line in panels[word].lines if len(line.get_ydata()) == 3][2:]
+        assert list(seeds_at_2) == pytest.approx([times * share for share in (0.7, 0.8, 0.9)])
+    assert not panels["quantised"].patches
+    assert words(panels["quantised"]) == ["not trained"]
+    assert [label.get_text() for label in panels["both"].get_xticklabels()] == ["seen", "level 1", "level 2"]
+
+
+def test_samples_of_one_family_are_named_by_what_the_models_were_told() -> None:
+    told = [("dit", "vq", "both"), ("dit", "vq", "full")]
+    assert list(figures._families(generators(1, told))) == ["full", "both"]
+    assert list(figures._families(generators(1, [*told, ("maskgit", "vq", "full")]))) == [
+        "DiT on VQ, full", "DiT on VQ, both", "MaskGIT on VQ, full",
+    ]  # fmt: skip
+    assert list(figures._families(generators(1, [("maskgit", "vq", "both"), ("new", "vq")]))) == [
+        "MaskGIT on VQ, both", "new on vq, full",
+    ]  # fmt: skip
+
+
 @pytest.mark.slow(3)
-@pytest.mark.parametrize("name", ["samples", "reconstructions", "retrieval", "coverage"])
+@pytest.mark.parametrize("name", ["samples", "reconstructions", "retrieval", "coverage", "conditioning"])
 def test_figures_become_files_in_which_nothing_is_cut_off(name: str) -> None:
-    tables = {"samples": generators(), "retrieval": generators()}
+    tables = dict.fromkeys(("samples", "retrieval", "conditioning"), generators())
     table = tables.get(name, tokenizers()).query("encoding == 'vq'" if name == "coverage" else "seed == 0")
     figure: Figure = getattr(figures, f"draw_{name}")(table)
     assert image(figure).startswith(b"\x89PNG")

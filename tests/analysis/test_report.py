@@ -25,7 +25,7 @@ from analysis.report import page as pages
 from analysis.report.__main__ import app
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, Picture
-from analysis.report.generative_claims import GENERATIVE_CLAIMS, beside
+from analysis.report.generative_claims import GENERATIVE_CLAIMS, beside, judged
 from analysis.report.papers import PAPERS
 from analysis.results import Results
 from orchestrator.command.cli import run
@@ -205,16 +205,21 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
 
 
 def generative(seeds: int = 1, **curves: Mapping[str, Curve]) -> Results:
-    """Measured generators of three families, with the runs that they need; their curves by `dit_vae` and so on, else all 1."""
+    """Measured generators of three families, with the runs that they need; their curves by `dit_vae` and
+    so on, or `dit_vae_0` of a seed, else all 1."""
     made, keys = [], {}
-    for family, tokens in FAMILY_NAMES:
+    told_less = [("dit", "vq", word) for word in ("dropout", "quantised", "both")]
+    for family, tokens, *word in [*FAMILY_NAMES, *told_less]:
         for seed in range(seeds):
-            row = generator_row(spec_of(family, tokens, seed), **curves.get(f"{family}_{tokens}", {}))
-            keys[json.dumps([GENERATOR, family, tokens, seed])] = row["key"]
+            about = dict(zip(["conditioning"], word, strict=False))
+            name = "_".join([family, tokens, *word])
+            drawn = curves.get(f"{name}_{seed}", curves.get(name, {}))
+            row = generator_row(spec_of(family, tokens, seed, **about), **drawn)
+            keys[json.dumps([GENERATOR, family, tokens, seed, *word])] = row["key"]
             keys[json.dumps([TOKENIZER, "linear", tokens, seed])] = row["parents"]["tokenizer"]
             made += [row, *parent_rows(RunSpec.from_dict(row))]
     runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in made}
-    table = pd.concat([generators(seeds), tokenizers(seeds)], ignore_index=True)
+    table = pd.concat([generators(seeds, [*FAMILY_NAMES, *told_less]), tokenizers(seeds)], ignore_index=True)
     return Results([*runs.values()], table.assign(key=table["key"].map(keys)))
 
 
@@ -249,13 +254,16 @@ def test_generators_bring_their_claims_and_their_figures_and_change_no_other_cla
         "masking-is-not-it": ["samples"],
         "categorical-forgets": [],
         "abrupt-on-vq": [],
+        "conditioning": ["conditioning", "samples"],
+        "dropout-hurts": ["conditioning"],
+        "quantised-unstable": ["conditioning"],
     }
     sections = SECTION.findall(second)
     assert [re.findall(r'href="([^"]+)\.svg"', section) for section in sections] == [
         [f"{claim}-{name}" for name in names] for claim, names in figures.items()
     ]
     assert {f"{claim}-{name}.png" for claim, names in figures.items() for name in names} < files
-    assert all("not enough runs" in section and "condition" not in section for section in sections)
+    assert all("not enough runs" in section and "<th>condition" not in section for section in sections)
     assert "paper’s figures" not in second
 
 
@@ -264,7 +272,9 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
     ramp, step = [look / 10 for look in range(8)] + [0.75, 0.75], [0.0] * 6 + [0.8] * 4
     forgets = {"level1": [0.5, 0.9, 0.9, *[0.5] * 7], "level2": 0.1}
-    results = generative(3, dit_vae={"level2": ramp}, dit_vq={"level2": step}, maskgit_vq=forgets)
+    shares = {"dropout": 0.3, "both": 0.1, "quantised": 0.5, "quantised_1": 0.2}
+    told_less = {f"dit_vq_{word}": {"level2": share} for word, share in shares.items()}
+    results = generative(3, dit_vae={"level2": ramp}, dit_vq={"level2": step}, maskgit_vq=forgets, **told_less)
     report = pages.Report.of(PAPERS, Results(results.runs, table_of([])))
     told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
     assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("not enough runs", 3)), "gate 3 is not known of codes"
@@ -273,27 +283,35 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
     report = pages.Report.of(PAPERS, Results(results.runs, table[~table["value"].isna()]))
     told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
     assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("reproduced", 3))
-    section = SECTION.findall(report.html())[-1]
+    section = SECTION.findall(report.html())[len(CLAIMS) + 4]
     assert '<span class="verdict reproduced">reproduced</span>' in section
     assert "Seen: level 2 rises within" in section
     assert "--dry-run" not in section
 
 
-def test_figures_beside_a_claim_are_of_the_setting_with_most_seeds_and_of_its_own_tokenizers() -> None:
+def test_figures_beside_a_claim_are_of_its_own_runs_and_of_their_tokenizers() -> None:
     results = generative(seeds=2)
-    few = results.table["seed"] == 1
-    table = results.table.assign(max_steps=results.table["max_steps"].where(~few | (results.table["task"] == TOKENIZER), 7))
-    alone = Results(results.runs, table)
-    names = [picture.name for picture in beside("c", ("dit on vae", "dit on vq"), ("samples",), ("reconstructions",), alone)]
-    assert names == ["c-samples", "c-reconstructions"]
-    samples, tokens = (
-        picture.draw.args[0]  # type: ignore[attr-defined]
-        for picture in beside("c", ("dit on vae", "dit on vq"), ("samples",), ("reconstructions",), alone)
-    )
-    assert set(samples["max_steps"]) == {60}
-    assert set(samples["decoder"]) == {"dit"}
-    assert set(tokens["seed"]) == set(samples["seed"]) == {0}
-    assert beside("c", ("maskgit on vq",), ("samples",), (), Results([], table_of([]))) == []
+    keys = {run["key"] for run in results.runs if run["decoder"] == "dit" and run["seed"] == 0 and run["encoding"] == "vq"}
+    found = beside("c", keys, ("samples",), ("reconstructions",), results)
+    assert [picture.name for picture in found] == ["c-samples", "c-reconstructions"]
+    samples, tokens = (picture.draw.args[0] for picture in found)  # type: ignore[attr-defined]
+    assert set(samples["key"]) == keys
+    assert (set(tokens["task"]), set(tokens["seed"]), set(tokens["encoding"])) == ({TOKENIZER}, {0}, {"vq"})
+    assert beside("c", [], ("samples",), ("reconstructions",), results) == []
+    assert beside("c", keys, ("samples",), (), Results([], table_of([]))) == []
+
+
+def test_figures_beside_a_claim_are_of_the_comparison_with_most_seeds() -> None:
+    """Two seeds of tokens of 16 codes, one of 32: neither is enough for a verdict."""
+    rows = [generator_row(spec_of(family, "vq", seed, codes=codes)) for family in ("dit", "maskgit")
+            for codes, seeds in ((32, 1), (16, 2)) for seed in range(seeds)]  # fmt: skip
+    runs = [{**row, "seconds": 60.0, "family": "one"} for row in rows]
+    drawn = [{**row, "measure": "generated", "quantity": "x", "layer": 0, "value": 0.0, "array": None} for row in rows]
+    found = judged("continuous-beats-categorical", ("samples",), (), Results(runs, table_of(drawn)))
+    (picture,) = found.pictures
+    shown = picture.draw.args[0]  # type: ignore[attr-defined]
+    assert {options["codes"] for options in shown["options"]} == {16}
+    assert len(shown) == 4
 
 
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

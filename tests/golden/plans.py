@@ -77,6 +77,9 @@ COMMANDS = (
     "objectives --tier smoke --families dit --steps 40,80 --predicts x0,eps --noise linear --pool 32 --batch-size 8 --lr 0.01 "
     "--seeds 1 --option width=16 --option heads=2 --radius-small 0.4 --colour-jitter 0.1 --precision float32",
     "objectives --tier smoke --families givt,mar --seeds 1 --rounds 2,4 --option mixture=4 --precision float32",
+    "conditioning --precision float32",
+    "conditioning --tier smoke --conditionings dropout,both --dropout 0.2,0.5 --dropout-mode zero_batch --families maskgit "
+    "--seeds 1 --precision float32",
     "rotation",
     "rotation --digit 7 --angles 90 --gap 90..180 --N 16 --width 32 --epochs 50 --seeds 9 --batch-size 8 --lr 0.002",
 )

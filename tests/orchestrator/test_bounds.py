@@ -19,6 +19,7 @@ SMALL = {
     "tuning": "--N 8 --max-steps 2 --decoder mlp --bumps 5 --seeds 1",
     "rotation": "--N 8 --epochs 1 --width 4 --angles 100 --seeds 1",
     "objectives": "--tier smoke --families dit --tokenizers vq --seeds 1",
+    "conditioning": "--tier smoke --conditionings dropout --seeds 1",
 }
 STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
 

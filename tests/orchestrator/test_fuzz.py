@@ -58,6 +58,7 @@ SMALL = {
     "tuning": ("--N", "8", "--width", "4", "--seeds", "1", "--bumps", "0,3", "--decoder", "mlp", "--depth", "1"),
     "rotation": ("--N", "8", "--width", "4", "--seeds", "1", "--angles", "40", "--epochs", "2"),
     "objectives": ("--tier", "smoke", "--seeds", "1"),
+    "conditioning": ("--tier", "smoke", "--seeds", "1"),
 }
 """What makes a line of a study quick to plan."""
 
@@ -230,6 +231,18 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--steps": ("1", "20,40"),
         "--option": ("width=16", "looks=2", "mixture=2", "head_depth=1"),
         "--precision": ("auto", "float32", "bfloat16"),
+    },
+    "conditioning": {
+        "--conditionings": ("full", "dropout,both", "quantised,full"),
+        "--families": ("dit", "maskgit", "mar,dit"),
+        "--tokenizers": ("vq", "vae", "vae,vq"),
+        "--dropout": ("0.1", "0.05,0.5"),
+        "--dropout-mode": ("null_sample", "zero_batch,null_sample"),
+        "--split": ("train1", "000,110"),
+        "--seeds": ("2",),
+        "--codes": ("2", "8,16"),
+        "--steps": ("1", "20,40"),
+        "--option": ("width=16", "looks=2"),
     },
 }
 AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))

@@ -16,11 +16,12 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from analysis import generators
+from orchestrator import generators as of_generators
 from orchestrator import objectives
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
 from orchestrator.engine import estimate
-from orchestrator.objectives import ObjectivesStudy
+from orchestrator.generators import GeneratorStudy
 from orchestrator.searches import Rows
 from orchestrator.store import MeasureTable, make_row
 from orchestrator.store.measures import encode
@@ -32,9 +33,9 @@ from trainables.generative.tiers import TIERS
 from trainables.needs import Tasks
 
 
-def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> ObjectivesStudy:
-    found: list[ObjectivesStudy] = []
-    monkeypatch.setattr(objectives, "launch", lambda study, *_: found.append(study) or 0)
+def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> GeneratorStudy:
+    found: list[GeneratorStudy] = []
+    monkeypatch.setattr(of_generators, "launch", lambda study, *_: found.append(study) or 0)
     assert run(objectives.app, words.split()) == 0
     return found[0]
 
@@ -48,7 +49,7 @@ def shown(table: RenderableType) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in cells]
 
 
-def about(study: ObjectivesStudy, *names: str) -> list[tuple[Any, ...]]:
+def about(study: GeneratorStudy, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(spec.value(name) for name in names) for spec in study.specs]
 
 

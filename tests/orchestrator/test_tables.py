@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from orchestrator import __main__ as everything
-from orchestrator import mechanism
+from orchestrator import generators, mechanism
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
 from orchestrator.engine import estimate
@@ -27,7 +27,7 @@ RESULT = {
 
 def study_of(command: str, monkeypatch: pytest.MonkeyPatch) -> Study:
     found: list[Study] = []
-    for module in (mechanism, *everything.STUDIES.values()):
+    for module in (generators, mechanism, *everything.STUDIES.values()):
         monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0, raising=False)
     assert run(everything.app, command.split()) == 0
     return found[0]

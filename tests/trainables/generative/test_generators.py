@@ -329,7 +329,14 @@ def test_a_sample_is_a_function_of_conditions_and_generator(model: nn.Module) ->
     assert not torch.equal(one, model.sample(1 - told, stream(0, "sample")))
 
 
-HEADS: dict[str, Callable[[], nn.Module]] = {"dit": dit, "maskgit": partial(maskgit, smoothing=0.1), "givt": givt, "mar": mar}
+HEADS: dict[str, Callable[[], nn.Module]] = {
+    "dit": dit,
+    "maskgit": partial(maskgit, smoothing=0.1),
+    "givt": givt,
+    "mar": mar,
+    "dit-dropout": partial(dit, conditions=partial(Conditions, dropout=0.4)),
+    "maskgit-zero-batch": partial(maskgit, conditions=partial(Conditions, dropout=0.4, mode="zero_batch")),
+}
 
 
 class Learned:
@@ -346,9 +353,9 @@ class Learned:
     def data(self, spec: RunSpec) -> Data:
         codes = torch.randint(CODES, (50, TOKENS), generator=stream(spec.seed, "codes"))
         inputs, targets = conditions(50), codes
-        if self.kind in ("dit", "givt", "mar"):
+        if self.kind in HEADS and not self.kind.startswith("maskgit"):
             targets = torch.randn(50, TOKENS, CHANNELS, generator=stream(spec.seed, "latents"))
-        elif self.kind != "maskgit":
+        elif not self.kind.startswith("maskgit"):
             inputs = torch.rand(50, 3, 8, 8, generator=stream(spec.seed, "pictures"))
         split = Split(inputs, targets, codes)
         return Data(split.take(slice(spec.data_count)), split.take(slice(40, None)))
