@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from orchestrator.command.cli import App, run
 from orchestrator.generators import GeneratorStudy
 from orchestrator.searches import Rows
 from tests.analysis.made_objectives import generator_row, parent_rows
-from tests.conftest import Command, check_refusal, read_rows
+from tests.conftest import check_refusal
 from tests.orchestrator.test_objectives_study import about, shown
 from trainables.spec import run_key
 
@@ -119,20 +117,3 @@ def test_it_says_what_follows_for_its_own_claims(tmp_path: Path, monkeypatch: py
         "conditioning-curves.png", "conditioning-curves.svg", "conditioning-levels.png", "conditioning-levels.svg",
         "conditioning.csv", "conditioning.json",
     ]  # fmt: skip
-
-
-@pytest.mark.slow(30)
-def test_a_small_study_trains_its_generators_and_the_runs_they_need(join: Callable[..., Command], tmp_path: Path) -> None:
-    arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
-                 "tokenizer_steps=20")  # fmt: skip
-    first = join(*arguments, "--json", study="conditioning")
-    assert first.wait() == 0, first.stderr
-    answer = json.loads(first.stdout)
-    assert [(one["conditioning"], one["status"]) for one in answer["runs"]] == [
-        (word, "finished") for word in ("full", "dropout", "quantised", "both")
-    ]
-    rows = read_rows(tmp_path)
-    assert sorted(task.rpartition(":")[2] for task in rows["task"]) == [
-        *["GeneratorTask"] * 4, "ProbeTask", "TokenizerTask",
-    ]  # fmt: skip
-    assert len({tuple(loss) for loss in rows["curve_loss"][rows["task"].str.endswith("GeneratorTask")]}) == 4

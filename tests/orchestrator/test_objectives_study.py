@@ -228,7 +228,7 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
 
 
 @pytest.mark.slow(40)
-def test_a_small_study_trains_the_chain_and_trains_nothing_twice(join: Callable[..., Command], tmp_path: Path) -> None:
+def test_small_studies_train_the_chain_and_train_nothing_twice(join: Callable[..., Command], tmp_path: Path) -> None:
     arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
                  "tokenizer_steps=20")  # fmt: skip
     first = join(*arguments, "--json", study="objectives")
@@ -247,7 +247,13 @@ def test_a_small_study_trains_the_chain_and_trains_nothing_twice(join: Callable[
     out = tmp_path / "results" / "objectives"
     assert len(pd.read_csv(out / "objectives.csv")) == 3
     assert (out / "objectives-curves.png").stat().st_size > 10_000
-    second = join(*arguments, study="objectives")
-    assert second.wait() == 0, second.stderr
-    assert "0 runs trained" in second.stdout
-    assert len(read_rows(tmp_path)) == 6
+    told = join(*arguments, "--conditionings", "full,dropout,both", "--json", study="conditioning")
+    assert told.wait() == 0, told.stderr
+    answer = json.loads(told.stdout)
+    assert [(one["conditioning"], one["status"]) for one in answer["runs"]] == [
+        ("full", "finished"), ("dropout", "finished"), ("both", "finished"),
+    ]  # fmt: skip
+    more = read_rows(tmp_path)
+    assert len(more) == 6 + 2, "the probe, the tokenizer and the generator that is told all are those of the first study"
+    drawn = more[more["task"].str.endswith("GeneratorTask")]
+    assert len({tuple(loss) for loss in drawn["curve_loss"]}) == 5
