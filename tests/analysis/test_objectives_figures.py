@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from analysis import generators
 from analysis.figures.objectives import LEVEL_COLOURS, draw_curves, draw_levels
-from analysis.files import write_objectives
+from analysis.files import write_generators
 from analysis.objectives import NAMES, Answer
 from tests.analysis.made_objectives import LOOKS, answer_of, generator_row, seeds, spec_of
 from tests.conftest import colours
@@ -68,7 +68,7 @@ def test_runs_without_curves_of_other_lengths_and_of_other_splits_are_drawn(tmp_
     failed = {**generator_row(spec_of("dit", "vq", seed=2)), "status": "failed", "curve_step": [], "curve_summary": None}
     alone = generator_row(spec_of("maskgit", "vq", holdout="000"))
     answer = answer_of([generator_row(spec_of("dit", "vq")), short, failed, alone], names={**NAMES, "holdout": "split"})
-    files = write_objectives(answer, tmp_path)
+    files = write_generators(answer, "objectives", tmp_path)
     assert sorted(file.name for file in files) == [
         "objectives-curves.png", "objectives-curves.svg", "objectives-levels.png", "objectives-levels.svg", "objectives.csv",
         "objectives.json",
