@@ -26,6 +26,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, spelled, words
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.real_pictures import DataFolder, Dataset, pictures_of
 from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
@@ -34,8 +35,8 @@ from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.settings import HEADS, GeneratorSettings, meaningless
-from trainables.generative.shapes import seen_of
+from trainables.generative.settings import HEADS, RENDERED, GeneratorSettings, meaningless
+from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tiers import FIGURES, TIERS, generator
 from trainables.generative.tokenizers import KINDS
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
@@ -49,13 +50,16 @@ NAME = "objectives"
 KNOWN = settings_of(GeneratorSettings)
 SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
 """What users call settings that have another name elsewhere."""
-OPTIONS = {"decoder": "--families", "encoding": "--tokenizers", "holdout": "--split"}
+OPTIONS = {
+    "decoder": "--families", "encoding": "--tokenizers", "holdout": "--split", "dataset": "--dataset", "content": "--data",
+}  # fmt: skip
 VARIED = (
     "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
     "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
     "centre_jitter", "background",
 )  # fmt: skip
 """Settings with an option of their own, which takes several values."""
+OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
 
 
@@ -207,6 +211,8 @@ def objectives(
     split: Annotated[
         str, opt.asked(help="Seen compositions: `train1`, `fail1`, or a list such as 000,100 (shape, size, colour).")
     ] = "train1",
+    dataset: Dataset = RENDERED,
+    data: DataFolder = None,
     seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting; claims need three.")] = 3,
     first_seed: Annotated[
         int, opt.asked(min=0, max=1_000_000, help="The first seed. No claim counts those from 100 on: choose settings by them.")
@@ -254,6 +260,8 @@ def objectives(
 
     `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose of
 
+    `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`   faces, from files in the folder celeba
+
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
@@ -265,6 +273,7 @@ def objectives(
     varied = {name: _values(KNOWN[name], text) for name in VARIED if (text := getattr(subject, name)) is not None}
     lengths = (None,) if steps is None else _values(RUN_SETTINGS["max_steps"], steps)
     more = _more(option or [])
+    shown = pictures_of(dataset, data, [_flag(name) for name in varied if name in OF_FIGURES])
     typed = {"data_count": pool, "batch_size": batch_size, "lr": lr, "schedule": schedule, "weight_decay": weight_decay}
     fields: dict[str, Any] = {name: value for name, value in typed.items() if value is not None}
     task = load_task(GENERATOR)
@@ -281,7 +290,7 @@ def objectives(
         if family == "maskgit" and tokenizer != "vq":
             notes.append(f"left out: maskgit on {tokenizer}, as maskgit guesses codes, and a {tokenizer} has none")
             continue
-        given = {"decoder": family, "encoding": tokenizer, "holdout": split, **more}
+        given = {"decoder": family, "encoding": tokenizer, "holdout": split, **shown, **more}
         for values in _combinations(varied, family, tokenizer):
             for length in lengths:
                 of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
@@ -294,7 +303,7 @@ def objectives(
     if "channels" not in varied:
         del about["channels"]  # it follows from the network
     settings = {
-        **{"tier": tier, **asked, "split": split, "seeds": seeds, "first_seed": first_seed},
+        **{"tier": tier, **asked, "split": split, **shown, "seeds": seeds, "first_seed": first_seed},
         **{_flag(name): list(values) for name, values in varied.items()},
         **{"steps": None if steps is None else list(lengths), **fields, "options": more, "precision": precision},
         **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
@@ -323,7 +332,7 @@ def _more(pairs: Sequence[str]) -> dict[str, Scalar]:
     for name in (pair.partition("=")[0] for pair in pairs):
         if name in VARIED or name in OPTIONS:
             raise UserError(f"--option {name} has an option of its own: use {OPTIONS.get(name) or option_of(_flag(name))}")
-    return read_pairs({name: each for name, each in KNOWN.items() if name not in (*VARIED, *OPTIONS, "dataset")}, pairs)
+    return read_pairs({name: each for name, each in KNOWN.items() if name not in (*VARIED, *OPTIONS)}, pairs)
 
 
 def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
