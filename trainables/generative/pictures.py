@@ -22,6 +22,7 @@ from trainables.generative import celeba, clevrer, probe, shapes
 from trainables.generative.album import TEST, TRAIN, Album, Source
 from trainables.generative.settings import RENDERED, PictureSettings
 from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, bundled, class_values, conditions
+from trainables.training.run import UnfitError
 from trainables.training.seeds import stream
 
 FOLDER = "SWEEP_DATA"
@@ -40,11 +41,21 @@ def pool(
     ones of a composition come in an order that the seed draws, and begin again where there are fewer than asked for.
 
     Raises:
-        ValueError: one line: their files are not there, are damaged, or are not those of the run.
+        UnfitError: one line: their files are not here, are damaged, or are not those of the run.
     """
     if settings.dataset == RENDERED:
         return shapes.pool(settings, N, compositions, count, seed, name)
-    album, part, k = _album(settings), TRAIN if name == POOL else TEST, len(compositions)
+    try:
+        return _real(settings, N, compositions, count, seed, TRAIN if name == POOL else TEST)
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
+
+
+def _real(
+    settings: PictureSettings, N: int, compositions: tuple[str, ...], count: int, seed: int, part: str
+) -> Pictures:
+    """Real pictures, see `pool`; a ValueError where they cannot be read."""
+    album, k = _album(settings), len(compositions)
     sources = {word: album.pictures[part, word] for word in compositions}
     orders = {
         word: torch.randperm(len(of_word), generator=stream(seed, "pictures", part, word)).tolist()
