@@ -56,7 +56,7 @@ def picture(source: Source, N: int) -> np.ndarray:
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow has a SyntaxError for damaged headers
         reason = " ".join(str(error).replace(str(source.path), "it").split())
         raise ValueError(f"{source.path} cannot be read ({reason}): unpack img_align_celeba.zip again") from None
-    return np.asarray(square.resize((N, N), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+    return np.array(square.resize((N, N), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
 
 
 def _labelled(folder: Path) -> Iterator[Labelled]:
