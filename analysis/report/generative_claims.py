@@ -43,7 +43,8 @@ def judged(claim: str, samples: Sequence[str], tokens: Sequence[str], results: R
     decided = next((one for one in found if one.verdict != NOT_ENOUGH), found[0])
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
     sides = [f"{family} on {kind}" for family, kind in CLAIMS[claim].sides]
-    seeds = [{run.spec.seed for run in answer.runs if run.counts and run.about == side} for side in sides]
+    counted = [run for run in answer.runs if run.counts and not run.is_real]
+    seeds = [{run.spec.seed for run in counted if run.about == side} for side in sides]
     drawn = beside(claim, sides, samples, tokens, results)
     return Finding([], "; ".join(told), pictures=drawn, given=WORDS[decided.verdict], counted=min(map(len, seeds)))
 
