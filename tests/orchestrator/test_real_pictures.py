@@ -192,9 +192,9 @@ def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the
     assert len(read_rows(tmp_path)) == 6
     report = join("--store", "results", "--out", "report", study="analysis.report")
     assert report.wait() == 0, report.stderr
-    claims = {one["name"]: one for one in json.loads((tmp_path / "report" / "claims.json").read_text())["claims"]}
-    assert claims["abrupt-on-vq"]["verdict"] == "not enough runs"
-    assert "gate 1 is not known of 1" in claims["abrupt-on-vq"]["found"]
+    claims = {one["id"]: one for one in json.loads((tmp_path / "report" / "claims.json").read_text())}
+    assert (claims["abrupt-on-vq"]["verdict"], claims["abrupt-on-vq"]["seeds"]) == ("not enough runs", 0)
+    assert "gate 1 is not known of 1" in (tmp_path / "report" / "index.html").read_text()
     assert not (tmp_path / "results" / "measures").exists(), "measures render pictures to compare with"
 
 
