@@ -78,7 +78,7 @@ def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Pat
         ("--data {celeba}", "--data is for real pictures, and shapes2d is rendered: add --dataset celeba or clevrer"),
         ("--dataset celeba --data {celeba}/nowhere", "is not a folder: give the one with the files of celeba"),
         ("--dataset celeba --data {celeba}/list_attr_celeba.txt", "is not a folder: give the one with the files of celeba"),
-        ("--dataset celeba --data {celeba}/img_align_celeba", "list_eval_partition.txt cannot be read (No such file or dir"),
+        ("--dataset celeba --data {celeba}/img_align_celeba", "list_eval_partition.txt cannot be found (No such file or di"),
         ("--dataset clevrer --data {celeba}", "has no annotation_train/annotation_00000-01000/annotation_00000.json: unpack"),
         ("--dataset celeba --data {celeba} --shape square", "--shape is for rendered figures: omit it, or --dataset celeba"),
         ("--dataset celeba --data {celeba} --radius-small 0.4", "--radius-small is for rendered figures: omit it"),
@@ -97,7 +97,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("change", "hint"),
     [
-        (lambda folder: (folder / "list_attr_celeba.txt").unlink(), "list_attr_celeba.txt cannot be read (No such file"),
+        (lambda folder: (folder / "list_attr_celeba.txt").unlink(), "list_attr_celeba.txt cannot be found (No such file"),
         (lambda folder: (folder / "img_align_celeba" / "000001.jpg").unlink(), "000001.jpg cannot be found (No such file"),
         (lambda folder: (folder / "list_attr_celeba.txt").write_text("[red]" * 999), "list_attr_celeba.txt, line 2, names no"),
         (lambda folder: shutil.rmtree(folder / "img_align_celeba"), "000001.jpg cannot be found (No such file or directory)"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +58,9 @@ def album_of(folder: Path, found: Iterable[Labelled], missing: str) -> Album:
     digest = hashlib.sha256()
     for part, word, source in found:
         if len(of_word := pictures[part, word]) < MOST[part]:
-            try:
-                size = source.path.stat().st_size
-            except OSError as error:
-                raise ValueError(f"{source.path} cannot be found ({error.strerror}): {missing}") from None
+            name, size = source.path.relative_to(folder).as_posix(), _size(source.path, missing)
             of_word.append(source)
-            digest.update(f"{part} {word} {source.path.relative_to(folder).as_posix()} {size} {source.frames}\n".encode())
+            digest.update(f"{part} {word} {name} {size} {source.frames}\n".encode())
     for (part, word), sources in pictures.items():
         if not sources:
             raise ValueError(f"{folder} has no {part} picture of composition {word}: give a folder with the whole data set")
@@ -79,11 +77,20 @@ def contents(path: Path, most: int, instead: str) -> bytes:
     Raises:
         ValueError: one line: it cannot be read, or is larger.
     """
+    if _size(path, instead) > most:
+        raise ValueError(f"{path} has more than {most} bytes, so it is no such file: {instead}")
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
+        return path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): {instead}") from None
-    if len(data) > most:
-        raise ValueError(f"{path} has more than {most} bytes, so it is no such file: {instead}")
-    return data
+
+
+def _size(path: Path, instead: str) -> int:
+    """Bytes of a file."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be found ({error.strerror}): {instead}") from None
+    if not stat.S_ISREG(about.st_mode):  # a pipe could be read for ever
+        raise ValueError(f"{path} is no file: {instead}")
+    return about.st_size

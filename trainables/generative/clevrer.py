@@ -25,6 +25,7 @@ from PIL import Image
 from trainables.generative.album import TEST, TRAIN, Album, Labelled, Source, album_of, contents
 
 VIDEOS, ANNOTATIONS = "video_train", "annotation_train"
+GROUP = re.compile(r"annotation_[0-9]{5}-[0-9]{5}", re.ASCII)
 NAME = re.compile(r"annotation_([0-9]{5})\.json", re.ASCII)
 SHAPES, MATERIALS = {"cube": 0, "sphere": 1}, {"rubber": 0, "metal": 1}
 SIZE = (480, 320)
@@ -95,8 +96,8 @@ def _av() -> Any:
 
 
 def _labelled(folder: Path) -> Iterator[Labelled]:
-    paths = sorted((folder / ANNOTATIONS).glob("annotation_*-*/annotation_*.json"))
-    if not paths:
+    paths = sorted(path for path in (folder / ANNOTATIONS).glob("*/*") if GROUP.fullmatch(path.parent.name))
+    if not any(NAME.fullmatch(path.name) for path in paths):
         wanted = f"{ANNOTATIONS}/annotation_00000-01000/annotation_00000.json"
         raise ValueError(f"{folder} has no {wanted}: unpack annotation_train.zip and video_train.zip of CLEVRER there")
     for path in paths:

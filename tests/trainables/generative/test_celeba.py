@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,14 @@ def fill(name: str, data: bytes) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes(data) and None
 
 
+def pipe(name: str) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return damage
+
+
 def without_class(folder: Path) -> None:
     """No picture to test of men who do not smile and have blond hair."""
     path = folder / celeba.PARTITION
@@ -149,6 +158,8 @@ DAMAGES = {
     "an empty list": (fill(ATTRIBUTES, b""), ATTRIBUTES, "line 2, names no attribute Male"),
     "markup": (fill(ATTRIBUTES, b"<html><body>Sign in</body></html>"), ATTRIBUTES, "line 2, names no attribute Male: take"),
     "no text": (fill(PARTITION, b"\xff\xd8\xff\xe0"), PARTITION, "is not a text of ASCII: take it"),
+    "a pipe": (pipe(PARTITION), PARTITION, "is no file: give a folder with"),
+    "a pipe for a picture": (pipe("img_align_celeba/000001.jpg"), "000001.jpg", "is no file: unpack img_align_celeba.zip"),
     "a composition without pictures": (without_class, "celeba", "has no test picture of composition 111: give a folder"),
 }  # fmt: skip
 
@@ -167,7 +178,7 @@ def test_a_damaged_layout_is_one_line_that_names_the_file(damage: str, folder: P
 
 
 def test_an_empty_folder_is_told_what_belongs_there(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"list_eval_partition.txt cannot be read .*: give a folder with list_eval_partition"):
+    with pytest.raises(ValueError, match=r"list_eval_partition.txt cannot be found .*: give a folder with list_eval_partition"):
         celeba.album(tmp_path)
 
 
