@@ -14,6 +14,7 @@ import numpy as np
 from orchestrator.searches import Row, ending
 from trainables.generative.judge import JUDGES
 from trainables.generative.oracle import read_by_templates
+from trainables.generative.settings import REAL
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, bundles, levels, seen_of
 from trainables.settings import value_of
 from trainables.spec import RunSpec
@@ -117,9 +118,14 @@ class Run:
         return f"{self.spec.decoder} on {self.spec.encoding}"
 
     @property
+    def is_real(self) -> bool:
+        """Whether its pictures are real ones, which only the probe reads."""
+        return self.spec.dataset in REAL
+
+    @property
     def oracle_real(self) -> float:
-        """The same of the oracle."""
-        return oracle_reads(_figures(self.spec), self.spec.N)
+        """The same of the oracle; NaN of real pictures, which it does not know."""
+        return math.nan if self.is_real else oracle_reads(_figures(self.spec), self.spec.N)
 
     @property
     def counts(self) -> bool:
@@ -161,8 +167,8 @@ class Run:
 
     @property
     def needs_coverage(self) -> bool:
-        """Whether MEASURE is still to be taken of its tokenizer."""
-        return self.spec.encoding == "vq" and math.isnan(self.unseen[0])
+        """Whether MEASURE is still to be taken of its tokenizer; it is not taken of one of real pictures."""
+        return self.spec.encoding == "vq" and not self.is_real and math.isnan(self.unseen[0])
 
     def gates(self, dit: float) -> dict[int, bool | None]:
         """Whether each gate is met; None where its number is not known.

@@ -28,6 +28,7 @@ NAMES = {"decoder": "family", "encoding": "tokenizer"}
 """Settings that are shown in any case, and what they are called."""
 COUNTS = ("seed", "steps", "rise_from", "rise_to")
 """Columns of whole numbers."""
+ONE_JUDGE = "real pictures: shares are by the probe alone, as the oracle does not know them; no claim has a verdict on them"
 COVERED_BY = "gate 3 is known after"
 
 
@@ -61,7 +62,7 @@ class Answer:
         found = [row for row in rows if row["task"] == GENERATOR]
         specs = [RunSpec.from_dict(row) for row in found]
         carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
-        names = [name for name in carried if name not in ("seed", "options", "task", "dataset", "precision")]
+        names = [name for name in carried if name not in ("seed", "options", "task", "content", "precision")]
         varied = {name: name.replace("_", " ") for name in names if len({value_of(spec, name) for spec in specs}) > 1}
         return cls.of(found, {row["key"]: row for row in rows}.get, coverage, {**varied, **NAMES}, settings)
 
@@ -108,7 +109,8 @@ class Answer:
         """A line for each gate and each claim."""
         if not self.runs:
             return []
-        return [*(self._gate_line(gate) for gate in GATES), *(verdict.line for verdict in self.verdicts)]
+        of_probe = [ONE_JUDGE] if any(run.is_real for run in self.runs) else []
+        return [*(self._gate_line(gate) for gate in GATES), *of_probe, *(verdict.line for verdict in self.verdicts)]
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the curves in plain values; what is not known is null."""

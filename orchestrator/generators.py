@@ -24,6 +24,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, one_of, spelled
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.real_pictures import DataFolder, Dataset, pictures_of
 from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
@@ -32,8 +33,8 @@ from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.settings import OF_WHICH, GeneratorSettings, meaningless
-from trainables.generative.shapes import seen_of
+from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
+from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tiers import FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -45,13 +46,17 @@ if TYPE_CHECKING:
 KNOWN = settings_of(GeneratorSettings)
 SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
 """What users call settings that have another name elsewhere."""
-OPTIONS = {"decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split"}
+OPTIONS = {
+    "decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split",
+    "dataset": "--dataset", "content": "--data",
+}  # fmt: skip
 VARIED = (
     "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
     "temperature", "rounds", "pair", "radius_large", "radius_small", "radius_jitter", "colour_separation", "colour_jitter",
     "centre_jitter", "background",
 )  # fmt: skip
 """Settings with an option of their own, which takes several values."""
+OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
 
 
@@ -195,6 +200,8 @@ class GeneratorOptions:
     split: Annotated[
         str, opt.asked(help="Seen compositions: `train1`, `fail1`, or a list such as 000,100 (shape, size, colour).")
     ] = "train1"
+    dataset: Dataset = RENDERED
+    data: DataFolder = None
     seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting; claims need three.")] = 3
     first_seed: Annotated[
         int, opt.asked(min=0, max=1_000_000, help="The first seed. No claim counts those from 100 on: choose settings by them.")
@@ -241,7 +248,8 @@ def train(
     values = {each: _values(KNOWN[each], text) for each, text in varied.items() if text is not None}
     lengths = (None,) if options.steps is None else _values(RUN_SETTINGS["max_steps"], options.steps)
     always = OF_WHICH[: len(asked)]
-    more = _more(options.option or [], (*varied, *always, "holdout"))
+    more = _more(options.option or [], (*varied, *always, "holdout", "dataset", "content"))
+    shown = pictures_of(options.dataset, options.data, [_flag(each) for each in values if each in OF_FIGURES])
     typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
     fields: dict[str, Any] = {each: value for each, value in {"data_count": options.pool, **typed}.items() if value is not None}
     task = load_task(GENERATOR)
@@ -261,6 +269,7 @@ def train(
             continue
         for conditioning in conditionings:
             given = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning, "holdout": options.split}
+            given |= shown
             for chosen in _combinations(values, family, tokenizer, conditioning):
                 for length in lengths:
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
@@ -274,7 +283,8 @@ def train(
     if "channels" not in values:
         del about["channels"]  # it follows from the network
     settings = {
-        **{"tier": options.tier, **asked, "split": options.split, "seeds": options.seeds, "first_seed": options.first_seed},
+        **{"tier": options.tier, **asked, "split": options.split, **shown},
+        **{"seeds": options.seeds, "first_seed": options.first_seed},
         **{_flag(each): list(given) for each, given in values.items()},
         **{"steps": None if options.steps is None else list(lengths), **fields, "options": more},
         **{"precision": options.precision, "task_version": task.version, "store": where.store},
@@ -303,7 +313,7 @@ def _more(pairs: Sequence[str], with_option: Collection[str]) -> dict[str, Scala
     for name in (pair.partition("=")[0] for pair in pairs):
         if name in with_option:
             raise UserError(f"--option {name} has an option of its own: use {OPTIONS.get(name) or option_of(_flag(name))}")
-    return read_pairs({name: each for name, each in KNOWN.items() if name not in (*with_option, "dataset")}, pairs)
+    return read_pairs({name: each for name, each in KNOWN.items() if name not in with_option}, pairs)
 
 
 def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:

@@ -33,6 +33,7 @@ from orchestrator.study import Study
 from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task
+from trainables.training.run import UnfitError
 
 ON_ERROR = ("continue", "stop")
 PROJECT = "sweep-orchestrator"
@@ -126,6 +127,8 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     except StoreError as error:
         say(console, f"stopped: {error}\n{KEPT}; to continue: {shlex.join(command)}")
         return Exit.NOT_ANSWERED
+    except UnfitError as error:  # from planning
+        raise UserError(str(error)) from None
 
 
 def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console, cluster: Cluster) -> int:
@@ -229,7 +232,7 @@ def _train_and_answer(
         if stages.search.finished(rows):
             _drop_kept_ends(store, rows)
         files = store.publish(study.name, study.write(rows, out, force=True))
-    except (StoreError, LostRayError, StuckError, OSError) as error:
+    except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
         farewell(error)
         return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
     console.print(_table(study, rows, stages, {}))

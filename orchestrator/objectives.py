@@ -57,6 +57,8 @@ def objectives(
 
     `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose of
 
+    `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`   faces, from files in the folder celeba
+
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """

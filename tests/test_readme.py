@@ -17,6 +17,8 @@ from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
 from orchestrator.engine import estimate
 from tests.conftest import ROOT
+from tests.trainables.generative.made_data import write_celeba, write_clevrer
+from trainables.generative.pictures import FOLDER
 
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,6 +67,10 @@ def test_every_command_is_understood(study: str, command: str, tmp_path: Path, m
     (tmp_path / "sums.py").write_text(TASK)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv(FOLDER, "")  # put back afterwards
+    for name, write in (("celeba", write_celeba), ("clevrer", write_clevrer)):
+        if f"--data {name}" in command:
+            write(tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -100,4 +100,5 @@ def _draw_bar(axes: Axes, x: float, runs: Sequence[Run], level: str) -> None:
     apart = np.linspace(-0.07, 0.07, len(shares)) if len(shares) > 1 else np.zeros(1)
     axes.plot(x + apart, shares, ls="none", marker="o", ms=3, color="black", gid=f"seeds {level}")
     for judge, marker in ALONE.items():
-        axes.plot(x, np.median(finite(judge)), marker=marker, ms=5, mfc="none", color="black", ls="none")
+        if len(alone := finite(judge)):  # of real pictures there are none by the oracle
+            axes.plot(x, np.median(alone), marker=marker, ms=5, mfc="none", color="black", ls="none")

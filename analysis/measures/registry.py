@@ -10,6 +10,7 @@ from analysis.measures.quantity import Quantity
 from analysis.trained import Trained, TrainedDecoder
 from trainables.decoders import DECODERS
 from trainables.generative.chain import GENERATOR, TOKENIZER
+from trainables.generative.settings import REAL
 from trainables.heldout import box_bounds
 from trainables.needs import Parent
 
@@ -43,12 +44,15 @@ _LOADED: Mapping[str, type[Trained]] = {
 
 def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
-    box, or one of another of TASKS.
+    box, or one of another of TASKS. Those of generators and their tokenizers render pictures to compare with, so runs on real
+    pictures are given none.
 
     Args:
         kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
     """
     kind = kind or row["task"]
+    if row["dataset"] in REAL:
+        return []
     if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
         return list(OF_DECODERS)
     return list({ROTATION: OF_ROTATIONS, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))

@@ -32,8 +32,9 @@ def judged(claim: str, samples: Sequence[str], tokens: Sequence[str], results: R
     found = answer.verdicts_of(claim)
     decided = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
+    counted = [run for run in answer.runs if run.counts and not run.is_real]
     seeds = [
-        {run.spec.seed for run in answer.runs if run.counts and all(run.spec.value(n) == v for n, v in side.items())}
+        {run.spec.seed for run in counted if all(run.spec.value(n) == v for n, v in side.items())}
         for side in CLAIMS[claim].sides.values()
     ]
     drawn = beside(claim, set(decided.runs), samples, tokens, results)

@@ -24,6 +24,9 @@ OBJECT_STORE_BYTES = 128 * 2**20
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
+PASSED_ON = "SWEEP_"
+"""Variables that begin so are given to the workers of a cluster; an embedded Ray has all that its command has."""
+
 RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """The variable that says how long Ray waits for the head of a cluster."""
 
@@ -128,9 +131,10 @@ class Cluster:
                     **common,
                 )
             else:
-                paths = {"PYTHONPATH": environment["PYTHONPATH"]}  # where a user's task is imported from, on every node
+                passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+                passed["PYTHONPATH"] = environment["PYTHONPATH"]  # where a user's task is imported from, on every node
                 with nullcontext() if self.verbose else _silence():
-                    ray.init(address=self.address, runtime_env={"env_vars": paths}, **common)
+                    ray.init(address=self.address, runtime_env={"env_vars": passed}, **common)
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
             reason = str(error).splitlines()[0].partition(". ")[0]
             raise UserError(

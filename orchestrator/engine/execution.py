@@ -23,6 +23,7 @@ from trainables.needs import Tasks
 from trainables.spec import RunSpec
 from trainables.task import Task
 from trainables.training.result import CURVES
+from trainables.training.run import UnfitError
 
 
 class Observer(Protocol):
@@ -186,6 +187,11 @@ class Execution:
         self._hear(trial_id)
         if report.best_pack_size is not None and pack:
             self.packs.learn(next(iter(pack.values())), report.best_pack_size)
+        if report.error is not None and report.unfit:
+            for key in self._leave(trial_id):
+                self._again(key)
+            self.fatal = self.fatal or UnfitError(report.error)
+            return True
         if report.error is not None:
             self._on_error(trial_id, report.error, report.out_of_memory)
             return True

@@ -101,6 +101,8 @@ class PackReport:
     """A traceback."""
     out_of_memory: bool = False
     """Whether that error is one of memory."""
+    unfit: bool = False
+    """Whether it is a line about something that the worker's machine does not have."""
 
     @property
     def done(self) -> bool:

@@ -31,7 +31,7 @@ from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
 from trainables.training.result import CURVES
-from trainables.training.run import Run, RunError
+from trainables.training.run import Run, RunError, UnfitError
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
@@ -107,6 +107,8 @@ class PackTrainable(tune.Trainable):
         except RunError as error:
             self._pack = None
             return PackReport(error=str(error))
+        except UnfitError as error:
+            return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
         except Exception as error:
             self._pack = None
             return PackReport(error=traceback.format_exc(), out_of_memory=_is_out_of_memory(error))
@@ -123,6 +125,8 @@ class PackTrainable(tune.Trainable):
                     self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
                 else:
                     self._runs[key] = self._load(order, spec, device)
+            except UnfitError:
+                raise
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
@@ -147,6 +151,8 @@ class PackTrainable(tune.Trainable):
                 training.load_state_dict(saved["training"])
                 self._seconds[key] = saved["seconds"]
                 return training
+            except UnfitError:
+                raise
             except Exception as error:
                 why = printable(" ".join(str(error).split())[:200])
                 self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"

@@ -10,6 +10,7 @@ from analysis.objectives import NAMES, Answer
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
 from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.settings import REAL
 from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
 from trainables.generative.tiers import generator
 from trainables.needs import Tasks
@@ -32,7 +33,8 @@ def curve(shares: Curve) -> list[float]:
 def generator_row(
     spec: RunSpec, seen: Curve = 1.0, level1: Curve = 1.0, level2: Curve = 1.0, oracle2: Curve | None = None, **about: Any
 ) -> dict[str, Any]:
-    """A generator whose shares are these, by both judges; at level 2 those of the oracle and of both may be others."""
+    """A generator whose shares are these, by both judges; at level 2 those of the oracle and of both may be others. One of real
+    pictures has the probe alone."""
     shares = {"seen": curve(seen), "level1": curve(level1), "level2": curve(level2)}
     by_oracle = {**shares, "level2": curve(level2 if oracle2 is None else oracle2)}
     far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
@@ -44,6 +46,8 @@ def generator_row(
         level: [1 - abs(a - b) for a, b in zip(shares[level], by_oracle[level], strict=True)] for level in shares
     }
     found |= {f"agree_{level}": share for level, share in agree.items()}
+    if spec.dataset in REAL:
+        found = {name: shares for name, shares in found.items() if not name.startswith(("oracle", "agree"))}
     about = {"status": "passed", "reason": "budget", "steps": 1000, "seconds": 60.0} | about
     at = [100 * (look + 1) for look in range(LOOKS)]
     parents = Tasks(GeneratorTask()).parents(spec)
@@ -58,6 +62,8 @@ def parent_rows(spec: RunSpec, read: float = 1.0, reconstructed: float = 1.0) ->
     """The probe and the tokenizer of a generator."""
     tasks = Tasks(GeneratorTask())
     curves = {"probe": {"read_least": [0.5, read]}, "tokenizer": {"probe_least": [reconstructed], "oracle_least": [1.0]}}
+    if spec.dataset in REAL:
+        del curves["tokenizer"]["oracle_least"]
     return [
         {
             **make_row(

@@ -58,7 +58,7 @@ def table_of(store: Path) -> pd.DataFrame:
 
 
 def test_what_is_measured_of_which_run() -> None:
-    row = {"task": "trainables.bumps:BumpTask", "decoder": "mlp", "holdout": "center", "N": 8}
+    row = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "holdout": "center", "N": 8}
     assert applicable(row) == list(OF_DECODERS)
     assert applicable(row | {"holdout": "random"}) == []
     assert applicable(row | {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}) == []
@@ -66,6 +66,8 @@ def test_what_is_measured_of_which_run() -> None:
     assert applicable(row | {"task": TOKENIZER, "holdout": "train1"}) == ["tokens"]
     assert applicable(row | {"task": GENERATOR, "holdout": "train1"}) == ["generated"]
     assert applicable(row | {"task": PROBE}) == []
+    for task in (TOKENIZER, GENERATOR):
+        assert applicable(row | {"task": task, "holdout": "train1", "dataset": "celeba"}) == []
 
 
 @pytest.mark.slow(40)

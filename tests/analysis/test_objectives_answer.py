@@ -13,7 +13,7 @@ import pytest
 from analysis import generators
 from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Run, coverage_of
-from analysis.objectives import NAMES, Answer
+from analysis.objectives import NAMES, ONE_JUDGE, Answer
 from tests.analysis.made_objectives import GOOD, Curve, answer_of, generator_row, parent_rows, seeds, spec_of
 from trainables.spec import RunSpec
 
@@ -356,6 +356,30 @@ def test_lines_json_and_table_say_the_same() -> None:
     assert (told["runs"][0]["seed"], told["runs"][0]["rise_from"]) == (0, 100)
     assert Answer.of([], lambda key: None, {}, NAMES, {}).lines() == []
     assert Answer.of([], lambda key: None, {}, NAMES, {}).to_json()["runs"] == []
+
+
+def test_real_pictures_are_judged_by_the_probe_alone_and_have_no_verdict() -> None:
+    about = {"dataset": "celeba", "content": "0" * 24}
+    settings = (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"))
+    real = [generator_row(one, level2=0.8) for kind in settings for one in seeds(spec_of(*kind, **about))]
+    answer = answer_of(real, measured=None)
+    assert {one.verdict for one in answer.verdicts} == {NOT_ENOUGH}
+    assert not any(run.needs_coverage for run in answer.runs)
+    lines = answer.lines()
+    assert lines[0].startswith("gate 1, both judges read real pictures: met by 0 of 9 runs, not known of 9 (probe real 1.00")
+    assert lines[5] == ONE_JUDGE
+    told = answer.to_json()["runs"][3]
+    assert (told["level2_probe"], told["level2_both"]) == pytest.approx((0.8, 0.8))
+    assert [told[name] for name in ("level2_oracle", "agree", "oracle_real", "oracle_tokens")] == [None] * 4
+    assert ONE_JUDGE not in answer_of(GOOD_ROWS).lines()
+    rows = [*real, *GOOD_ROWS]
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row))]
+    both = Answer.of_store([*parents, *rows], {row["parents"]["tokenizer"]: GOOD for row in rows}, {})
+    families = ("dit on vae", "dit on vq", "maskgit on vq")
+    labels = [f"{family}, dataset {dataset}" for dataset in ("celeba", "shapes2d") for family in families]
+    assert [both.label(spec) for spec in both.by_setting] == labels
+    found = [one.verdict for one in both.verdicts if one.claim == "tokenizer-does-not-decide"]
+    assert found == [NOT_ENOUGH, PASS], "real pictures are compared with real ones, and decide nothing"
 
 
 def test_what_was_measured_of_tokens_is_found_by_their_run() -> None:

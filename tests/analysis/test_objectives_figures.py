@@ -61,6 +61,13 @@ def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None
 
 
 @pytest.mark.slow(1)
+def test_runs_that_have_one_judge_are_drawn_without_the_other() -> None:
+    rows = [generator_row(one, level2=0.5) for one in seeds(spec_of("dit", "vae", dataset="celeba", content="0" * 24))]
+    bars = draw_levels(answer_of(rows)).axes[0]
+    assert sorted(line.get_marker() for line in bars.lines) == ["^"] * 3 + ["o"] * 3
+    assert len(draw_curves(answer_of(rows)).axes[0].lines) > 8
+
+
 def test_runs_without_curves_of_other_lengths_and_of_other_splits_are_drawn(tmp_path: Path) -> None:
     short = {**generator_row(spec_of("dit", "vq", seed=1)), "status": "diverged"}
     short["curve_step"] = short["curve_step"][:4]

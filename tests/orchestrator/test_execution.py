@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,8 +27,11 @@ from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row
 from tests.toy import Toy, threshold
 from trainables.bumps import BumpTask
+from trainables.generative.chain import probe_of
+from trainables.generative.tiers import generator
 from trainables.spec import RunSpec, run_key
 from trainables.training.loop import Training
+from trainables.training.run import UnfitError
 
 SPEC = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", depth=0, width=1, encoding="none",
@@ -128,6 +132,34 @@ def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStor
     assert ["trying once more" in n for n in watcher.notices] == [True, False]
     assert execution.is_over()
     assert (execution.outcome.trained, execution.outcome.failed) == (0, 1)
+
+
+def test_a_machine_that_lacks_what_a_run_needs_ends_the_launch_and_fails_no_run(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=2, workers=2)
+    assert next_run(execution, "a") is not None
+    assert next_run(execution, "b") is not None
+    assert execution.on_report("a", PackReport(error="on m1: /data is no folder: mount it", unfit=True))
+    assert isinstance(execution.fatal, UnfitError)
+    assert str(execution.fatal) == "on m1: /data is no folder: mount it"
+    assert execution.is_over()
+    assert list(execution.running) == ["b"]
+    assert execution.on_report("b", PackReport(error="on m2: nor here", unfit=True))
+    assert str(execution.fatal).startswith("on m1"), "the first one is told"
+    assert (store.rows(), watcher.rows, execution.outcome.failed) == ([], [], 0)
+    again, _ = make(store, seeds=2, workers=2)
+    assert next_run(again, "a") is not None, "it is still claimed"
+
+
+def test_a_worker_tells_in_a_line_what_its_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = generator("smoke", 0, {"dataset": "celeba", "content": "0" * 24})
+    monkeypatch.delenv("SWEEP_DATA", raising=False)
+    order = Order([RunOrder("a", probe_of(spec).to_dict()), RunOrder("b", probe_of(spec).to_dict())])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    assert report.unfit
+    assert report.done
+    assert not report.runs
+    where = f"on {socket.gethostname()}: where the files of celeba lie is not known here"
+    assert report.error == f"{where}: set SWEEP_DATA to their folder"
 
 
 def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(

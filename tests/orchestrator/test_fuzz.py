@@ -207,6 +207,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--families": ("dit", "maskgit,dit", "maskgit", "givt,mar", "mar,dit"),
         "--tokenizers": ("vq", "vae", "vae,vq"),
         "--split": ("train1", "fail1", "000,110"),
+        "--dataset": ("shapes2d",),
         "--seeds": ("2",),
         "--first-seed": ("0", "100"),
         "--network": ("linear", "linear,conv"),
@@ -249,6 +250,7 @@ AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))
 AS_PATHS["regularization"] += ("--export-optuna",)
 AS_PATHS["tune"] += ("--export-optuna",)
 AS_PATHS["rotation"] += ("--mnist",)
+AS_PATHS["objectives"] += ("--data",)
 FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights", "--no-gates"))
 FLAGS["scaling"] += ("--speculate", "--no-speculate")
 FLAGS["regularization"] += ("--ablation", "--no-ablation")

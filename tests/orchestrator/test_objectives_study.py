@@ -158,7 +158,7 @@ def test_the_set_of_options_is_frozen() -> None:
     assert found == WHERE | {
         *("--families", "--tokenizers", "--tier", "--split", "--seeds", "--first-seed", "--network", "--codes", "--fit"),
         *("--stride", "--channels", "--embedding", "--predicts", "--noise", "--input-scale", "--smoothing", "--temperature"),
-        *("--rounds", "--shape"),
+        *("--rounds", "--shape", "--dataset", "--data"),
         *("--radius-large", "--radius-small", "--radius-jitter", "--colour-separation", "--colour-jitter", "--centre-jitter"),
         *("--background", "--option", "--pool", "--steps", "--batch-size", "--lr", "--schedule"),
         *("--weight-decay", "--precision"),

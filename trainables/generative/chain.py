@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.generative.shapes import ShapeSettings
-from trainables.settings import spec_fields
+from trainables.generative.settings import PictureSettings
+from trainables.settings import spec_fields, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
 
@@ -37,7 +37,7 @@ def tokenizer_of(spec: RunSpec) -> RunSpec:
 
 
 def _parent(task: str, spec: RunSpec, given: Mapping[str, Scalar], **fields: Any) -> RunSpec:
-    """A run of a task, at the grid size and the seed of `spec`, with its figures and with these settings and fields."""
-    figures = {field.name: spec.option(field.name) for field in dataclasses.fields(ShapeSettings)}
-    settings = spec_fields(load_task(task), {**figures, **given})
+    """A run of a task, at the grid size and the seed of `spec`, with its pictures and with these settings and fields."""
+    of_pictures = {field.name: value_of(spec, field.name) for field in dataclasses.fields(PictureSettings)}
+    settings = spec_fields(load_task(task), {**of_pictures, **given})
     return RunSpec(task=task, N=spec.N, seed=spec.seed, **settings, **{**PARENT, **fields})

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.dit import DiT
 from trainables.generative.givt import GIVT
-from trainables.generative.judge import curves, shares_right
+from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
+from trainables.generative.pictures import pool
 from trainables.generative.settings import OF_HEAD, OF_WHICH, GeneratorSettings, meaningless
-from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, pool, seen_of
+from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
 from trainables.settings import read_settings, settings_of
@@ -83,8 +84,8 @@ class GeneratorTask:
 
     def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:
         """By probe, by oracle and by both: the share of each composition and each level that is read right; and how often the
-        judges agree."""
-        shares = {name: measures[name] for name in ("probe", "oracle", "both", "agree")}
+        judges agree. Of real pictures there are those by the probe alone."""
+        shares = {name: measures[name] for name in SAID if name in measures}
         return curves(shares, split.truth[:, 0], seen_of(spec.holdout))
 
 

@@ -1,4 +1,5 @@
-"""What probe and oracle say of pictures, by composition and by level.
+"""What probe and oracle say of pictures, by composition and by level. The oracle knows rendered figures only, so real pictures
+have one judge, the probe.
 
 A sample that is judged is a whole composition, so that its share of right pictures can be held against a gate.
 Shapes in comments: n compositions with m pictures each.
@@ -13,9 +14,12 @@ from torch import Tensor, nn
 
 from trainables.generative.oracle import read_by_templates
 from trainables.generative.probe import read_by_probe
+from trainables.generative.settings import REAL, PictureSettings
 from trainables.generative.shapes import ShapeSettings, bits_of, levels
 
-JUDGES = ("probe", "oracle", "both")
+ALONE = ("probe", "oracle")
+JUDGES = (*ALONE, "both")
+SAID = (*JUDGES, "agree")
 
 
 def on_screen(images: Tensor) -> Tensor:
@@ -32,8 +36,12 @@ def readings(settings: ShapeSettings, probe: nn.Module, images: Tensor) -> tuple
 
 def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits: Tensor) -> dict[str, Tensor]:
     """The shares (n,) of pictures (n, m, 3, N, N) in which all factors (n, m, 3) are read right by the probe, by the oracle and
-    by both; and `agree`, the share of which both say the same, right or not."""
+    by both; and `agree`, the share of which both say the same, right or not. Of real pictures there are `probe` and `both`,
+    which are the same: all the judges that there are."""
     wanted = bits.flatten(0, 1)
+    if isinstance(settings, PictureSettings) and settings.dataset in REAL:
+        read = (read_by_probe(probe, on_screen(images.flatten(0, 1))) == wanted).all(1)
+        return dict.fromkeys(("probe", "both"), read.view(images.shape[:2]).float().mean(1))
     probed, fitted = ((read == wanted).all(1) for read in readings(settings, probe, images.flatten(0, 1)))
     said = {"probe": probed, "oracle": fitted, "both": probed & fitted, "agree": probed == fitted}
     return {name: found.view(images.shape[:2]).float().mean(1) for name, found in said.items()}

@@ -16,6 +16,7 @@ Shapes in comments: n pictures of N x N pixels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 
@@ -28,6 +29,7 @@ from trainables.generative.oracle import UNCLEAR, between, between_colours
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
+    Pictures,
     Scenes,
     ShapeSettings,
     bits_of,
@@ -42,6 +44,9 @@ CLASSES = 3
 AT_ONCE = 256
 KINDS = ("sharp", "sharp", "worn", "coded", "coded", "between", "faded", "blurred", "scrambled", "noise")
 """What the pictures of a probe show, in turns."""
+KINDS_OF_OTHERS = ("sharp", "sharp", "worn", "faded", "blurred", "scrambled", "noise")
+"""The same of pictures that are not rendered: between their classes there is nothing to draw, and few codes would not keep what
+tells them apart."""
 WORN_BLUR, WORN_NOISE, WAVER = 1 / 30, 0.03, 1 / 14
 WAVES = 8
 """Points along a side that are moved by themselves."""
@@ -106,25 +111,51 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Ten
     bits = bits_of(COMPOSITIONS)[turn % 8]
     kind, variant = (turn // 8) % len(KINDS), (turn // (8 * len(KINDS))) % len(FACTORS)
     scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
-    classes, has = bits.clone(), {name: torch.tensor([k == name for k in KINDS])[kind] for name in KINDS}
+    classes, has = bits.clone(), _masks(KINDS, kind)
     scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
     has["faded"] |= has["between"] & ~unclear.any(1)
     images = render(settings, N, scenes)
-    some = has["worn"].nonzero().squeeze(1)
-    images[some] = _worn(images[some], u[some], stream(seed, "worn"))
     some = has["coded"].nonzero().squeeze(1)
     images[some] = _coded(settings, images[some], seed)
     some = has["faded"].nonzero().squeeze(1)
-    images[some] = _faded(settings, N, images[some], bits[some], u[some], stream(seed, "faded"))
+    images[some] = _faded(images[some], _others(settings, N, bits[some], u[some], stream(seed, "faded")), u[some])
+    classes[unclear | _spoil(images, has, variant, u, seed)[:, None]] = UNCLEAR
+    return images.clamp(0, 1), classes
+
+
+def lessons_from(made: Pictures, seed: int) -> tuple[Tensor, Tensor]:
+    """The same from pictures of all compositions, which take turns. Each is faded into one of another composition near it."""
+    count, k = len(made.images), len(COMPOSITIONS)
+    turn = torch.arange(count)
+    kind, variant = (turn // k) % len(KINDS_OF_OTHERS), (turn // (k * len(KINDS_OF_OTHERS))) % len(FACTORS)
+    u, has = torch.rand(count, 4, generator=stream(seed, "u")), _masks(KINDS_OF_OTHERS, kind)
+    images, classes = made.images.clone(), made.bits.clone()
+    near = turn - turn % k + (turn % k + 1 + (u[:, 1] * (k - 1)).long().clamp_max(k - 2)) % k
+    near = torch.where(near < count, near, near - k)
+    some = has["faded"].nonzero().squeeze(1)
+    images[some] = _faded(images[some], made.images[near[some]], u[some])
+    classes[_spoil(images, has, variant, u, seed)] = UNCLEAR
+    return images.clamp(0, 1), classes
+
+
+def _masks(kinds: tuple[str, ...], kind: Tensor) -> dict[str, Tensor]:
+    """Which pictures (n,) are of each kind."""
+    return {name: torch.tensor([k == name for k in kinds])[kind] for name in kinds}
+
+
+def _spoil(images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int) -> Tensor:
+    """Change those pictures that are worn, blurred, scrambled or drowned in noise, in place. Which ones show no composition any
+    more, the faded ones among them (n,)."""
+    N = images.shape[-1]
+    some = has["worn"].nonzero().squeeze(1)
+    images[some] = _worn(images[some], u[some], stream(seed, "worn"))
     some = has["blurred"].nonzero().squeeze(1)
     images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
     some = has["scrambled"].nonzero().squeeze(1)
     images[some] = _scrambled(images[some], stream(seed, "scrambled"))
     some = has["noise"].nonzero().squeeze(1)
     images[some] = _nothing(images[some], variant[some], u[some], stream(seed, "noise"))
-    whole = torch.stack([has[name] for name in ("faded", "blurred", "scrambled", "noise")]).any(0)
-    classes[unclear | whole[:, None]] = UNCLEAR
-    return images.clamp(0, 1), classes
+    return torch.stack([has[name] for name in ("faded", "blurred", "scrambled", "noise")]).any(0)
 
 
 def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor) -> tuple[Scenes, Tensor]:
@@ -146,10 +177,14 @@ def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor,
     ), unclear
 
 
-def _faded(settings: ShapeSettings, N: int, images: Tensor, bits: Tensor, u: Tensor, generator: Generator) -> Tensor:
-    """Pictures faded into others, whose compositions differ."""
+def _others(settings: ShapeSettings, N: int, bits: Tensor, u: Tensor, generator: Generator) -> Tensor:
+    """Pictures whose compositions differ from these."""
     changes = bits_of(COMPOSITIONS[1:])[(u[:, 1] * 7).long().clamp_max(6)]
-    others = render(settings, N, draw_scenes(settings, bits ^ changes, generator))
+    return render(settings, N, draw_scenes(settings, bits ^ changes, generator))
+
+
+def _faded(images: Tensor, others: Tensor, u: Tensor) -> Tensor:
+    """Pictures faded into others."""
     share = (LEAST_FADE + u[:, 0] * (1 - 2 * LEAST_FADE))[:, None, None, None]
     return images + share * (others - images)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from trainables.generative.judge import curves
-from trainables.generative.probe import KINDS, Probe, lessons
+from trainables.generative.pictures import POOL, bundles, lessons
+from trainables.generative.probe import KINDS, Probe
 from trainables.generative.settings import ProbeSettings
-from trainables.generative.shapes import COMPOSITIONS, bundles
+from trainables.generative.shapes import COMPOSITIONS
 from trainables.settings import read_settings
 from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split
@@ -39,8 +40,9 @@ class ProbeTask:
     def data(self, spec: RunSpec) -> Data:
         """Pictures (n, 3, N, N) and classes (n, 3); unclear ones are among both."""
         settings, splits = read_settings(ProbeSettings, spec), []
-        for count, seed in ((spec.data_count, spec.seed), (HELD_OUT, stream_seed(spec.seed, "held out"))):
-            images, classes = lessons(settings, spec.N, count, seed)
+        held_out = (HELD_OUT, stream_seed(spec.seed, "held out"), "held out")
+        for count, seed, name in ((spec.data_count, spec.seed, POOL), held_out):
+            images, classes = lessons(settings, spec.N, count, seed, name)
             splits.append(Split(images, classes, classes))
         return Data(*splits)
 

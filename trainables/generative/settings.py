@@ -9,7 +9,7 @@ from trainables.generative.probe import PROBES
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
 from trainables.generative.trunk import DROPOUTS, EMBEDDINGS
-from trainables.settings import setting
+from trainables.settings import alternatives, setting
 from trainables.spec import LARGEST, LIMITS
 
 HEADS = ("dit", "maskgit", "givt", "mar")
@@ -28,11 +28,25 @@ OF_CONDITIONING = dict.fromkeys(("dropout", "both"), ("dropout", "dropout_mode")
 several."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
 WIDEST, DEEPEST = LIMITS["width"][1], 100
+RENDERED, REAL = "shapes2d", ("celeba", "clevrer")
+"""Data sets: the one that is rendered, and those that are read from files."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbeSettings(ShapeSettings):
-    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
+class PictureSettings(ShapeSettings):
+    """Which pictures. How figures look means nothing to real ones."""
+
+    dataset: str = setting(RENDERED, "Pictures: rendered figures, or real ones.", words=(RENDERED, *REAL))
+    content: str = setting("", "Which files real pictures are of: the `content` of their `Album`.", later=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.content and self.dataset == RENDERED:
+            raise ValueError(f"content is that of files, and {RENDERED} is rendered: omit it, or choose {alternatives(REAL)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings(PictureSettings):
     decoder: str = setting("cnn", "Network of the probe.", words=PROBES)
     width: int = setting(16, "Channels of the probe's first layer; of its last layers more.", low=1, high=WIDEST)
     judged: int = setting(256, "Fresh pictures of each composition that the probe is judged on.", low=1, high=LARGEST)
@@ -40,7 +54,7 @@ class ProbeSettings(ShapeSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeedsProbe(ShapeSettings):
+class NeedsProbe(PictureSettings):
     """The settings of a run that needs a probe."""
 
     probe: str = setting("cnn", "Network of the probe.", words=PROBES)
@@ -54,7 +68,6 @@ class NeedsProbe(ShapeSettings):
 class OfTokens(NeedsProbe):
     """The settings of a run that makes tokens or learns from them."""
 
-    dataset: str = setting("shapes2d", "Pictures.", words=("shapes2d",))
     encoding: str = setting("vq", "Tokens: codes (vq), or continuous latents (vae).", words=KINDS)
     holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
     fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)

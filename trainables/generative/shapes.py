@@ -162,7 +162,7 @@ def render(settings: ShapeSettings, N: int, scenes: Scenes) -> Tensor:
 
 
 class Pictures(NamedTuple):
-    """Rendered pictures of known compositions."""
+    """Pictures of known compositions."""
 
     images: Tensor
     """(n, 3, N, N), from 0 to 1."""
@@ -181,5 +181,9 @@ def pool(settings: ShapeSettings, N: int, compositions: tuple[str, ...], count: 
 
 def bundles(settings: ShapeSettings, N: int, compositions: tuple[str, ...], each: int, seed: int, name: str) -> Pictures:
     """The same, with an axis in front: all pictures of a composition are one sample (compositions, each, ...)."""
-    made = pool(settings, N, compositions, each * len(compositions), seed, name)
-    return Pictures(*(t.unflatten(0, (each, len(compositions))).transpose(0, 1).contiguous() for t in made))
+    return bundled(pool(settings, N, compositions, each * len(compositions), seed, name), len(compositions))
+
+
+def bundled(made: Pictures, k: int) -> Pictures:
+    """Pictures (k * each, ...) of k compositions, which take turns, by composition (k, each, ...)."""
+    return Pictures(*(t.unflatten(0, (-1, k)).transpose(0, 1).contiguous() for t in made))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from trainables.generative.chain import probe_of
-from trainables.generative.judge import curves, shares_right
+from trainables.generative.judge import ALONE, curves, shares_right
+from trainables.generative.pictures import bundles, pool
 from trainables.generative.probe_task import SMALLEST_N, ProbeTask
 from trainables.generative.settings import TokenizerSettings
-from trainables.generative.shapes import COMPOSITIONS, Pictures, bundles, pool, seen_of
+from trainables.generative.shapes import COMPOSITIONS, Pictures, seen_of
 from trainables.generative.tokenizers import Tokenizer
 from trainables.settings import read_settings
 from trainables.spec import LARGEST, Counts, RunSpec
@@ -26,7 +28,7 @@ SELDOM = 4
 
 class TokenizerTask:
     """It learns from `data_count` pictures of the seen compositions, or of all. A sample that it is judged on is a composition:
-    `judged` fresh pictures of it, of whose reconstructions both judges must read a share of `gate`."""
+    `judged` fresh pictures of it, of whose reconstructions every judge must read a share of `gate`."""
 
     version = f"3.{ProbeTask.version}"
     settings = TokenizerSettings
@@ -73,13 +75,13 @@ class TokenizerTask:
         """Of reconstructions (n, m, 3, N, N): the shares (n,) that the judges read right, whether those of both are as large as
         the gate, and the mean squared error."""
         shares = shares_right(read_settings(TokenizerSettings, spec), parents["probe"], outputs, split.truth)
-        gate = float(spec.option("gate"))
-        passes = (shares["probe"] >= gate) & (shares["oracle"] >= gate)
+        least = torch.stack([shares[judge] for judge in ALONE if judge in shares]).amin(0)
+        passes = least >= float(spec.option("gate"))
         return {"correct": passes, "mse": (outputs - split.inputs).square().flatten(1).mean(1), **shares}
 
     def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:
         """By probe and by oracle: the share of each composition and each level that is read right, and the least of them."""
-        shares = {name: measures[name] for name in ("probe", "oracle")}
+        shares = {judge: measures[judge] for judge in ALONE if judge in measures}
         return curves(shares, split.truth[:, 0], seen_of(spec.holdout))
 
 

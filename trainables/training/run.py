@@ -11,6 +11,11 @@ class RunError(Exception):
     """Why a run has failed, where the message says all there is to know and a traceback would add nothing."""
 
 
+class UnfitError(Exception):
+    """What a run needs and its machine does not have, such as the files of a data set: one line that says what to do. The run
+    has not failed: nothing is stored of it."""
+
+
 class Run(Protocol):
     """A run in progress. `advance` it until it returns True, then ask for its `result`. It has an attribute for each of
     `result.CURVES`."""
