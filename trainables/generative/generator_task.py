@@ -14,7 +14,7 @@ from trainables.generative.givt import GIVT
 from trainables.generative.judge import curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.settings import OF_HEAD, OF_WHICH, GeneratorSettings, meaningless
+from trainables.generative.settings import OF_HEAD, OF_JEPA, OF_WHICH, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, pool, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -38,8 +38,9 @@ class GeneratorTask:
     settings = GeneratorSettings
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
-        """All settings but those of another objective and of other tokens."""
-        return settings_of(GeneratorSettings).keys() - meaningless(*(settings[name] for name in OF_WHICH))
+        """All settings but those of another objective, of other tokens, and of a loss that is not added."""
+        others = meaningless(*(settings[name] for name in OF_WHICH))
+        return settings_of(GeneratorSettings).keys() - others - (set() if settings["jepa"] else set(OF_JEPA))
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}
