@@ -53,7 +53,7 @@ class Jepa(nn.Module):
         self.predictors = nn.ModuleList(_predictor(width) for _ in self.layers)
 
     def targets(self, model: nn.Module, average: nn.Module | None, told: Tensor, tokens: Tensor) -> list[Tensor]:
-        """What is to be guessed at each of the layers (n, T, W): the teacher's tokens, standardised. The teacher is told what the
+        """What is to be guessed at each of the layers (n, T, W): the teacher's tokens, standardised. A teacher is told what the
         student is, and sees all codes (n, T) or latents (n, T, d)."""
         teacher = average if self.teacher == "ema" else model
         with torch.set_grad_enabled(self.teacher == "gradient" and torch.is_grad_enabled()):
