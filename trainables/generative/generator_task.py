@@ -40,7 +40,7 @@ class GeneratorTask:
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
         """All settings but those of another objective, of other tokens, and of a loss that is not added."""
         others = meaningless(*(settings[name] for name in OF_WHICH))
-        return settings_of(GeneratorSettings).keys() - others - (set() if settings["jepa"] else set(OF_JEPA))
+        return settings_of(GeneratorSettings).keys() - others - (set() if settings.get("jepa") else set(OF_JEPA))
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}
@@ -58,7 +58,7 @@ class GeneratorTask:
         unseen = tuple(word for word in COMPOSITIONS if word not in seen)
         train = pool(settings, spec.N, seen, spec.data_count, spec.seed)
         held_out = pool(settings, spec.N, unseen, HELD_OUT, spec.seed, "generator held out")
-        return Data(*(_tokens(spec, _told(settings, made), parents["tokenizer"]) for made in (train, held_out)))
+        return Data(*(tokens_of(spec, _told(settings, made), parents["tokenizer"]) for made in (train, held_out)))
 
     def judged(self, spec: RunSpec) -> Data:
         """The class means (compositions, m, 5) of the seen compositions, and of all."""
@@ -97,7 +97,7 @@ def pictures(tokenizer: nn.Module, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _tokens(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
+def tokens_of(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
     """What a generator learns of pictures."""
     where = next(tokenizer.parameters()).device
     encoded = tokenizer.codes if spec.decoder == "maskgit" else tokenizer.latents
