@@ -29,7 +29,7 @@ from trainables.generative.dit import TIMES, DiT
 from trainables.generative.generator_task import tokens_of
 from trainables.generative.jepa import standardised
 from trainables.generative.shapes import COMPOSITIONS, FACTORS, Pictures, ShapeSettings, bits_of, class_values, conditions
-from trainables.generative.trunk import Trunk, small
+from trainables.generative.trunk import Trunk
 from trainables.needs import given
 from trainables.task import Split
 from trainables.training.seeds import stream, stream_seed
@@ -127,13 +127,14 @@ def objective_of(model: nn.Module) -> nn.Module:
 
 
 def untrained(generator: TrainedGenerator) -> nn.Module:
-    """The network that the run began with, but with small weights in its layers of zeros."""
+    """The network that the run began with, but with small weights in its layers of zeros; the same with and without `jepa`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(generator.spec.seed, "weights"))
         model = objective_of(given(generator.task, generator.parents).model(generator.spec))
-        for layer in model.modules():
-            if isinstance(layer, nn.Linear) and not layer.weight.any():
-                small(layer)
+    random = stream(generator.spec.seed, "untrained")
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and not layer.weight.any():
+            nn.init.normal_(layer.weight, std=0.02, generator=random)
     return model.eval().requires_grad_(False)
 
 
