@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.generators import AGREEMENT, COMPOSES, LEAST_SEEN, LEVELS, Run, at_least
 from trainables.generative.judge import JUDGES
-from trainables.generative.settings import OF_CONDITIONING, OF_HEAD, OF_KIND
+from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_HEAD, OF_KIND
 
 LEAST_SEEDS = 3
 LEAST_SEEN_TOLD_LESS = 0.7
@@ -173,7 +173,7 @@ def _told(*conditionings: str) -> dict[str, Mapping[str, str]]:
 
 
 BOTH_DITS = _side("dit", "vae") | _side("dit", "vq")
-OBJECTIVE = tuple(dict.fromkeys(("decoder", *(name for names in OF_HEAD.values() for name in names))))
+OBJECTIVE = tuple(dict.fromkeys(("decoder", *(name for names in OF_HEAD.values() for name in names if name not in JEPA))))
 """Settings in which runs of different objectives may differ."""
 CONDITIONING = ("conditioning", *OF_CONDITIONING["both"])
 CLAIMS: Mapping[str, Claim] = {

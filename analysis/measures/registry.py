@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.measures import generated, geometry, images, kernel, probe, rotation, superposition, tokens, tuning
+from analysis.measures import circuits, generated, geometry, images, kernel, probe, rotation, superposition, tokens, tuning
 from analysis.measures.quantity import Quantity
 from analysis.trained import Trained, TrainedDecoder
 from trainables.decoders import DECODERS
@@ -24,7 +24,7 @@ OF_DECODERS = {
 }
 OF_ROTATIONS = {"rotation": rotation}
 OF_TOKENIZERS = {"tokens": tokens}
-OF_GENERATORS = {"generated": generated}
+OF_GENERATORS = {"generated": generated, "circuits": circuits}
 _ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_TOKENIZERS, **OF_GENERATORS}
 
 MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {name: module.measure for name, module in _ALL.items()}

@@ -144,7 +144,7 @@ def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(join: 
     assert "Traceback" not in command.stderr
     table = Results.of(tmp_path / "results").table
     assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"]}
-    assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated"}
+    assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated", "circuits"}
     again = join("--workers", "1", study="analysis.measure")
     assert again.wait() == 1
     assert "0 new measures of 0 runs are in" in again.stdout

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from trainables.generative.jepa import Jepa
 from trainables.generative.trunk import Conditions, Last, Time, Trunk
 from trainables.task import Split
 
@@ -54,6 +55,9 @@ class DiT(nn.Module):
         conditions: Callable[[int], Conditions] = Conditions,
         noise: str = "linear",
         input_scale: float = 1.0,
+        jepa: float = 0.0,
+        jepa_layers: str = "three",
+        jepa_teacher: str = "ema",
     ) -> None:
         super().__init__()
         self.ema, self.predicts, self.shape = ema, predicts, (tokens, channels)
@@ -62,12 +66,22 @@ class DiT(nn.Module):
         self.conditions, self.time = conditions(width), Time(width)
         self.trunk, self.last = Trunk(tokens, width, depth, heads), Last(width, channels)
         self.register_buffer("alpha_bar", alpha_bars(noise).float(), persistent=False)
+        self.jepa = Jepa(width, depth, jepa, jepa_layers, jepa_teacher) if jepa else None
 
     def forward(self, conditions: Tensor, noisy: Tensor, times: Tensor) -> Tensor:
         """The prediction (n, T, d), of scaled latents or of the noise, from noisy latents (n, T, d) at times (n,) int64."""
-        condition = self.conditions(conditions, self.time(times))
-        out: Tensor = self.last(self.trunk(self.into(noisy), condition), condition)
+        layers, condition = self.layers(conditions, noisy, times)
+        out: Tensor = self.last(layers[-1], condition)
         return out
+
+    def layers(self, conditions: Tensor, noisy: Tensor, times: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The trunk's tokens at all layers, see `Trunk.layers`, and what they were modulated by."""
+        condition = self.conditions(conditions, self.time(times))
+        return self.trunk.layers(self.into(noisy), condition), condition
+
+    def whole(self, conditions: Tensor, latents: Tensor) -> list[Tensor]:
+        """The trunk's tokens at all layers, of latents (n, T, d) without noise at the first time."""
+        return self.layers(conditions, self.input_scale * latents, conditions.new_zeros(len(conditions), dtype=torch.int64))[0]
 
     def draws(self, batch: Split, generator: Generator) -> tuple[Tensor, ...]:
         """Times (n,) and noise (n, T, d), and which factors are not told."""
@@ -76,13 +90,19 @@ class DiT(nn.Module):
         return times, noise, *self.conditions.draws(batch.inputs, generator)
 
     def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
-        """The squared error of the prediction, where `batch.targets` are latents (Ho et al., equation 14, for the noise)."""
+        """The squared error of the prediction, where `batch.targets` are latents (Ho et al., equation 14, for the noise); and
+        that of `Jepa`, where noise hides what masks hide elsewhere, so that all tokens count."""
         times, noise, *left_out = draws
         signal = self.alpha_bar[times][:, None, None]
         clean = self.input_scale * batch.targets
         noisy = signal.sqrt() * clean + (1 - signal).sqrt() * noise
         wanted, told = noise if self.predicts == "eps" else clean, self.conditions.partly(batch.inputs, *left_out)
-        return (self(told, noisy, times).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
+        layers, condition = self.layers(told, noisy, times)
+        losses = (self.last(layers[-1], condition).to(wanted.dtype) - wanted).square().flatten(1).mean(1)
+        if self.jepa is None:
+            return losses
+        targets = self.jepa.targets(self, teacher, told, batch.targets)
+        return losses + self.jepa(layers, targets, torch.ones_like(noise[..., 0], dtype=torch.bool))
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
         """Latents (..., T, d) for conditions (..., 5), by DDIM in `ddim_steps` steps."""

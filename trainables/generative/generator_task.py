@@ -15,7 +15,7 @@ from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import pool
-from trainables.generative.settings import OF_HEAD, OF_WHICH, GeneratorSettings, meaningless
+from trainables.generative.settings import OF_HEAD, OF_JEPA, OF_WHICH, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -39,8 +39,9 @@ class GeneratorTask:
     settings = GeneratorSettings
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
-        """All settings but those of another objective and of other tokens."""
-        return settings_of(GeneratorSettings).keys() - meaningless(*(settings[name] for name in OF_WHICH))
+        """All settings but those of another objective, of other tokens, and of a loss that is not added."""
+        others = meaningless(*(settings[name] for name in OF_WHICH))
+        return settings_of(GeneratorSettings).keys() - others - (set() if settings.get("jepa") else set(OF_JEPA))
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}
@@ -58,7 +59,7 @@ class GeneratorTask:
         unseen = tuple(word for word in COMPOSITIONS if word not in seen)
         train = pool(settings, spec.N, seen, spec.data_count, spec.seed)
         held_out = pool(settings, spec.N, unseen, HELD_OUT, spec.seed, "generator held out")
-        return Data(*(_tokens(spec, _told(settings, made), parents["tokenizer"]) for made in (train, held_out)))
+        return Data(*(tokens_of(spec, _told(settings, made), parents["tokenizer"]) for made in (train, held_out)))
 
     def judged(self, spec: RunSpec) -> Data:
         """The class means (compositions, m, 5) of the seen compositions, and of all."""
@@ -97,7 +98,7 @@ def pictures(tokenizer: nn.Module, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _tokens(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
+def tokens_of(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
     """What a generator learns of pictures."""
     where = next(tokenizer.parameters()).device
     encoded = tokenizer.codes if spec.decoder == "maskgit" else tokenizer.latents

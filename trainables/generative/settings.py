@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainables.generative.dit import NOISES, PREDICTIONS, TIMES
+from trainables.generative.jepa import TEACHERS, TWELFTHS, layers_of
 from trainables.generative.probe import PROBES
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tokenizers import KINDS, NETWORKS, STAGES
@@ -16,9 +17,11 @@ HEADS = ("dit", "maskgit", "givt", "mar")
 CONDITIONINGS = ("full", "dropout", "quantised", "both")
 FITS = ("seen", "all")
 DIFFUSION = ("predicts", "noise", "input_scale", "ddim_steps")
+OF_JEPA = ("jepa_layers", "jepa_teacher")
+JEPA = ("jepa", *OF_JEPA)
 OF_HEAD = {
-    "dit": DIFFUSION,
-    "maskgit": ("smoothing", "rounds", "temperature"),
+    "dit": (*DIFFUSION, *JEPA),
+    "maskgit": ("smoothing", "rounds", "temperature", *JEPA),
     "givt": ("mixture", "variance_scale", "rounds", "temperature"),
     "mar": (*DIFFUSION, "rounds", "head_width", "head_depth", "head_draws"),
 }
@@ -133,6 +136,21 @@ class GeneratorSettings(OfTokens):
     head_width: int = setting(96, "Width of the diffusion of a token of mar.", low=2, high=WIDEST, later=True)
     head_depth: int = setting(2, "Residual blocks of the same.", low=1, high=DEEPEST, later=True)
     head_draws: int = setting(4, "Times at which mar looks at each token in a step.", low=1, high=1000, later=True)
+    jepa: float = setting(
+        0.0, "Weight of the auxiliary loss of dit and maskgit that guesses tokens of the whole picture; 0 for none.", low=0,
+        high=1000, later=True,
+    )  # fmt: skip
+    jepa_layers: str = setting(
+        "three",
+        "Layers at which it does: three or one, those nearest to 7, 9 and 11 or to 9 of 12, or a list such as 2+3+4.",
+        later=True,
+    )
+    jepa_teacher: str = setting(
+        "ema",
+        "What says the tokens that are guessed: the average of the model (ema), the model (same), or the model with gradients.",
+        words=TEACHERS,
+        later=True,
+    )
     ema: float = setting(0.999, "Decay of the average of the weights, which is what is sampled from.", low=0, high=0.999999)
     looks: int = setting(20, "How often the model is sampled along the way.", low=1, high=1000)
     judged: int = setting(32, "Samples of each composition at a look.", low=1, high=LARGEST)
@@ -154,6 +172,16 @@ class GeneratorSettings(OfTokens):
             raise ValueError(f"ddim_steps must divide {TIMES}, as 25 and 50 do, not {self.ddim_steps}")
         if self.decoder == "maskgit" and self.encoding != "vq":
             raise ValueError("maskgit guesses codes, and a vae has none: choose --encoding vq")
+        self._check_jepa()
+
+    def _check_jepa(self) -> None:
+        layers = "+".join(map(str, layers_of(self.jepa_layers, self.depth)))
+        if self.jepa_layers not in TWELFTHS:
+            object.__setattr__(self, "jepa_layers", layers)
+        if not self.jepa and (self.jepa_layers, self.jepa_teacher) != ("three", "ema"):
+            raise ValueError("jepa_layers and jepa_teacher mean nothing without the loss: give jepa a weight above 0, as 0.6")
+        if self.jepa and self.jepa_teacher == "ema" and not self.ema and "jepa" in OF_HEAD[self.decoder]:
+            raise ValueError("jepa_teacher ema is the average of the model, and ema 0 keeps none: choose same, or ema above 0")
 
 
 OF_WHICH = ("decoder", "encoding", "conditioning")

@@ -101,9 +101,6 @@ def test_what_shapes_a_parent_is_in_the_key_of_its_child() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"conditioning": "dropout"}, "conditioning dropout is not built yet: choose full"),
-        ({"conditioning": "quantised"}, "conditioning quantised is not built yet: choose full"),
-        ({"conditioning": "both"}, "conditioning both is not built yet: choose full"),
         ({"decoder": "maskgit", "encoding": "vae"}, "maskgit guesses codes, and a vae has none: choose --encoding vq"),
         ({"heads": 5}, "width must be a multiple of 2 heads = 10, not 32"),
         ({"predicts": "eps"}, "predicts eps needs noise linear: with zero-snr nothing is left of a picture at the last time"),
@@ -137,20 +134,23 @@ def test_every_tier_has_the_same_figures_unless_others_are_given() -> None:
 
 
 def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None:
-    names = set(GeneratorSettings.__dataclass_fields__)
+    names = set(GeneratorSettings.__dataclass_fields__) - {"dropout", "dropout_mode"}
+    usual = {name: field.default for name, field in GeneratorSettings.__dataclass_fields__.items()}
     diffusion = {"predicts", "noise", "input_scale", "ddim_steps"}
     of_givt, of_mar = {"mixture", "variance_scale"}, {"head_width", "head_depth", "head_draws"}
+    of_jepa = {"jepa_layers", "jepa_teacher"}  # of a loss that is not added
+    no_jepa = {"jepa"} | of_jepa
     without = {
-        ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"} | of_givt | of_mar,
-        ("dit", "vq"): {"smoothing", "rounds", "temperature"} | of_givt | of_mar,
-        ("maskgit", "vq"): diffusion | of_givt | of_mar,
-        ("givt", "vae"): diffusion | of_mar | {"smoothing", "codes"},
-        ("givt", "vq"): diffusion | of_mar | {"smoothing"},
-        ("mar", "vae"): of_givt | {"smoothing", "temperature", "codes"},
-        ("mar", "vq"): of_givt | {"smoothing", "temperature"},
+        ("dit", "vae"): {"smoothing", "rounds", "temperature", "codes"} | of_givt | of_mar | of_jepa,
+        ("dit", "vq"): {"smoothing", "rounds", "temperature"} | of_givt | of_mar | of_jepa,
+        ("maskgit", "vq"): diffusion | of_givt | of_mar | of_jepa,
+        ("givt", "vae"): diffusion | of_mar | no_jepa | {"smoothing", "codes"},
+        ("givt", "vq"): diffusion | of_mar | no_jepa | {"smoothing"},
+        ("mar", "vae"): of_givt | no_jepa | {"smoothing", "temperature", "codes"},
+        ("mar", "vq"): of_givt | no_jepa | {"smoothing", "temperature"},
     }
     for (decoder, encoding), others in without.items():
-        assert set(GeneratorTask().matters({"decoder": decoder, "encoding": encoding})) == names - others
+        assert set(GeneratorTask().matters(usual | {"decoder": decoder, "encoding": encoding})) == names - others
     for decoder in ("maskgit", "givt"):
         assert generator("smoke", settings={"decoder": decoder, "predicts": "eps"}).option("predicts") == "eps"
 

@@ -250,6 +250,13 @@ def test_a_head_that_knows_has_no_loss_and_is_sampled_exactly(noise: str, scale:
     assert torch.equal(model.losses(batch, model.draws(batch, stream(0, "draws")), None), torch.zeros(4))
 
 
+class AsTold(nn.Module):
+    """A last layer that says what the trunk says."""
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        return x
+
+
 @pytest.mark.parametrize(("predicts", "noise_of"), [("x0", "zero-snr"), ("eps", "linear")])
 def test_mar_of_one_token_is_a_dit_of_one_token(predicts: str, noise_of: str) -> None:
     """With the same network for either, the loss and the samples are the same."""
@@ -261,7 +268,8 @@ def test_mar_of_one_token_is_a_dit_of_one_token(predicts: str, noise_of: str) ->
     told = torch.randn(9, 6, generator=stream(0, "told"))
     one.head = head
     one.forward = lambda *_: told[:, None]  # type: ignore[method-assign]
-    other.forward = lambda conditions, noisy, times: head(noisy[:, 0], told, times)[:, None]  # type: ignore[method-assign]
+    other.layers = lambda conditions, noisy, times: ([head(noisy[:, 0], told, times)[:, None]], told)  # type: ignore[method-assign]
+    other.last = AsTold()  # type: ignore[assignment]
     points = torch.randn(9, 1, CHANNELS, generator=stream(0, "points"))
     batch = Split(torch.zeros(9, 5), points, points)
     masked, times, noise = one.draws(batch, stream(0, "draws"))
