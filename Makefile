@@ -37,6 +37,7 @@ encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why dec
 generative: $(VENV)/.installed ## the studies of generators; options: make generative ARGS="--tier smoke"
 	@$(BIN)/python -m orchestrator.objectives $(ARGS)
 	@$(BIN)/python -m orchestrator.conditioning $(ARGS)
+	@$(BIN)/python -m orchestrator.jepa $(ARGS)
 
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)

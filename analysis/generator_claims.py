@@ -14,8 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.generators import AGREEMENT, COMPOSES, LEAST_SEEN, LEVELS, Run, at_least
+from analysis.measures.circuits import APART, PAIRS
 from trainables.generative.judge import JUDGES
 from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_HEAD, OF_KIND
+from trainables.settings import value_of
+from trainables.spec import RunSpec, Scalar
 
 LEAST_SEEDS = 3
 LEAST_SEEN_TOLD_LESS = 0.7
@@ -66,11 +69,17 @@ class Side:
     def final(self, level: str, judge: str) -> float:
         return self.median(lambda run: run.final(level, judge))
 
+    def measured(self, name: str) -> float:
+        """What `analysis.measure` found; NaN if a run was not measured."""
+        return self.median(lambda run: run.number(name))
+
     def spread(self, level: str, judge: str) -> float:
         """The largest share at the end less the smallest."""
         return float(np.ptp([run.final(level, judge) for run in self.runs]))
 
 
+SideOf = Mapping[str, Scalar | Callable[[Scalar], bool]]
+"""By the names of settings, their values, or what these have to be."""
 Rule = Callable[[Mapping[str, Side], str], Found]
 
 
@@ -81,7 +90,7 @@ class Claim(NamedTuple):
     says: str
     """In a sentence."""
     rule_text: str
-    sides: Mapping[str, Mapping[str, str]]
+    sides: Mapping[str, SideOf]
     """What each of the settings that it compares is, by what it is called."""
     ignored: tuple[str, ...]
     """In what else than the seed they may differ."""
@@ -92,6 +101,12 @@ class Claim(NamedTuple):
     """Which trains the runs."""
     least_seen: float = LEAST_SEEN
     """Nothing is said while one of the settings draws fewer of the seen compositions."""
+
+
+def is_side(side: SideOf, spec: RunSpec) -> bool:
+    """Whether a run is of this setting."""
+    values = {name: value_of(spec, name) for name in side}
+    return all(wanted(values[name]) if callable(wanted) else values[name] == wanted for name, wanted in side.items())
 
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
@@ -164,14 +179,70 @@ def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
     return Found(quantised <= full and quantised_range > full_range, told, numbers)
 
 
-def _side(decoder: str, encoding: str) -> dict[str, Mapping[str, str]]:
-    return {f"{decoder} on {encoding}": {"decoder": decoder, "encoding": encoding, "conditioning": "full"}}
+def jepa_helps(sides: Mapping[str, Side], judge: str) -> Found:
+    dit = sides["dit"].final("level2", judge)
+    (level2, seen, frechet), (level2_jepa, seen_jepa, frechet_jepa) = (
+        (side.final("level2", judge), side.final("seen", judge), side.median(lambda run: run.frechet))
+        for side in (sides["maskgit"], sides["maskgit with jepa"])
+    )
+    numbers = {"level2": level2, "level2_jepa": level2_jepa, "seen": seen, "seen_jepa": seen_jepa, "dit": dit}
+    numbers |= {"frechet": frechet, "frechet_jepa": frechet_jepa}
+    told = (
+        f"with the loss level 2 {level2_jepa:.2f}, without {level2:.2f}, of dit {dit:.2f}; seen {seen_jepa:.2f} and "
+        f"{seen:.2f}; Frechet distance {frechet_jepa:.3g} and {frechet:.3g}"
+    )
+    better = at_least(0.15, level2_jepa - level2) and level2_jepa < dit
+    return Found(better and at_least(seen - 0.05, seen_jepa) and at_least(frechet_jepa, 1.1 * frechet), told, numbers)
 
 
-def _told(*conditionings: str) -> dict[str, Mapping[str, str]]:
-    return {f"dit, {word}": {"decoder": "dit", "conditioning": word} for word in conditionings}
+def jepa_many_layers(sides: Mapping[str, Side], judge: str) -> Found:
+    one, three = (sides[f"maskgit with jepa at {layers}"].final("level2", judge) for layers in ("one layer", "three layers"))
+    told = f"level 2 {three:.2f} with the loss at three layers, {one:.2f} with it at one, and not less is asked for"
+    return Found(at_least(one, three), told, {"one": one, "three": three})
 
 
+def jepa_heads(sides: Mapping[str, Side], judge: str) -> Found:
+    blocks = range(1, 1 + int(value_of(sides["maskgit"].runs[0].spec, "depth")))
+    overlap, with_jepa = (
+        [sides[name].measured(f"overlap_{block}") for block in blocks] for name in ("maskgit", "maskgit with jepa")
+    )
+    lower = sum(b < a for a, b in zip(overlap, with_jepa, strict=True))
+    numbers = {f"overlap_{block}": value for block, value in zip(blocks, overlap, strict=True)}
+    numbers |= {f"overlap_{block}_jepa": value for block, value in zip(blocks, with_jepa, strict=True)}
+    told = f"heads are less polysemantic in {lower} of {len(blocks)} blocks, and more than half is asked for"
+    return Found(lower > len(blocks) / 2, told, numbers)
+
+
+def jepa_circuits(sides: Mapping[str, Side], judge: str) -> Found:
+    shared, with_jepa = (
+        {(a, b): sides[name].measured(f"jaccard_{a}_{b}") for a, b in PAIRS} for name in ("maskgit", "maskgit with jepa")
+    )
+    lower = sum(with_jepa[pair] < shared[pair] for pair in PAIRS)
+    near, far = (float(np.mean([shared[pair] for pair in APART[name]])) for name in ("one_apart", "two_apart"))
+    numbers = {"lower": float(lower), "one_apart": near, "two_apart": far}
+    numbers |= {f"{name}_jepa": float(np.mean([with_jepa[pair] for pair in pairs])) for name, pairs in APART.items()}
+    told = (
+        f"circuits share less in {lower} of {len(PAIRS)} pairs, and at least 4 is asked for; without the loss they share "
+        f"{near:.2f} one factor apart and {far:.2f} two apart, and more of the former is asked for"
+    )
+    return Found(lower >= 4 and near > far, told, numbers)
+
+
+def _side(decoder: str, encoding: str) -> dict[str, SideOf]:
+    return {f"{decoder} on {encoding}": {"decoder": decoder, "encoding": encoding, "conditioning": "full", "jepa": 0.0}}
+
+
+def _told(*conditionings: str) -> dict[str, SideOf]:
+    return {f"dit, {word}": {"decoder": "dit", "conditioning": word, "jepa": 0.0} for word in conditionings}
+
+
+def _layers(word: str, count: int) -> Callable[[Scalar], bool]:
+    """Whether a setting `jepa_layers` is this word, or a list of as many layers."""
+    return lambda layers: layers == word or (str(layers)[0].isdigit() and str(layers).count("+") == count - 1)
+
+
+WITHOUT: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": 0.0}
+WITH: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": bool}
 BOTH_DITS = _side("dit", "vae") | _side("dit", "vq")
 OBJECTIVE = tuple(dict.fromkeys(("decoder", *(name for names in OF_HEAD.values() for name in names if name not in JEPA))))
 """Settings in which runs of different objectives may differ."""
@@ -226,6 +297,37 @@ CLAIMS: Mapping[str, Claim] = {
         "How well a model composes that is told classes in place of values is a matter of luck.",
         "Level 2 of DiT told classes at most that of one told values, and its range over the seeds larger.",
         _told("full", "quantised"), CONDITIONING, "level2", quantised_unstable, "conditioning", LEAST_SEEN_TOLD_LESS,
+    ),
+    "jepa-helps": Claim(
+        9,
+        "A loss on what a network says inside helps a categorical objective to compose, but not as far as a continuous one.",
+        "Level 2 of MaskGIT with JEPA by at least 0.15 above that without, and under that of DiT; seen at most 0.05 lower; the "
+        "Frechet distance of all it draws at most a tenth larger.",
+        {"maskgit": WITHOUT, "maskgit with jepa": WITH, "dit": {**WITHOUT, "decoder": "dit"}}, (*OBJECTIVE, *JEPA),
+        "level2", jepa_helps, "jepa",
+    ),
+    "jepa-many-layers": Claim(
+        10,
+        "It helps more if it is asked of several layers.",
+        "Level 2 of MaskGIT with JEPA at three layers at least that with it at one.",
+        {
+            "maskgit with jepa at one layer": {**WITH, "jepa_layers": _layers("one", 1)},
+            "maskgit with jepa at three layers": {**WITH, "jepa_layers": _layers("three", 3)},
+        },
+        ("jepa_layers",), "level2", jepa_many_layers, "jepa",
+    ),
+    "jepa-heads": Claim(
+        11,
+        "With it heads react to single factors.",
+        "Polysemanticity of heads of MaskGIT with JEPA lower than without in more than half of the blocks.",
+        {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_heads, "jepa",
+    ),
+    "jepa-circuits": Claim(
+        12,
+        "With it compositions are drawn by circuits of their own.",
+        "Jaccard index of the circuits of two compositions of MaskGIT with JEPA lower than without in at least 4 of the 6 "
+        "pairs of shape and colour; without it, larger for pairs that differ in one factor than in two.",
+        {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_circuits, "jepa",
     ),
 }  # fmt: skip
 """The claims by name. Levels are medians over at least LEAST_SEEDS seeds of the shares at the end; the share of seen ones

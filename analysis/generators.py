@@ -52,9 +52,11 @@ OF_CODES = (3, 5)
 """Gates that are asked of runs on codes alone."""
 MEASURE = "tokens"
 """The measure that gate 3 asks for, see `python -m analysis.measure`."""
+OF_GENERATORS: Mapping[str, tuple[str, ...]] = {"jepa": ("generated", "circuits")}
+"""Those of generators themselves that the claims of a study ask for."""
 
-Coverage = Mapping[str, Mapping[str, float]]
-"""By the key of a tokenizer's run, the numbers that MEASURE gives, by name."""
+Measured = Mapping[str, Mapping[str, float]]
+"""By the key of a run, the numbers that were measured of it, by name; those of a layer as `overlap_2`."""
 Find = Callable[[str], Row | None]
 
 
@@ -87,9 +89,11 @@ class Run:
     their place, no seen picture has, and the share of pictures with such a token."""
     tokenizer: str
     """The key of its run."""
+    own: Mapping[str, float]
+    """The numbers that were measured of it, by name."""
 
     @classmethod
-    def of(cls, row: Row, find: Find, coverage: Coverage) -> Run:
+    def of(cls, row: Row, find: Find, measured: Measured) -> Run:
         """From the row of a generator.
 
         Args:
@@ -108,8 +112,9 @@ class Run:
             probe_real=_last(probe, "read_least"),
             probe_tokens=_last(tokenizer, "probe_least"),
             oracle_tokens=_last(tokenizer, "oracle_least"),
-            unseen=_unseen(spec, coverage.get(parents.get("tokenizer", ""), {})),
+            unseen=_unseen(spec, measured.get(parents.get("tokenizer", ""), {})),
             tokenizer=parents.get("tokenizer", ""),
+            own=measured.get(row["key"], {}),
         )
 
     @property
@@ -136,6 +141,15 @@ class Run:
         """The mean share of a level over the last fifth of the looks. `judge` may be `agree`."""
         curve = self.curves.get(f"{judge}_{level}", np.array([]))
         return float(np.mean(curve[-max(1, round(len(curve) / LAST)) :])) if len(curve) else math.nan
+
+    def number(self, name: str) -> float:
+        """What was measured of it; NaN if it was not."""
+        return self.own.get(name, math.nan)
+
+    @property
+    def frechet(self) -> float:
+        """The Frechet distance of what it draws and of real pictures, mean over the compositions."""
+        return float(np.mean([self.number(f"frechet_{word}") for word in COMPOSITIONS]))
 
     def peak(self, level: str, judge: str) -> Peak:
         """The largest share of a level, and its step."""
@@ -209,12 +223,15 @@ def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
     return float(right.view(len(COMPOSITIONS), each).float().mean(1).min())
 
 
-def coverage_of(rows: Iterable[Mapping[str, Any]]) -> Coverage:
-    """The numbers of MEASURE, from rows of a `MeasureTable`."""
+def numbers_of(rows: Iterable[Mapping[str, Any]]) -> Measured:
+    """The numbers of MEASURE and of OF_GENERATORS, from rows of a `MeasureTable`."""
+    measures = {MEASURE, *(name for names in OF_GENERATORS.values() for name in names)}
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        if row["measure"] == MEASURE and row["value"] is not None:
-            found.setdefault(row["key"], {})[row["quantity"]] = row["value"]
+        if row["measure"] in measures and row["value"] is not None:
+            layer = row.get("layer")
+            name = row["quantity"] if layer is None or math.isnan(layer) else f"{row['quantity']}_{int(layer)}"
+            found.setdefault(row["key"], {})[name] = row["value"]
     return found
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Side, Verdict, judged
-from analysis.generators import GATES, OF_CODES, Coverage, Find, Run
+from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Side, Verdict, is_side, judged
+from analysis.generators import GATES, OF_CODES, OF_GENERATORS, Find, Measured, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
@@ -29,7 +29,6 @@ NAMES = {"decoder": "family", "encoding": "tokenizer"}
 COUNTS = ("seed", "steps", "rise_from", "rise_to")
 """Columns of whole numbers."""
 ONE_JUDGE = "real pictures: shares are by the probe alone, as the oracle does not know them; no claim has a verdict on them"
-COVERED_BY = "gate 3 is known after"
 
 
 @dataclass(frozen=True)
@@ -48,23 +47,23 @@ class Answer:
         cls,
         rows: Iterable[Row],
         find: Find,
-        coverage: Coverage,
+        measured: Measured,
         names: Mapping[str, str],
         settings: Mapping[str, Any],
         study: str = "objectives",
     ) -> Answer:
         """From the rows of generators; see `Run.of`."""
-        return cls([Run.of(row, find, coverage) for row in rows], names, settings, study)
+        return cls([Run.of(row, find, measured) for row in rows], names, settings, study)
 
     @classmethod
-    def of_store(cls, rows: Sequence[Row], coverage: Coverage, settings: Mapping[str, Any]) -> Answer:
+    def of_store(cls, rows: Sequence[Row], measured: Measured, settings: Mapping[str, Any]) -> Answer:
         """From all rows of a store, whichever studies asked for them."""
         found = [row for row in rows if row["task"] == GENERATOR]
         specs = [RunSpec.from_dict(row) for row in found]
         carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
         names = [name for name in carried if name not in ("seed", "options", "task", "content", "precision")]
         varied = {name: name.replace("_", " ") for name in names if len({value_of(spec, name) for spec in specs}) > 1}
-        return cls.of(found, {row["key"]: row for row in rows}.get, coverage, {**varied, **NAMES}, settings)
+        return cls.of(found, {row["key"]: row for row in rows}.get, measured, {**varied, **NAMES}, settings)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -100,7 +99,7 @@ class Answer:
 
     def label(self, spec: RunSpec) -> str:
         """A setting in words, such as `dit on vq, codes 64`."""
-        others = meaningless(*(spec.value(name) for name in OF_WHICH))
+        others = meaningless({name: value_of(spec, name) for name in OF_WHICH})
         names = {name: told for name, told in self.names.items() if name not in (*others, *NAMES)}
         more = [f"{told} {value_of(spec, name)}" for name, told in names.items()]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
@@ -111,6 +110,13 @@ class Answer:
             return []
         of_probe = [ONE_JUDGE] if any(run.is_real for run in self.runs) else []
         return [*(self._gate_line(gate) for gate in GATES), *of_probe, *(verdict.line for verdict in self.verdicts)]
+
+    @property
+    def lacks(self) -> str:
+        """What is not known, as it has not been measured; empty if all is."""
+        coverage = any(run.needs_coverage for run in self.runs)
+        inside = self.study in OF_GENERATORS and any(run.counts and not run.own and not run.is_real for run in self.runs)
+        return "gate 3" * coverage + " and " * (coverage and inside) + "what claims ask of the networks" * inside
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the curves in plain values; what is not known is null."""
@@ -139,8 +145,7 @@ class Answer:
         """Of a claim, one for each comparison that the settings allow, at least one."""
         claim = CLAIMS[name]
         found = {
-            side: [spec for spec in self.by_setting if all(spec.value(n) == value for n, value in chosen.items())]
-            for side, chosen in claim.sides.items()
+            side: [spec for spec in self.by_setting if is_side(chosen, spec)] for side, chosen in claim.sides.items()
         }
         if missing := [side for side, specs in found.items() if not specs]:
             return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}", runs=self._most(found))]

@@ -36,7 +36,7 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
 from trainables.generative.shapes import ShapeSettings, seen_of
 from trainables.generative.tiers import FIGURES, TIERS, generator
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of
+from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
 
@@ -108,26 +108,24 @@ class GeneratorStudy(GridStudy):
         return self._answer_of(rows).to_json()
 
     def _lines(self, answer: Answer) -> list[str]:
-        from analysis.objectives import COVERED_BY
-
         lines = answer.lines()
-        if any(run.needs_coverage for run in answer.runs):
+        if answer.lacks:
             measuring = f"{spelled('analysis.measure')} --store {self.settings['store']}"
-            lines.append(f"{COVERED_BY}: {measuring}, then this command again")
+            lines.append(f"{answer.lacks} is known after: {measuring}, then this command again")
         return lines
 
     def _answer_of(self, rows: Rows) -> Answer:
         """The answer as far as it is known."""
-        from analysis.generators import MEASURE, coverage_of
+        from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
         from analysis.objectives import Answer
 
         found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
         measured: list[dict[str, Any]] = []
-        if any(row["encoding"] == "vq" for row in found):
+        if any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS:
             with contextlib.suppress(StoreError):  # without them the answer says what is not known
-                measured = MeasureTable(self.settings["store"]).rows([MEASURE])
+                measured = MeasureTable(self.settings["store"]).rows([MEASURE, *OF_GENERATORS.get(self.name, ())])
         names = {name: self.about[name] for name in self.columns}
-        return Answer.of(found, rows.get, coverage_of(measured), names, self.settings, self.name)
+        return Answer.of(found, rows.get, numbers_of(measured), names, self.settings, self.name)
 
     def _told(self, spec: RunSpec) -> str:
         family, tokenizer, *more = self._cells(self._setting(spec))
@@ -137,7 +135,7 @@ class GeneratorStudy(GridStudy):
     def _cells(self, setting: tuple[Any, ...]) -> list[str]:
         """Nothing of what means nothing to a family on a tokenizer."""
         values = dict(zip(self.columns, setting, strict=True))
-        others = meaningless(*(values.get(name, self.specs[0].value(name)) for name in OF_WHICH))
+        others = meaningless({name: value_of(self.specs[0], name) for name in OF_WHICH} | values)
         return ["" if name in others else str(value) for name, value in values.items()]
 
 
@@ -261,16 +259,16 @@ def train(
     most = math.prod(map(len, (*asked.values(), *values.values(), lengths))) * options.seeds
     if most > MOST_PLANNED:
         raise UserError(f"{most} runs are too many (at most {MOST_PLANNED}): ask for fewer values, or fewer --seeds")
-    conditionings = asked.get("conditionings") or (more.get("conditioning", KNOWN["conditioning"].default),)
+    conditionings = asked.get("conditionings") or (more.get("conditioning", "full"),)
     templates, notes = [], []
     for family, tokenizer in itertools.product(asked["families"], asked["tokenizers"]):
         if family == "maskgit" and tokenizer != "vq":
             notes.append(f"left out: maskgit on {tokenizer}, as maskgit guesses codes, and a {tokenizer} has none")
             continue
         for conditioning in conditionings:
-            given = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning, "holdout": options.split}
-            given |= shown
-            for chosen in _combinations(values, family, tokenizer, conditioning):
+            given: dict[str, Scalar] = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning}
+            given |= {"holdout": options.split, **shown}
+            for chosen in _combinations(values, {"jepa": 0.0, **given}):
                 for length in lengths:
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
                     templates.append(checked(generator, options.tier, 0, {**given, **chosen}, **of_run))
@@ -326,11 +324,15 @@ def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
     return tuple(dict.fromkeys(checked(setting.check, checked(setting.read, word.strip())) for word in text.split(",")))
 
 
-def _combinations(varied: Mapping[str, Sequence[Scalar]], *which: object) -> Iterator[dict[str, Scalar]]:
-    """All combinations of the settings that mean something to these words of OF_WHICH; the others stay at their default."""
-    names = [name for name in varied if name not in meaningless(*which)]
-    for values in itertools.product(*(varied[name] for name in names)):
-        yield dict(zip(names, values, strict=True))
+def _combinations(varied: Mapping[str, Sequence[Scalar]], given: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
+    """All combinations, without the settings that mean nothing in them, each once. `given` has all OF_WHICH."""
+    found = {}
+    for values in itertools.product(*varied.values()):
+        chosen = dict(zip(varied, values, strict=True))
+        others = meaningless({**given, **chosen})
+        meant = {name: value for name, value in chosen.items() if name not in others}
+        found[tuple(meant.items())] = meant
+    return [*found.values()]
 
 
 def _check_counts(templates: Sequence[RunSpec]) -> None:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.generated import FAMILY_NAMES
+from analysis.figures.generated import FAMILY_NAMES, WITHOUT_LOSS, loss_of
 from analysis.figures.panels import COLUMN, SMALL, seed_points, values_of
 from analysis.figures.style import COLOURS
 from analysis.measures.circuits import APART
@@ -85,7 +85,7 @@ def _bars(axes: Axes, table: pd.DataFrame, losses: Losses, places: Sequence[tupl
     width = BARS / len(losses)
     for x, quantity, layer in places:
         for i, (name, (colour, hatch)) in enumerate(losses.items()):
-            values = values_of(table[_loss_of(table) == name], quantity, layer)
+            values = values_of(table[table["options"].map(loss_of) == name], quantity, layer)
             values = values[np.isfinite(values)]
             if not len(values):
                 continue
@@ -100,21 +100,9 @@ def _bars(axes: Axes, table: pd.DataFrame, losses: Losses, places: Sequence[tupl
             axes.plot([x - 0.48, x + 0.48], [np.median(control)] * 2, color="0.2", ls="--", lw=1)
 
 
-def _loss_of(table: pd.DataFrame) -> pd.Series:
-    """What each row's run has of the auxiliary loss, in words."""
-
-    def words(options: Mapping[str, object]) -> str:
-        if not options.get("jepa"):
-            return "without JEPA"
-        layers, teacher = options.get("jepa_layers", "three"), options.get("jepa_teacher", "ema")
-        return f"JEPA {options['jepa']:g}, layers {layers}" + ("" if teacher == "ema" else f", teacher {teacher}")
-
-    return table["options"].map(words)
-
-
 def _losses(table: pd.DataFrame) -> Losses:
     """The settings that occur, that without the loss first."""
-    found = sorted(set(_loss_of(table)), key=lambda name: (name != "without JEPA", name))
+    found = sorted(set(table["options"].map(loss_of)), key=lambda name: (name != WITHOUT_LOSS, name))
     return {name: (COLOURS[(1, 0, 2, 3, 4, 5)[i % 6]], HATCHES[i % 4]) for i, name in enumerate(found)}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,7 @@ CONDITIONING_NAMES = {
     "full": "values, all factors", "dropout": "values, not always all", "quantised": "classes, all factors",
     "both": "classes, not always all",
 }  # fmt: skip
+WITHOUT_LOSS = "without JEPA"
 TOKENIZER_NAMES = {"vae": "VAE", "vq": "VQ"}
 RIGHT, WRONG = COLOURS[0], COLOURS[1]
 LEVEL_COLOURS = (COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[4])
@@ -79,7 +81,7 @@ def draw_samples(table: pd.DataFrame) -> Figure:
     for name, part in families.items():
         shares = [values_of(part, f"both_{word}")[0] for word in COMPOSITIONS]
         columns = list(_columns(part, "pictures", each))
-        blocks.append(_Block(name, columns, [f"{share:.0%}" for share in shares]))
+        blocks.append(_Block(name.replace(", ", "\n", 1), columns, [f"{share:.0%}" for share in shares]))
     return _grid(table, blocks)
 
 
@@ -173,7 +175,7 @@ def draw_conditioning(table: pd.DataFrame) -> Figure:
     """What is drawn by models that were told values or classes (rows), all factors or not always all (columns): for each level
     the share of pictures that both judges read right, seeds as points."""
     order, level = _order(table)
-    told = table["options"].map(lambda options: options.get("conditioning", CONDITIONINGS[0]))
+    told = table["options"].map(told_of)
     figure = Figure(figsize=(0.62 * PAGE, 3.9), layout="constrained")
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for axes, (word, title) in zip(panels.flat, CONDITIONING_NAMES.items(), strict=True):
@@ -196,15 +198,34 @@ def draw_conditioning(table: pd.DataFrame) -> Figure:
 
 def _families(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The runs of each objective, tokens and conditioning, known ones first, by name: what all share is left out of it."""
-    conditioning = table["options"].map(lambda options: options.get("conditioning", CONDITIONINGS[0]))
-    there = pd.Series(list(zip(table["decoder"], table["encoding"], conditioning, strict=True)), table.index)
-    known = [(*family, word) for family in FAMILY_NAMES for word in CONDITIONINGS]
-    ordered = sorted(set(there), key=lambda one: (known.index(one) if one in known else len(known), one))
-    named = [FAMILY_NAMES.get(one[:2], " on ".join(one[:2])) for one in ordered]
-    words = [one[2] for one in ordered]
-    if len(set(words)) > 1:
-        named = words if len(set(named)) == 1 else [f"{name}, {word}" for name, word in zip(named, words, strict=True)]
+    told, loss = table["options"].map(told_of), table["options"].map(loss_of)
+    there = pd.Series(list(zip(table["decoder"], table["encoding"], told, loss, strict=True)), table.index)
+    known, words = list(FAMILY_NAMES), list(CONDITIONINGS)
+
+    def place(one: tuple[str, ...]) -> tuple[Any, ...]:
+        family = known.index((one[0], one[1])) if one[:2] in known else len(known)
+        return family, one[:2], words.index(one[2]), one[3] != WITHOUT_LOSS, one[3]
+
+    ordered = sorted(set(there), key=place)
+    parts = [(FAMILY_NAMES.get(one[:2], " on ".join(one[:2])), *one[2:]) for one in ordered]
+    differ = [len({part[i] for part in parts}) > 1 for i in range(3)]
+    if not any(differ[1:]):
+        differ[0] = True
+    named = [", ".join(word for word, shown in zip(part, differ, strict=True) if shown) for part in parts]
     return {name: table[there == one] for name, one in zip(named, ordered, strict=True)}
+
+
+def told_of(options: Mapping[str, Any]) -> str:
+    """What a run's generator is told of pictures, a word of CONDITIONINGS."""
+    return str(options.get("conditioning", CONDITIONINGS[0]))
+
+
+def loss_of(options: Mapping[str, Any]) -> str:
+    """What a run has of the auxiliary loss, in words."""
+    if not options.get("jepa"):
+        return WITHOUT_LOSS
+    layers, teacher = options.get("jepa_layers", "three"), options.get("jepa_teacher", "ema")
+    return f"JEPA {options['jepa']:g}, layers {layers}" + ("" if teacher == "ema" else f", teacher {teacher}")
 
 
 def _of_lowest_seed(table: pd.DataFrame, **columns: str) -> pd.DataFrame:
@@ -247,7 +268,8 @@ def _grid(table: pd.DataFrame, blocks: Sequence[_Block]) -> Figure:
         y += 1 + CAPTION
     figure, axes = Figure(), None
     width = MARGIN + sum((1 + GAP) * len(b.columns) + NOTE * bool(b.notes) + BETWEEN for b in blocks)
-    above, below = 0.62, 0.6
+    lines = max(1 + block.title.count("\n") for block in blocks)
+    above, below = 0.3 + 0.32 * lines, 0.6
     inch = max(PAGE / width, LEAST_INCH)
     figure.set_size_inches(width * inch, (y + above + below) * inch)
     axes = figure.add_axes((0, 0, 1, 1))

@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures import generated, geometry, images, kernels, rotation, tuning
+from analysis.figures import circuits, generated, geometry, images, kernels, rotation, tuning
 from analysis.report.findings import Picture
 
 FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
@@ -28,6 +28,8 @@ FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
     "rotation": (rotation.draw_rotation, "error against angle, embeddings of the layers, outputs and mixes in the gap"),
     "samples": (generated.draw_samples, "pictures drawn of seen and unseen compositions, and what is read in them"),
     "conditioning": (generated.draw_conditioning, "what models draw that were told values or classes, all factors or not"),
+    "overlap": (circuits.draw_overlap, "how evenly the heads of each block react to the factors, with and without JEPA"),
+    "jaccard": (circuits.draw_jaccard, "how many units the circuits of two compositions share, with and without JEPA"),
     "retrieval": (generated.draw_retrieval, "which composition the real picture shows that is nearest to a sample"),
     "reconstructions": (generated.draw_reconstructions, "pictures, what tokenizers make of them, and what is read in it"),
     "coverage": (generated.draw_coverage, "how much of each composition is made of tokens that no seen picture has"),

@@ -80,12 +80,14 @@ def answer_of(
     measured: Mapping[str, float] | None = GOOD,
     names: Mapping[str, str] = NAMES,
     study: str = "objectives",
+    own: Mapping[str, Mapping[str, float]] | None = None,
     **gates: float,
 ) -> Answer:
-    """The answer from rows of generators, with parents that are as `gates` says."""
+    """The answer from rows of generators, with parents that are as `gates` says; `measured` of their tokenizers and, by key,
+    `own` of themselves."""
     index = Rows([*rows, *(parent for row in rows for parent in parent_rows(RunSpec.from_dict(row), **gates))])
     coverage = {row["parents"]["tokenizer"]: measured for row in rows if measured is not None}
-    return Answer.of(rows, index.get, coverage, names, {"store": "results"}, study)
+    return Answer.of(rows, index.get, {**coverage, **(own or {})}, names, {"store": "results"}, study)
 
 
 def seeds(spec: RunSpec, count: int = 3, first: int = 0) -> list[RunSpec]:

@@ -29,16 +29,19 @@ USUAL: dict[str, Any] = {
     "options": {"codes": 16}, "max_steps": 60, "lr": 1e-3, "batch_size": 16, "weight_decay": 0.0, "precision": "float32",
     "schedule": "cosine", "stop": "budget", "status": "passed", "id_mse": 0.0, "ood_mse": 0.0, "accuracy": 1.0,
 }  # fmt: skip
+LOSSES: dict[str, dict[str, Any]] = {"one": {"jepa": 0.6, "jepa_layers": "one"}, "three": {"jepa": 0.6}}
+"""Settings of the auxiliary loss, by a word."""
 Found = Mapping[str, float | np.ndarray]
 
 
 def rows(
-    task: str, measure: str, decoder: str, encoding: str, seed: int, found: Found, *conditioning: str
+    task: str, measure: str, decoder: str, encoding: str, seed: int, found: Found, *more: str
 ) -> Iterator[dict[str, Any]]:
-    """What was measured of one run."""
+    """What was measured of one run. `more` is its conditioning, or one of LOSSES."""
     run = {**USUAL, "task": task, "decoder": decoder, "encoding": encoding, "seed": seed}
-    run["options"] = {**USUAL["options"], **dict(zip(["conditioning"], conditioning, strict=False))}
-    key = json.dumps([task, decoder, encoding, seed, *conditioning])
+    told = [LOSSES.get(word, {"conditioning": word}) for word in more]
+    run["options"] = {**USUAL["options"], **(told[0] if told else {})}
+    key = json.dumps([task, decoder, encoding, seed, *more])
     for name, what in found.items():
         value, array = (np.nan, what) if isinstance(what, np.ndarray) else (what, None)
         yield {**run, "key": key, "measure": measure, "quantity": name, "layer": np.nan, "value": value, "array": array}
@@ -58,15 +61,17 @@ def readings(name: str, wrong: Sequence[int] = ()) -> Found:
 def generators(
     seeds: int = 1, families: Sequence[tuple[str, ...]] = tuple(figures.FAMILY_NAMES), times: float = 1.0
 ) -> pd.DataFrame:
-    """Generators that are right but at 111, more by seed. A third word of a family is the conditioning."""
+    """Generators that are right but at 111, more by seed. A third word of a family is the conditioning, or one
+    of LOSSES."""
     made = []
-    for decoder, encoding, *conditioning in families:
+    for decoder, encoding, *more in families:
         for seed in range(seeds):
             matrix = np.eye(8)
             matrix[7, 6], matrix[7, 7] = 1 - seed / 2, seed / 2
             found = {f"both_{word}": times * (i + seed) / 10 for i, word in enumerate(COMPOSITIONS)}
+            found |= {f"frechet_{word}": 1.0 for word in COMPOSITIONS}
             found |= readings("pictures", [7]) | {"asked": np.ones((8, 3, N, N)), "retrieved": matrix}
-            made += rows(GENERATOR, "generated", decoder, encoding, seed, found, *conditioning)
+            made += rows(GENERATOR, "generated", decoder, encoding, seed, found, *more)
     return table_of(made)
 
 
@@ -183,6 +188,13 @@ def test_samples_of_one_family_are_named_by_what_the_models_were_told() -> None:
     ]  # fmt: skip
     assert list(figures._families(generators(1, [("maskgit", "vq", "both"), ("new", "vq")]))) == [
         "MaskGIT on VQ, both", "new on vq, full",
+    ]  # fmt: skip
+    with_loss = [("maskgit", "vq", "three"), ("maskgit", "vq"), ("maskgit", "vq", "one")]
+    assert list(figures._families(generators(1, with_loss))) == [
+        "without JEPA", "JEPA 0.6, layers one", "JEPA 0.6, layers three",
+    ]  # fmt: skip
+    assert list(figures._families(generators(1, [*with_loss[:2], ("dit", "vq")]))) == [
+        "DiT on VQ, without JEPA", "MaskGIT on VQ, without JEPA", "MaskGIT on VQ, JEPA 0.6, layers three",
     ]  # fmt: skip
 
 

@@ -12,9 +12,11 @@ import pytest
 
 from analysis import generators
 from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS, Verdict
-from analysis.generators import Run, coverage_of
+from analysis.generators import Run, numbers_of
+from analysis.measures.circuits import APART, PAIRS
 from analysis.objectives import NAMES, ONE_JUDGE, Answer
 from tests.analysis.made_objectives import GOOD, Curve, answer_of, generator_row, parent_rows, seeds, spec_of
+from trainables.generative.shapes import COMPOSITIONS
 from trainables.spec import RunSpec
 
 DIT_VAE, DIT, MASKGIT = spec_of("dit", "vae"), spec_of("dit", "vq"), spec_of("maskgit", "vq")
@@ -155,6 +157,15 @@ def test_every_side_of_a_claim_has_to_draw_what_it_has_seen(family: str) -> None
     assert (without.verdict, without.told) == (NOT_ENOUGH, f"there are no runs of {family} on vq")
 
 
+def with_jepa(one: Curve, three: Curve, seen: Curve = 1.0) -> list[dict[str, Any]]:
+    """Three seeds of maskgit with the loss at one layer and at three."""
+    return [
+        generator_row(spec, level2=level2, seen=seen)
+        for level2, layers in ((one, "one"), (three, "three"))
+        for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers))
+    ]
+
+
 TOLD_LESS = {"quantised": 0.5, "dropout": 0.5, "both": 0.2}
 
 
@@ -219,6 +230,93 @@ def test_models_that_are_told_less_are_no_part_of_the_claims_about_objectives() 
     assert set(found.runs) == {row["key"] for row in rows if row["options"]["conditioning"] == "full"}
 
 
+INSIDE = {
+    **{f"frechet_{word}": 2.0 for word in COMPOSITIONS}, "overlap_1": 0.5, "overlap_2": 0.5,
+    **{f"jaccard_{a}_{b}": 0.4 for a, b in PAIRS}, **{f"jaccard_{a}_{b}": 0.3 for a, b in APART["two_apart"]},
+}  # fmt: skip
+"""What was measured of a network without the loss; one with it has these times a number."""
+
+
+def helped(
+    level2: float = 0.3, seen: float = 1.0, dit: float = 0.9, **times: float
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
+    """Rows of maskgit at level 2 of 0.1, with the loss at `level2`, and of dit; and what was measured of them."""
+    with_loss = [row for row in with_jepa(0.2, level2, seen) if row["options"].get("jepa_layers", "three") == "three"]
+    rows = [*rows_of(maskgit=0.1, dit=dit), *with_loss]
+    inside = {row["key"]: INSIDE for row in rows}
+    changed = {name: value * times.get(name, times.get(name.split("_")[0], 1.0)) for name, value in INSIDE.items()}
+    return rows, inside | {row["key"]: changed for row in with_loss}
+
+
+def verdict_of(claim: str, rows: Sequence[Any], own: dict[str, dict[str, float]]) -> Verdict:
+    [found] = answer_of(rows, study="jepa", own=own).verdicts_of(claim)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("about", "wanted"),
+    [
+        ({}, PASS),
+        ({"level2": 0.25, "seen": 0.95, "frechet": 1.1}, PASS),
+        ({"level2": 0.24}, FAIL),
+        ({"seen": 0.94}, FAIL),
+        ({"frechet": 1.11}, FAIL),
+        ({"level2": 0.9}, FAIL),  # it is not below dit
+        ({"dit": 0.3}, FAIL),
+        ({"frechet": NAN}, NOT_ENOUGH),
+    ],
+)
+def test_jepa_helps_if_more_is_composed_and_nothing_else_is_lost(about: dict[str, float], wanted: str) -> None:
+    found = verdict_of("jepa-helps", *helped(**about))
+    assert found.verdict == wanted, found.told
+
+
+def test_several_layers_help_more_if_level_2_is_not_less() -> None:
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.3)).verdict == PASS
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.29)).verdict == FAIL
+    listed = [generator_row(spec, level2=0.1) for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers="2"))]
+    three = [row for row in with_jepa(0.3, 0.4) if row["options"].get("jepa_layers", "three") == "three"]
+    assert verdict("jepa-many-layers", [*listed, *three]).numbers == {"one": pytest.approx(0.1), "three": pytest.approx(0.4)}
+    other = [generator_row(spec, level2=0.1) for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers="1+2"))]
+    assert verdict("jepa-many-layers", [*other, *three]).told == "there are no runs of maskgit with jepa at one layer"
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [({"overlap": 0.9}, PASS), ({"overlap_1": 0.9}, FAIL), ({"overlap": 1.1}, FAIL), ({"overlap_2": NAN}, NOT_ENOUGH)],
+)
+def test_heads_are_less_polysemantic_if_they_are_in_most_blocks(times: dict[str, float], wanted: str) -> None:
+    found = verdict_of("jepa-heads", *helped(**times))
+    assert found.verdict == wanted, found.told
+    if wanted != NOT_ENOUGH:
+        assert found.numbers["overlap_1_jepa"] == pytest.approx(0.5 * times.get("overlap_1", times.get("overlap", 1.0)))
+
+
+def test_circuits_come_apart_if_most_pairs_share_less_and_near_ones_shared_more() -> None:
+    names = [f"jaccard_{a}_{b}" for a, b in PAIRS]
+    assert verdict_of("jepa-circuits", *helped(**dict.fromkeys(names[:4], 0.9))).verdict == PASS
+    assert verdict_of("jepa-circuits", *helped(**dict.fromkeys(names[:3], 0.9))).verdict == FAIL
+    rows, inside = helped(jaccard=0.9)
+    found = verdict_of("jepa-circuits", rows, inside)
+    assert (found.verdict, found.numbers["lower"], found.numbers["one_apart"]) == (PASS, 6, pytest.approx(0.4))
+    alike = {
+        key: {**of, **{f"jaccard_{a}_{b}": of["jaccard_000_001"] for a, b in APART["two_apart"]}} for key, of in inside.items()
+    }
+    assert verdict_of("jepa-circuits", rows, alike).verdict == FAIL, "pairs that differ in two factors share as much"
+    assert verdict_of("jepa-circuits", rows, {}).verdict == NOT_ENOUGH
+    assert answer_of(rows, study="jepa", own={}).lacks == "what claims ask of the networks"
+    assert answer_of(rows, study="jepa", own=inside).lacks == ""
+    assert answer_of(rows, measured=None, study="jepa", own={}).lacks == "gate 3 and what claims ask of the networks"
+    assert answer_of(rows, measured=None, own={}).lacks == "gate 3"
+
+
+def test_runs_with_the_loss_are_no_part_of_claims_about_others() -> None:
+    rows = [*rows_of(dit=0.8, maskgit=0.1), *with_jepa(0.9, 0.9)]
+    found = verdict("continuous-beats-categorical", rows)
+    assert (found.verdict, found.about) == (PASS, "")
+    assert verdict("categorical-forgets", with_jepa(0.9, 0.9)).told == "there are no runs of maskgit on vq"
+
+
 def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
     def of(level1: Curve, seen: Curve = 1.0) -> Verdict:
         return verdict("categorical-forgets", [generator_row(one, seen=seen, level1=level1) for one in seeds(MASKGIT)])
@@ -244,11 +342,19 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
 
 
 GOOD_ROWS = rows_of(vae=0.9, dit=0.85, maskgit=0.1)
-ALL_ROWS = [*GOOD_ROWS, *rows_of(givt=0.8, mar=0.8), *told_less(quantised=0.5, dropout=0.2, both=0.1)]
+ALL_ROWS = [
+    *GOOD_ROWS, *rows_of(givt=0.8, mar=0.8), *told_less(quantised=0.5, dropout=0.2, both=0.1), *with_jepa(one=0.3, three=0.4),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) -> None:
+    inside = {row["key"]: INSIDE for row in ALL_ROWS}
+
+    def verdict(claim: str, rows: Sequence[Any], **about: Any) -> Verdict:
+        """The one that stands on most: claims about the loss have one for each of its settings."""
+        return answer_of(rows, own=inside, **about).verdicts_of(claim)[0]
+
     assert verdict(claim, ALL_ROWS).verdict in (PASS, FAIL)
     two = [row for row in ALL_ROWS if row["seed"] < 2]
     assert verdict(claim, two).verdict == NOT_ENOUGH
@@ -388,7 +494,7 @@ def test_what_was_measured_of_tokens_is_found_by_their_run() -> None:
         {"key": "a", "measure": "tokens", "quantity": "originals", "value": None},
         {"key": "b", "measure": "images", "quantity": "unseen_pairs_111", "value": 0.3},
     ]
-    assert coverage_of(rows) == {"a": {"unseen_pairs_111": 0.1}}
+    assert numbers_of(rows) == {"a": {"unseen_pairs_111": 0.1}}
 
 
 def test_gate_3_is_about_the_compositions_that_are_farthest_from_the_seen_ones() -> None:

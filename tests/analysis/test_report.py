@@ -19,6 +19,7 @@ from safetensors import torch as safetensors
 
 from analysis.figures.generated import FAMILY_NAMES
 from analysis.generator_claims import CLAIMS as CLAIMS_ON_GENERATORS
+from analysis.measures.circuits import APART, PAIRS
 from analysis.measures.quantity import Quantity
 from analysis.measures.registry import MEASURES, VERSIONS, applicable, load
 from analysis.report import page as pages
@@ -33,7 +34,7 @@ from orchestrator.store import MeasureTable, ResultStore, make_row
 from orchestrator.store.measures import encode
 from tests.analysis.made_objectives import Curve, generator_row, parent_rows, spec_of
 from tests.analysis.test_claims import finals, paper_of, power, probes, table_of, world
-from tests.analysis.test_generated_figures import generators, tokenizers
+from tests.analysis.test_generated_figures import LOSSES, USUAL, generators, tokenizers
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
 from trainables.generative.chain import GENERATOR, TOKENIZER
@@ -204,14 +205,31 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
     assert [Path(line).name for line in lines[len(CLAIMS) :]] == ["index.html", "claims.json"]
 
 
+def inside(seeds: int) -> pd.DataFrame:
+    """What was measured inside of maskgit, without the loss and with it, which makes all of it less."""
+    shared = [(f"jaccard_{a}_{b}", np.nan, 0.4 if (a, b) in APART["one_apart"] else 0.3) for a, b in PAIRS]
+    made = []
+    for word, times in (("", 1.0), ("one", 0.9), ("three", 0.9)):
+        options = {"codes": 16, **LOSSES.get(word, {})}
+        for seed in range(seeds):
+            key = json.dumps([GENERATOR, "maskgit", "vq", seed, *([word] if word else [])])
+            run = {**USUAL, "key": key, "task": GENERATOR, "decoder": "maskgit", "encoding": "vq", "seed": seed}
+            run |= {"options": options, "measure": "circuits", "array": None}
+            for name, layer, value in [*shared, ("overlap", 1, 0.5), ("overlap", 2, 0.5)]:
+                made.append({**run, "quantity": name, "layer": layer, "value": times * value})
+                made.append({**run, "quantity": f"untrained_{name}", "layer": layer, "value": value})
+    return table_of(made)
+
+
 def generative(seeds: int = 1, **curves: Mapping[str, Curve]) -> Results:
     """Measured generators of three families, with the runs that they need; their curves by `dit_vae` and
     so on, or `dit_vae_0` of a seed, else all 1."""
     made, keys = [], {}
     told_less = [("dit", "vq", word) for word in ("dropout", "quantised", "both")]
-    for family, tokens, *word in [*FAMILY_NAMES, *told_less]:
+    families = [*FAMILY_NAMES, *told_less, *(("maskgit", "vq", word) for word in LOSSES)]
+    for family, tokens, *word in families:
         for seed in range(seeds):
-            about = dict(zip(["conditioning"], word, strict=False))
+            about: dict[str, Any] = LOSSES.get(word[0], {"conditioning": word[0]}) if word else {}
             name = "_".join([family, tokens, *word])
             drawn = curves.get(f"{name}_{seed}", curves.get(name, {}))
             row = generator_row(spec_of(family, tokens, seed, **about), **drawn)
@@ -219,7 +237,7 @@ def generative(seeds: int = 1, **curves: Mapping[str, Curve]) -> Results:
             keys[json.dumps([TOKENIZER, "linear", tokens, seed])] = row["parents"]["tokenizer"]
             made += [row, *parent_rows(RunSpec.from_dict(row))]
     runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in made}
-    table = pd.concat([generators(seeds, [*FAMILY_NAMES, *told_less]), tokenizers(seeds)], ignore_index=True)
+    table = pd.concat([generators(seeds, families), tokenizers(seeds), inside(seeds)], ignore_index=True)
     return Results([*runs.values()], table.assign(key=table["key"].map(keys)))
 
 
@@ -257,6 +275,10 @@ def test_generators_bring_their_claims_and_their_figures_and_change_no_other_cla
         "conditioning": ["conditioning", "samples"],
         "dropout-hurts": ["conditioning"],
         "quantised-unstable": ["conditioning"],
+        "jepa-helps": ["samples"],
+        "jepa-many-layers": ["samples"],
+        "jepa-heads": ["overlap"],
+        "jepa-circuits": ["jaccard"],
     }
     sections = SECTION.findall(second)
     assert [re.findall(r'href="([^"]+)\.svg"', section) for section in sections] == [
@@ -273,12 +295,13 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
     ramp, step = [look / 10 for look in range(8)] + [0.75, 0.75], [0.0] * 6 + [0.8] * 4
     forgets = {"level1": [0.5, 0.9, 0.9, *[0.5] * 7], "level2": 0.1}
     shares = {"dropout": 0.3, "both": 0.1, "quantised": 0.5, "quantised_1": 0.2}
-    told_less = {f"dit_vq_{word}": {"level2": share} for word, share in shares.items()}
-    results = generative(3, dit_vae={"level2": ramp}, dit_vq={"level2": step}, maskgit_vq=forgets, **told_less)
+    others = {f"dit_vq_{word}": {"level2": share} for word, share in shares.items()}
+    others |= {"maskgit_vq_one": {"level2": 0.3}, "maskgit_vq_three": {"level2": 0.4}}
+    results = generative(3, dit_vae={"level2": ramp}, dit_vq={"level2": step}, maskgit_vq=forgets, **others)
     report = pages.Report.of(PAPERS, Results(results.runs, table_of([])))
     told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
     assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("not enough runs", 3)), "gate 3 is not known of codes"
-    table = results.table[results.table["measure"] == "tokens"]
+    table = results.table[results.table["measure"].isin(["tokens", "circuits", "generated"])]
     table = table.assign(value=table["value"].where(~table["quantity"].str.startswith("unseen_pairs"), 0.1), array=None)
     report = pages.Report.of(PAPERS, Results(results.runs, table[~table["value"].isna()]))
     told = {claim["id"]: (claim["verdict"], claim["seeds"]) for claim in report.to_json()[len(CLAIMS) :]}
@@ -292,13 +315,14 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
 def test_figures_beside_a_claim_are_of_its_own_runs_and_of_their_tokenizers() -> None:
     results = generative(seeds=2)
     keys = {run["key"] for run in results.runs if run["decoder"] == "dit" and run["seed"] == 0 and run["encoding"] == "vq"}
-    found = beside("c", keys, ("samples",), ("reconstructions",), results)
+    both = {"generated": ("samples",), "tokens": ("reconstructions",)}
+    found = beside("c", keys, both, results)
     assert [picture.name for picture in found] == ["c-samples", "c-reconstructions"]
     samples, tokens = (picture.draw.args[0] for picture in found)  # type: ignore[attr-defined]
     assert set(samples["key"]) == keys
     assert (set(tokens["task"]), set(tokens["seed"]), set(tokens["encoding"])) == ({TOKENIZER}, {0}, {"vq"})
-    assert beside("c", [], ("samples",), ("reconstructions",), results) == []
-    assert beside("c", keys, ("samples",), (), Results([], table_of([]))) == []
+    assert beside("c", [], both, results) == []
+    assert beside("c", keys, both, Results([], table_of([]))) == []
 
 
 def test_figures_beside_a_claim_are_of_the_comparison_with_most_seeds() -> None:
@@ -307,7 +331,7 @@ def test_figures_beside_a_claim_are_of_the_comparison_with_most_seeds() -> None:
             for codes, seeds in ((32, 1), (16, 2)) for seed in range(seeds)]  # fmt: skip
     runs = [{**row, "seconds": 60.0, "family": "one"} for row in rows]
     drawn = [{**row, "measure": "generated", "quantity": "x", "layer": 0, "value": 0.0, "array": None} for row in rows]
-    found = judged("continuous-beats-categorical", ("samples",), (), Results(runs, table_of(drawn)))
+    found = judged("continuous-beats-categorical", {"generated": ("samples",)}, Results(runs, table_of(drawn)))
     (picture,) = found.pictures
     shown = picture.draw.args[0]  # type: ignore[attr-defined]
     assert {options["codes"] for options in shown["options"]} == {16}

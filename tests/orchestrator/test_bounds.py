@@ -20,6 +20,7 @@ SMALL = {
     "rotation": "--N 8 --epochs 1 --width 4 --angles 100 --seeds 1",
     "objectives": "--tier smoke --families dit --tokenizers vq --seeds 1",
     "conditioning": "--tier smoke --conditionings dropout --seeds 1",
+    "jepa": "--tier smoke --families maskgit --seeds 1",
 }
 STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
 

@@ -59,6 +59,7 @@ SMALL = {
     "rotation": ("--N", "8", "--width", "4", "--seeds", "1", "--angles", "40", "--epochs", "2"),
     "objectives": ("--tier", "smoke", "--seeds", "1"),
     "conditioning": ("--tier", "smoke", "--seeds", "1"),
+    "jepa": ("--tier", "smoke", "--seeds", "1"),
 }
 """What makes a line of a study quick to plan."""
 
@@ -245,12 +246,24 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--steps": ("1", "20,40"),
         "--option": ("width=16", "looks=2"),
     },
+    "jepa": {
+        "--families": ("dit", "maskgit", "maskgit,dit"),
+        "--tokenizers": ("vq", "vae,vq"),
+        "--jepa": ("0", "0,0.6", "1"),
+        "--jepa-layers": ("one", "three,one", "1,1+2"),
+        "--jepa-teacher": ("ema", "same,gradient"),
+        "--split": ("train1", "000,110"),
+        "--seeds": ("2",),
+        "--steps": ("1", "20,40"),
+        "--option": ("width=16", "looks=2", "ema=0"),
+    },
 }
 AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))
 AS_PATHS["regularization"] += ("--export-optuna",)
 AS_PATHS["tune"] += ("--export-optuna",)
 AS_PATHS["rotation"] += ("--mnist",)
-AS_PATHS["objectives"] += ("--data",)
+for of_pictures in ("objectives", "conditioning", "jepa"):
+    AS_PATHS[of_pictures] += ("--data",)
 FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights", "--no-gates"))
 FLAGS["scaling"] += ("--speculate", "--no-speculate")
 FLAGS["regularization"] += ("--ablation", "--no-ablation")

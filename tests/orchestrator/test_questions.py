@@ -62,6 +62,7 @@ def stored(store: str | Path = "results") -> list[Question]:
         "tuning --N 8 --max-steps 3 --bumps 0,5",
         "rotation --N 12 --epochs 2",
         "objectives --tier smoke --codes 8,16 --smoothing 0,0.1",
+        "jepa --tier smoke --jepa 0,0.6 --jepa-teacher same",
         "conditioning --tier smoke --dropout 0.1,0.2 --dropout-mode zero_batch",
     ],
 )

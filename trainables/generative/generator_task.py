@@ -15,7 +15,7 @@ from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import pool
-from trainables.generative.settings import OF_HEAD, OF_JEPA, OF_WHICH, GeneratorSettings, meaningless
+from trainables.generative.settings import OF_HEAD, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -39,9 +39,8 @@ class GeneratorTask:
     settings = GeneratorSettings
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
-        """All settings but those of another objective, of other tokens, and of a loss that is not added."""
-        others = meaningless(*(settings[name] for name in OF_WHICH))
-        return settings_of(GeneratorSettings).keys() - others - (set() if settings.get("jepa") else set(OF_JEPA))
+        """All settings but those of another objective, other tokens, another conditioning, and of a loss that is not added."""
+        return settings_of(GeneratorSettings).keys() - meaningless(settings)
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"tokenizer": tokenizer_of(spec), "probe": probe_of(spec)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainables.generative.dit import NOISES, PREDICTIONS, TIMES
@@ -184,15 +185,17 @@ class GeneratorSettings(OfTokens):
             raise ValueError("jepa_teacher ema is the average of the model, and ema 0 keeps none: choose same, or ema above 0")
 
 
-OF_WHICH = ("decoder", "encoding", "conditioning")
-"""The settings whose words decide which others mean something."""
+OF_WHICH = ("decoder", "encoding", "conditioning", "jepa")
+"""The settings that decide which others mean something."""
 
 
-def meaningless(decoder: object, encoding: object, conditioning: object) -> set[str]:
-    """The settings that mean nothing to a generator of this objective on these tokens, told the factors in this way."""
+def meaningless(settings: Mapping[str, object]) -> set[str]:
+    """The settings that mean nothing beside these, which have all OF_WHICH: those of another objective, other tokens or another
+    conditioning, and of a loss that is not added."""
     belonging = {**OF_HEAD, **OF_KIND, **OF_CONDITIONING}
-    own = {name for word in (decoder, encoding, conditioning) for name in belonging.get(str(word), ())}
-    return {name for names in belonging.values() for name in names} - own
+    own = {name for which in OF_WHICH for name in belonging.get(str(settings[which]), ())}
+    others = {name for names in belonging.values() for name in names} - own
+    return others if settings["jepa"] else others | set(OF_JEPA)
 
 
 def _check_tokenizer(settings: OfTokens, network: str) -> None:

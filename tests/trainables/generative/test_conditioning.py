@@ -117,5 +117,5 @@ def test_the_task_gives_its_model_what_the_conditioning_asks_for(word: str) -> N
     assert (found.dropout, found.nulls) == (0.25 if word in ("dropout", "both") else 0.0, None)
     usual = GeneratorTask().model(generator("smoke", 0, {"conditioning": word})).conditions
     assert (usual.dropout, usual.nulls is None) == ((0.1, False) if word in ("dropout", "both") else (0.0, True))
-    matters = GeneratorTask().matters({"decoder": "dit", "encoding": "vq", "conditioning": word})
+    matters = GeneratorTask().matters({"decoder": "dit", "encoding": "vq", "conditioning": word, "jepa": 0.0})
     assert ({"dropout", "dropout_mode"} <= set(matters)) == (word in ("dropout", "both"))

@@ -16,7 +16,7 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.judge import shares_right
 from trainables.generative.pictures import FOLDER, album_in, bundles, lessons, pool
 from trainables.generative.probe import KINDS_OF_OTHERS, UNCLEAR, Probe
-from trainables.generative.settings import GeneratorSettings, ProbeSettings
+from trainables.generative.settings import OF_WHICH, GeneratorSettings, ProbeSettings
 from trainables.generative.shapes import COMPOSITIONS, bits_of, class_values, conditions
 from trainables.generative.tiers import generator
 from trainables.settings import read_settings, value_of, with_values
@@ -179,7 +179,7 @@ def test_a_generator_is_asked_for_all_compositions_and_its_pictures_matter(spec:
     task = load_task(spec.task)
     assert isinstance(task, GeneratorTask)
     assert torch.equal(task.judged(spec).held_out.truth[:, 0], bits_of(COMPOSITIONS))
-    assert task.matters({name: value_of(spec, name) for name in ("decoder", "encoding")}) >= {"dataset", "content"}
+    assert task.matters({name: value_of(spec, name) for name in OF_WHICH}) >= {"dataset", "content"}
 
 
 def test_files_that_are_not_here_or_not_those_of_the_run_are_one_line(
