@@ -194,12 +194,18 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1500])
 
 
+def matroska(path: Path) -> None:
+    write_video(path.with_suffix(".mkv"), [(1, 2, 3)] * 40)
+    path.with_suffix(".mkv").rename(path)
+
+
 VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "broken": (cut, "cannot be read ("),
     "empty": (lambda path: path.write_bytes(b""), "cannot be read ("),
     "missing": (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
     "markup": (lambda path: path.write_bytes(b"<html>"), "cannot be read ("),
     "a playlist": (lambda path: path.write_bytes(b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n"), "cannot be read ("),
+    "another format": (matroska, "cannot be read ("),
     "too short": (lambda path: write_video(path, [(1, 2, 3)] * 20), "ends before its frame 24"),
     "another size": (lambda path: write_video(path, [(1, 2, 3)] * 40, (320, 240)), "has 320 x 240 pixels, and videos of"),
 }
