@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import many
 from tests.trainables.generative.made_data import (
     COLLIDES_AT,
     frame_colour,
     numbers_of,
     paths_of,
     scene,
+    spoiled,
     write_clevrer,
     write_scene,
     write_video,
@@ -164,6 +167,22 @@ def test_a_damaged_annotation_is_one_line_that_names_it(damage: str, tmp_path: P
     assert told.endswith(": unpack annotation_train.zip again")
     assert told.count("\n") == 0
     assert len(told) < len(str(path)) + 250
+
+
+def test_annotations_that_are_damaged_anywhere_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    told = scene("011")
+    told["motion_trajectory"] = told["motion_trajectory"][COLLIDES_AT : COLLIDES_AT + 1]
+    whole, path = json.dumps(told).encode(), tmp_path / "annotation.json"
+    chance, cases, refusals = random.Random(0), many(400, 10_000), []
+    for _ in range(cases):
+        path.write_bytes(spoiled(whole, chance))
+        try:
+            known = clevrer._known(path)
+            assert known is None or (known[0] in COMPOSITIONS and 0 <= known[1] < 128)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert all(told.startswith(f"{path} ") and told.isprintable() for told in refusals)
+    assert 5 <= len(refusals) <= cases - 5
 
 
 def test_a_huge_annotation_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
