@@ -419,6 +419,10 @@ def test_random_command_lines() -> None:
     @example(["regularization", *SMALL["regularization"], "--sampler", "grid", "--trials", "9" * 12, "--dry-run"])
     @example(["tuning", *SMALL["tuning"], "--seeds", "9" * 12, "--dry-run"])
     @example(["rotation", *SMALL["rotation"], "--angles", "9" * 12, "--dry-run"])
+    @example(["objectives", *SMALL["objectives"], "--dataset", "celeba", "--data", "folder", "--dry-run"])
+    @example(["objectives", *SMALL["objectives"], "--dataset", "clevrer", "--data", "round", "--dry-run"])
+    @example(["objectives", *SMALL["objectives"], "--dataset", "celeba", "--data", "x" * 300, "--dry-run"])
+    @example(["objectives", *SMALL["objectives"], "--dataset", "celeba", "--data", "/dev/null", "--dry-run"])
     def each(line: list[str]) -> None:
         check(line, seen)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -115,6 +116,17 @@ def paths_of(folder: Path, number: int) -> tuple[Path, Path]:
     group = f"{number // 1000 * 1000:05d}-{number // 1000 * 1000 + 1000:05d}"
     annotation = folder / clevrer.ANNOTATIONS / f"annotation_{group}" / f"annotation_{number:05d}.json"
     return annotation, folder / clevrer.VIDEOS / f"video_{group}" / f"video_{number:05d}.mp4"
+
+
+def spoiled(data: bytes, chance: random.Random) -> bytes:
+    """The data with some bytes changed, taken out, or put in from elsewhere in them."""
+    for _ in range(chance.randint(1, 3)):
+        at, end = sorted(chance.randrange(len(data)) for _ in range(2))
+        end = min(end, at + chance.choice((1, 5, 40)))
+        other = chance.randrange(len(data))
+        put = chance.choice((b"", bytes([chance.randrange(256)]), data[other : other + 20], b"null", b"-1e999", b"[[]]", b"\n"))
+        data = data[:at] + put + data[end:]
+    return data
 
 
 def numbers_of(word: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainables.generative.made_data import NAMES, colour_of, face, write_celeba, write_jpeg
+from tests.conftest import many
+from tests.trainables.generative.made_data import NAMES, colour_of, face, spoiled, write_celeba, write_jpeg
 from trainables.generative import album as album_module
 from trainables.generative import celeba
 from trainables.generative.album import MOST, TEST, TRAIN, Source
@@ -62,11 +64,11 @@ def test_a_picture_is_its_centred_square(whole: Path, N: int) -> None:
 
 def test_what_is_left_and_on_top_stays_there_and_fine_stripes_become_grey(tmp_path: Path) -> None:
     pixels = face("000")
-    pixels[:109, :89] = (200, 20, 20)
+    pixels[:109] = (200, 20, 20)
     pixels[109:, 89:, :] = 255 * (np.arange(89)[None, :, None] % 2)
     write_jpeg(tmp_path / "000001.jpg", pixels)
     read = celeba.picture(Source(tmp_path / "000001.jpg"), 16).astype(int)
-    assert np.abs(read[:, 2, 2] - (200, 20, 20)).max() <= 3
+    assert np.abs(read[:, 2] - np.array([[200], [20], [20]])).max() <= 3
     assert np.abs(read[:, 12, 2] - colour_of("000")).max() <= 3
     assert np.abs(read[:, 10:15, 10:15] - 127).max() <= 20, "not antialiased"
 
@@ -175,6 +177,21 @@ def test_a_damaged_layout_is_one_line_that_names_the_file(damage: str, folder: P
     assert name in told
     assert str(folder) in told
     assert told.count("\n") == 0
+
+
+@pytest.mark.slow(1)
+def test_lists_that_are_damaged_anywhere_are_read_or_refused_in_one_line(whole: Path, folder: Path) -> None:
+    chance, cases, refusals = random.Random(0), many(150, 3000), []
+    for i in range(cases):
+        name = (ATTRIBUTES, PARTITION)[i % 2]
+        (folder / name).write_bytes(spoiled((whole / name).read_bytes(), chance))
+        try:
+            celeba.album(folder)
+        except ValueError as error:
+            refusals.append(str(error))
+        shutil.copy(whole / name, folder / name)
+    assert all(told.startswith(str(folder)) and told.isprintable() for told in refusals)
+    assert 0 < len(refusals) < cases
 
 
 def test_an_empty_folder_is_told_what_belongs_there(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import many
 from tests.trainables.generative.made_data import (
     COLLIDES_AT,
     frame_colour,
     numbers_of,
     paths_of,
     scene,
+    spoiled,
     write_clevrer,
     write_scene,
     write_video,
@@ -166,6 +169,22 @@ def test_a_damaged_annotation_is_one_line_that_names_it(damage: str, tmp_path: P
     assert len(told) < len(str(path)) + 250
 
 
+def test_annotations_that_are_damaged_anywhere_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    told = scene("011")
+    told["motion_trajectory"] = told["motion_trajectory"][COLLIDES_AT : COLLIDES_AT + 1]
+    whole, path = json.dumps(told).encode(), tmp_path / "annotation.json"
+    chance, cases, refusals = random.Random(0), many(400, 10_000), []
+    for _ in range(cases):
+        path.write_bytes(spoiled(whole, chance))
+        try:
+            known = clevrer._known(path)
+            assert known is None or (known[0] in COMPOSITIONS and 0 <= known[1] < 128)
+        except ValueError as error:
+            refusals.append(str(error))
+    assert all(told.startswith(f"{path} ") and told.isprintable() for told in refusals)
+    assert 5 <= len(refusals) <= cases - 5
+
+
 def test_a_huge_annotation_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clevrer, "MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"annotation_00010.json has more than 1000 bytes, so it is no such file: unpack"):
@@ -194,12 +213,18 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:1500])
 
 
+def matroska(path: Path) -> None:
+    write_video(path.with_suffix(".mkv"), [(1, 2, 3)] * 40)
+    path.with_suffix(".mkv").rename(path)
+
+
 VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "broken": (cut, "cannot be read ("),
     "empty": (lambda path: path.write_bytes(b""), "cannot be read ("),
     "missing": (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
     "markup": (lambda path: path.write_bytes(b"<html>"), "cannot be read ("),
     "a playlist": (lambda path: path.write_bytes(b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n"), "cannot be read ("),
+    "another format": (matroska, "cannot be read ("),
     "too short": (lambda path: write_video(path, [(1, 2, 3)] * 20), "ends before its frame 24"),
     "another size": (lambda path: write_video(path, [(1, 2, 3)] * 40, (320, 240)), "has 320 x 240 pixels, and videos of"),
 }
