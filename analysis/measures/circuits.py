@@ -81,8 +81,8 @@ def measure(generator: TrainedGenerator) -> Iterator[Quantity]:
     - `jaccard_000_001` and so on: the Jaccard index of the circuits of two compositions, see `circuit`; `jaccard_one_apart` and
       `jaccard_two_apart`, the means over the pairs that differ in one factor and in two; `jaccard_same`, the mean over the
       compositions of that with the circuit found on other pictures of the same: as high as any can be expected to be.
-    - of `dit` and `maskgit`: `spread` and `rank` of each layer, of what a teacher would say of the pictures, see there. If they
-      fall towards 0 and 1 it says the same of all: it has collapsed.
+    - of `dit` and `maskgit`: `spread` and `rank` of each layer, of what a teacher would say of the pictures, see there. Where
+      they are near 0 and 1 it says the same of all: it has collapsed.
     """
     s, words = generator.settings, COMPOSITIONS
     real, others = (real_pictures(generator, name) for name in ("circuits", "other circuits"))

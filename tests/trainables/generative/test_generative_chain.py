@@ -26,7 +26,8 @@ from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 from trainables.training.seeds import stream
 
-ON_CODES: list[dict[str, Scalar]] = [{}, *({"decoder": decoder} for decoder in ("maskgit", "givt", "mar"))]
+WITH_JEPA: dict[str, Scalar] = {"decoder": "maskgit", "jepa": 0.6}
+ON_CODES: list[dict[str, Scalar]] = [{}, *({"decoder": decoder} for decoder in ("maskgit", "givt", "mar")), WITH_JEPA]
 HEADS: list[dict[str, Scalar]] = [*ON_CODES, *({"decoder": decoder, "encoding": "vae"} for decoder in ("dit", "givt", "mar"))]
 
 

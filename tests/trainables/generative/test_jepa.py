@@ -130,7 +130,7 @@ def test_the_teacher_is_as_told_and_learns_only_with_gradients(head: str) -> Non
 @BOTH
 @pytest.mark.parametrize("word", ["ema", "same"])
 def test_gradients_in_bfloat16_are_those_of_float32_up_to_rounding(head: str, word: str) -> None:
-    """Copies of weights that are kept for a step must not be those of a teacher, which have no gradients."""
+    """Also where a teacher without gradients has used the same weights."""
     batch, found = batch_of(head), []
     for enabled in (False, True):
         model = some(head, jepa_teacher=word)
