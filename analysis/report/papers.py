@@ -81,6 +81,7 @@ PAPERS = (
                 "more than twice as long: with the families that guess vectors behind masks",
             ),
             Cost("python -m orchestrator.conditioning", "about an hour more: DiT that is told the factors in four ways"),
+            Cost("python -m orchestrator.jepa", "about two hours more: MaskGIT and DiT with an auxiliary loss at some layers"),
             Cost("python -m orchestrator.objectives --tier long", "a night on two cores: ten times as many steps"),
         ),
         task=GENERATOR,
