@@ -181,6 +181,16 @@ def test_planted_units_are_the_circuits_of_their_compositions(decoder: str) -> N
     assert found["jaccard_same"][None] == 1
 
 
+def test_what_a_composition_shares_with_itself_is_found_on_other_pictures() -> None:
+    made = generator_of("maskgit")
+    both = [real_pictures(made, name) for name in ("circuits", "other circuits")]
+    found = []
+    for word in COMPARED:
+        a, b = (circuit(unit_scores(made.model, fixed(made.model, batches[int(word, 2)]))) for batches in both)
+        found.append(jaccard(a, b))
+    assert found_of(made)["jaccard_same"][None] == np.mean(found) < 1
+
+
 def test_pairs_of_compositions_are_those_of_one_size() -> None:
     assert circuits.APART == {
         "one_apart": [("000", "001"), ("000", "100"), ("001", "101"), ("100", "101")],
