@@ -308,7 +308,7 @@ CLAIMS: Mapping[str, Claim] = {
     ),
     "jepa-many-layers": Claim(
         10,
-        "It helps more if it is asked of several layers.",
+        "Such a loss helps more if it is asked of several layers of the network.",
         "Level 2 of MaskGIT with JEPA at three layers at least that with it at one.",
         {
             "maskgit with jepa at one layer": {**WITH, "jepa_layers": _layers("one", 1)},
@@ -318,13 +318,13 @@ CLAIMS: Mapping[str, Claim] = {
     ),
     "jepa-heads": Claim(
         11,
-        "With it heads react to single factors.",
+        "With such a loss heads react to single factors.",
         "Polysemanticity of heads of MaskGIT with JEPA lower than without in more than half of the blocks.",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_heads, "jepa",
     ),
     "jepa-circuits": Claim(
         12,
-        "With it compositions are drawn by circuits of their own.",
+        "With such a loss compositions are drawn by circuits of their own.",
         "Jaccard index of the circuits of two compositions of MaskGIT with JEPA lower than without in at least 4 of the 6 "
         "pairs of shape and colour; without it, larger for pairs that differ in one factor than in two.",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_circuits, "jepa",

@@ -428,7 +428,7 @@ def test_random_command_lines() -> None:
 
     each()
     print(seen.total(), "lines:", *seen.most_common(), sep="\n")
-    assert 0.4 < seen["done"] / seen.total() < 0.8
+    assert 1 / 3 < seen["done"] / seen.total() < 0.8
     assert len(seen) >= 40, "refusals in many words"
 
 
