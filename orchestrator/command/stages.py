@@ -14,7 +14,7 @@ from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
-from orchestrator.searches.needs import PASSED, Staged, Unmet
+from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
 from trainables.needs import Tasks, needs_others
@@ -139,7 +139,8 @@ class Stages:
             now = f", {busy[name]} running" if busy[name] else ""
             lines.append(f"{name}: {len(found)} of {len(keys)} trained{f' ({ends})' if ends else ''}{now}")
         for parent in self.rests_on():
-            reached = f"{parent['status']}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
+            ended = "on the way alone" if parent["status"] == PASSED else parent["status"]
+            reached = f"{ended}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
             lines.append(f"{_runs(parent['needed_by'])} above rest on a {parent['name']} that did not pass ({reached})")
         return lines
 
@@ -188,7 +189,7 @@ def _rests_on(rows: Rows) -> list[dict[str, Any]]:
     told = []
     for (name, key), count in needed_by.items():
         parent = rows.get(key)
-        if parent is not None and parent["status"] != PASSED:
+        if parent is not None and not has_passed(parent):
             about = {column: parent[column] for column in ("status", "accuracy", "target")}
             told.append({"name": name, "key": key, **about, "needed_by": count})
     return told
@@ -202,6 +203,8 @@ def _told(unmet: Unmet) -> str:
         lines: Sequence[str] = (row["error"] or "").strip().splitlines() or ["no reason given"]
         return f"{run} failed ({printable(lines[-1])[:200]})"
     reached = f"accuracy {_number(row['accuracy'])}, and {row['target']:g} is asked for"
+    if row["status"] == PASSED:
+        return f"{run} reached its target on the way and ended under it ({reached})"
     return f"{run} missed its target ({reached})" if row["status"] == "missed" else f"{run} {row['status']} ({reached})"
 
 

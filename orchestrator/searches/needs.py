@@ -11,6 +11,8 @@ from orchestrator.searches import Curve, Row, Rows, Search
 from trainables.spec import RunSpec
 
 PASSED = "passed"
+ROUNDING = 1e-6
+"""Of an accuracy."""
 ALL = 2**20
 """More runs than a search proposes."""
 
@@ -29,6 +31,13 @@ class Unmet:
     name: str
     """What the runs that need it call it."""
     row: Row
+
+
+def has_passed(row: Row) -> bool:
+    """Whether what a run has left reaches its target. One that takes its whole budget may have reached it on the way, and end
+    under it."""
+    accuracy = row.get("accuracy") if row.get("stop") == "budget" else None
+    return bool(row["status"] == PASSED and (accuracy is None or accuracy >= row["target"] - ROUNDING))
 
 
 class Staged:
@@ -136,7 +145,7 @@ class Staged:
         return chosen or {self._needs.key(spec): spec}
 
     def _is_unmet(self, row: Row) -> bool:
-        return row["status"] == "failed" or (self.gates and row["status"] != PASSED)
+        return row["status"] == "failed" or (self.gates and not has_passed(row))
 
     def _know(self, rows: Rows, name: str, parent: RunSpec) -> str:
         """Look a run up in the store when it is first heard of; its key."""

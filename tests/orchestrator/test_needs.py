@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.command.stages import Stages
+from orchestrator.command.stages import Stages, _told
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import UserError
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.grid import GridSearch
-from orchestrator.searches.needs import Staged
+from orchestrator.searches.needs import Staged, has_passed
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
 from tests.conftest import Command, comparable, read_rows, wait_for_rows
@@ -104,6 +104,26 @@ def test_a_gate_is_open_to_what_passed_and_without_gates_to_all_that_left_weight
     rows.add(CHAIN.row("f"))
     assert search.finished(rows) is not trained
     assert [unmet.name for unmet in search.unmet(rows)] == ([] if trained else ["a"])
+
+
+@pytest.mark.parametrize(
+    ("stop", "accuracy", "passed"),
+    [
+        ("budget", 0.89, False),
+        ("budget", 0.9, True),
+        ("budget", 0.9 - 1e-8, True),
+        ("budget", None, True),
+        ("target", 0.5, True),
+    ],
+)
+def test_a_run_of_a_whole_budget_has_to_reach_its_target_at_its_end(stop: str, accuracy: float | None, passed: bool) -> None:
+    row = {**CHAIN.row("a"), "stop": stop, "accuracy": accuracy, "target": 0.9}
+    assert has_passed(row) is passed
+    assert not has_passed({**row, "status": "missed", "accuracy": 1.0})
+    search = staged(CHAIN, "c")
+    assert ("b" in names(search.propose(Rows([row]), 10))) is passed
+    told = "reached its target on the way and ended under it (accuracy 0.890, and 0.9 is asked for)"
+    assert [_told(unmet).endswith(told) for unmet in search.unmet(Rows([row]))] == [True] * (not passed)
 
 
 def test_a_finished_run_without_weights_is_trained_again_if_it_is_still_needed() -> None:
