@@ -74,14 +74,14 @@ PAPERS = (
             ),
             Cost(
                 "python -m orchestrator.objectives",
-                "about an hour on two cores: three families over three seeds, 6 minutes each, and what they need",
+                "70 minutes on two cores: nine generators, 14 minutes each, and what they need",
             ),
             Cost(
                 "python -m orchestrator.objectives --families dit,maskgit,givt,mar",
                 "more than twice as long: with the families that guess vectors behind masks",
             ),
-            Cost("python -m orchestrator.conditioning", "about an hour more: DiT that is told the factors in four ways"),
-            Cost("python -m orchestrator.jepa", "about two hours more: MaskGIT and DiT with an auxiliary loss at some layers"),
+            Cost("python -m orchestrator.conditioning", "as long again: DiT that is told the factors in four ways"),
+            Cost("python -m orchestrator.jepa", "two hours more: MaskGIT and DiT with an auxiliary loss at some layers"),
             Cost("python -m orchestrator.objectives --tier long", "a night on two cores: ten times as many steps"),
         ),
         task=GENERATOR,
