@@ -118,11 +118,6 @@ class Run:
         )
 
     @property
-    def about(self) -> str:
-        """Family and tokens, such as `dit on vq`."""
-        return f"{self.spec.decoder} on {self.spec.encoding}"
-
-    @property
     def is_real(self) -> bool:
         """Whether its pictures are real ones, which only the probe reads."""
         return self.spec.dataset in REAL

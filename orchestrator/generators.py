@@ -178,6 +178,11 @@ def _option(each: Setting) -> Any:
     return Annotated[str | None, opt.subject(flag, help=f"{each.help}{words}", show_default=usual)]
 
 
+Tokenizers = Annotated[
+    str, opt.asked(help="Comma-separated: `vae` (continuous latents), `vq` (codes). `maskgit` needs codes.")
+]
+
+
 def varied_by(*names: str) -> type:
     """A group of options, one for each of these settings, whose values are separated by commas."""
     fields: list[tuple[str, Any, Any]] = [(name, _option(KNOWN[name]), field(default=None)) for name in names]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-from orchestrator.generators import VARIED, GeneratorOptions, train, varied_by
+from orchestrator.generators import VARIED, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
 from trainables.generative.tokenizers import KINDS
 
@@ -27,9 +27,7 @@ app = App()
 
 def jepa(
     families: Annotated[str, opt.asked(help="Objectives, comma-separated: `maskgit`, `dit`.")] = ",".join(FAMILIES),
-    tokenizers: Annotated[
-        str, opt.asked(help="Comma-separated: `vae` (continuous latents), `vq` (codes). `maskgit` needs codes.")
-    ] = "vq",
+    tokenizers: Tokenizers = "vq",
     subject: Any = None,
     *,
     generators: GeneratorOptions,

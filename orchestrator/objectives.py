@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-from orchestrator.generators import VARIED, GeneratorOptions, train, varied_by
+from orchestrator.generators import VARIED, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
 from trainables.generative.settings import HEADS
 from trainables.generative.tokenizers import KINDS
@@ -30,9 +30,7 @@ def objectives(
             "as mixtures of Gaussians or diffused one by one)."
         ),
     ] = "dit,maskgit",
-    tokenizers: Annotated[
-        str, opt.asked(help="Comma-separated: `vae` (continuous latents), `vq` (codes). `maskgit` needs codes.")
-    ] = "vae,vq",
+    tokenizers: Tokenizers = "vae,vq",
     subject: Any = None,
     *,
     generators: GeneratorOptions,

@@ -15,7 +15,7 @@ from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import pool
-from trainables.generative.settings import OF_HEAD, GeneratorSettings, meaningless
+from trainables.generative.settings import OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -24,8 +24,8 @@ from trainables.spec import Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 HELD_OUT = 256
-DROPPED, QUANTISED = ("dropout", "both"), ("quantised", "both")
-"""Words of `conditioning` with which not always all factors are told, and with which these are the means of their classes."""
+QUANTISED = ("quantised", "both")
+"""Words of `conditioning` with which factors are told as the means of their classes."""
 MODELS: Mapping[str, type[nn.Module]] = {"dit": DiT, "maskgit": MaskGIT, "givt": GIVT, "mar": MAR}
 """By the objective. Each takes the settings that are its own by their names."""
 
@@ -71,7 +71,7 @@ class GeneratorTask:
     def model(self, spec: RunSpec) -> nn.Module:
         s = read_settings(GeneratorSettings, spec)
         own = {name: getattr(s, name) for name in ("width", "depth", "heads", "ema", *OF_HEAD[s.decoder])}
-        dropout = s.dropout if s.conditioning in DROPPED else 0.0
+        dropout = s.dropout if s.conditioning in OF_CONDITIONING else 0.0
         own["conditions"] = partial(Conditions, embedding=s.embedding, dropout=dropout, mode=s.dropout_mode)
         return MODELS[s.decoder]((spec.N // s.stride) ** 2, s.codes if s.decoder == "maskgit" else s.channels, **own)
 
