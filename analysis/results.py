@@ -11,9 +11,10 @@ import pandas as pd
 
 from analysis.asked import Asked, asked_again, tuned
 from analysis.tasks import BUILT_IN, load_all, not_loaded
-from orchestrator.store import MeasureTable, ResultStore, load_questions
+from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.questions import left_out
 from trainables.spec import RunSpec, run_key
+from trainables.task import Task
 
 OF_RUN = (
     "key", "task", "dataset", "N", "data_count", "fixed_count", "seed", "decoder", "depth", "width", "encoding", "holdout",
@@ -38,6 +39,10 @@ class Results:
     asked: Sequence[Asked] = ()
     tuned: frozenset[str] = frozenset()
     """The keys of `runs` that are trials of the tune study, or confirm them."""
+    questions: Sequence[Question] = ()
+    """All that launches asked, of whatever study and version."""
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    """The tasks that are loaded, by path."""
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -64,7 +69,8 @@ class Results:
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
-        return cls(runs, table.astype({"layer": float, "value": float}), notices, str(store), asked, tuned(questions, runs))
+        table = table.astype({"layer": float, "value": float})
+        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded)
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

@@ -39,7 +39,7 @@ from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
-from orchestrator.study import bracket_of
+from orchestrator.study import bracket_of, facts_of
 from trainables.check import check_task
 from trainables.program import COUNTS, ProgramTask
 from trainables.program import PATH as PROGRAM_TASK
@@ -113,6 +113,7 @@ class ScalingStudy:
             specs={THRESHOLDS: [bracket.template for bracket in self.brackets]},
             search={"resolution": self.resolution, "stop": self.stop, **asked},
             settings=self.settings,
+            facts=facts_of(self.brackets),
         )
 
     @property

@@ -79,6 +79,48 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
     return between
 
 
+def facts_of(brackets: Sequence[Bracket]) -> dict[str, Any]:
+    """What `brackets_again` needs of the task: the counts it allows, [low, high, fixed], the curve and the known audits of each
+    bracket; one value where all have the same. No counts where the question itself has the range."""
+    facts: dict[str, list[Any]] = {"curve": [b.curve for b in brackets], "audits": [b.audits for b in brackets]}
+    counts = [b.counts for b in brackets]
+    facts["counts"] = [[c.low, c.high, c.fixed] if isinstance(c, Counts) else None for c in counts]
+    return {name: values[0] if all(value == values[0] for value in values) else values for name, values in facts.items()}
+
+
+def brackets_again(
+    specs: Sequence[RunSpec], task_version: str, facts: Mapping[str, Any], axes: Axes = USUAL, between: Between | None = None
+) -> list[Bracket]:
+    """The brackets of a stored question, without its task.
+
+    Raises:
+        ValueError: these are not the facts of so many brackets.
+    """
+
+    def each(name: str, kind: type) -> list[Any]:
+        value = facts.get(name)
+        # of counts a single value is a list itself, but not one of lists
+        values = value if isinstance(value, list) and not _is_counts(value) else [value] * len(specs)
+        if len(values) != len(specs) or not all(isinstance(one, kind) or (one is None and name == "counts") for one in values):
+            raise ValueError(f"the facts of its {len(specs)} thresholds have no {name} of each")
+        return values
+
+    found = []
+    for spec, counts, curve, audits in zip(specs, each("counts", list), each("curve", str), each("audits", int), strict=True):
+        if counts is not None and not (_is_counts(counts) and 0 <= counts[0] <= counts[1] and counts[2] >= 0):
+            raise ValueError(f"counts must be the least, the most and how many are fixed, not {counts!r:.100}")
+        allowed = between if counts is None else Counts(*counts)
+        if allowed is None:
+            raise ValueError("its facts do not tell which data counts are allowed")
+        known = {"template": spec, "task_version": task_version, "counts": allowed, "curve": curve, "audits": audits}
+        found.append(Bracket(**known, axes=axes))
+    return found
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(number) is int for number in value)
+
+
 class Study(Protocol):
     """What a launch needs of a study."""
 

@@ -5,16 +5,23 @@ python -m analysis.report --store results --out report
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, Exit, check_folder, ends_on_interrupt, main_of
-from orchestrator.errors import UserError
+from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
+from orchestrator.errors import UserError, printable
 from orchestrator.store import StoreError
+
+if TYPE_CHECKING:
+    from analysis.report.build import Builder
+    from analysis.report.page import Report
 
 app = App()
 
@@ -22,56 +29,111 @@ app = App()
 @app.command()
 def report(
     store: opt.Store = "results",
-    out: Annotated[Path, typer.Option(help="Folder for the page and its figures.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Folder for the page and its files.")] = Path("report"),
     measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="First measure the trained networks that have not been measured.")
+        bool,
+        typer.Option(
+            "--measure/--no-measure", help="First measure the trained networks that have not been measured; not with --follow."
+        ),
     ] = True,
+    beside: Annotated[
+        list[str] | None, typer.Option("--with", help="Another store whose studies stand beside those of this one; repeatable.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Write the page anew as runs end, until Ctrl-C. An open page shows it by itself.")
+    ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show the page at an address that this machine alone can open, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --serve; 0 takes a free one.")] = 8700,
     address: opt.Address = "local",
     workers: opt.Workers = None,
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Which claims of the papers do the runs in a store reproduce?
+    """What was asked of a store, how far it is, and what its runs answer: one page to look at.
 
-    Measures the trained networks, judges every claim by the rule printed next to it, and writes one HTML page. The figures are
-    also written as files, and the numbers to `claims.json`. Trains nothing: if a claim has too few runs, the page shows the
-    command that trains them. Runs of your own tasks are only counted; no code that only the store names is loaded.
+    The page has a part for every study that was asked of the store: its question, its state, its answer, its tables and its
+    figures. It lists every run with its settings, curves and errors. If the store has runs that papers make claims about, it
+    judges these claims by the rules printed next to them. It needs no network, and its folder can be sent to a colleague.
+    Nothing is trained. No code that only the store names is loaded: name a task of your own with `--task`.
 
     **Examples**
 
     `python -m analysis.report`   the store in `results`, the page in `report/index.html`
 
-    `python -m analysis.report --store results --out report --no-measure`   faster, only from what is already measured
+    `python -m analysis.report --follow --serve`   a page that shows a study while it runs
 
-    **Exit codes**: 0 written, whatever the verdicts; 1 a measure failed, or a figure, named on the page, or the bucket
-    does not answer; 2 a mistake in the command; 130 after Ctrl-C.
+    `python -m analysis.report --with colleague/results`   two stores side by side
+
+    `python -m analysis.report --store s3://bucket/folder --follow`   a study on a cluster, seen from a laptop
+
+    `python -m analysis.report --no-measure`   faster, only from what is already measured
+
+    **Exit codes**: 0 written, whatever the answers; 1 a measure failed, or a figure, named on the page, or the bucket
+    does not answer; 2 a mistake in the command; 130 after Ctrl-C, but 0 if --follow or --serve were ended so.
     """
-    if "://" not in store and not (Path(store) / "runs").is_dir():
-        raise UserError(f"--store {store!r} has no runs: give the folder that a study wrote to")
+    for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
+        if "://" not in location and not (Path(location) / "runs").is_dir():
+            raise UserError(f"{name} {location!r} has no runs: give the folder that a study wrote to")
     check_folder("--out", out)
     from analysis.measure import measure_missing
-    from analysis.report.page import Report
-    from analysis.report.papers import PAPERS
-    from analysis.results import Results
+    from analysis.report.build import LOOK_EVERY, Builder
 
+    builder = Builder(store, out, task or (), beside or (), LOOK_EVERY if follow else 0.0)
     try:
         with ends_on_interrupt():
-            unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if measure else []
-        results = Results.of(store, task or ())
+            is_measured = measure and not follow
+            unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if is_measured else []
+        page, written = builder.build()
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
-    for notice in results.notices:
+    for notice in builder.notices:
         print(f"warning: {notice}", file=sys.stderr)
-    page = Report.of(PAPERS, results)
+    _tell(page)
+    pages = [path for path in written if path.suffix in (".html", ".json")]
+    for path in pages:
+        print(path)
+    if more := len(written) - len(pages):
+        print(f"and {more} tables and figures beside them")
+    for line in page.errors:
+        print(f"warning: a figure could not be drawn: {line}", file=sys.stderr)
+    if follow or serve:
+        return _stay(builder, follow, serve, port)
+    return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
+
+
+def _tell(page: Report) -> None:
+    """A line for each study and each claim."""
+    for part in page.studies:
+        print(printable(f"{part.told.state:<16}{part.told.id:<32}{part.told.progress}".rstrip()))
     for claim, finding, _ in page.sections:
         seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"
         print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
-    for path in page.write(out):
-        print(path)
-    for line in page.errors:
-        print(f"warning: a figure could not be drawn: {line}", file=sys.stderr)
-    return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
+
+
+def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:
+    """Serve the page, or write it again and again, up to Ctrl-C."""
+    from analysis.report.build import served
+
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(heeding_sigterm())
+            if serve:
+                try:
+                    address = stack.enter_context(served(builder.out, port))
+                except OSError as error:
+                    why = error.strerror
+                    raise UserError(f"--port {port} cannot be used ({why}): give another one, or 0 for any") from None
+                print(f"the page is at {address}; Ctrl-C ends this")
+            if not follow:
+                Event().wait()
+            print("following the store; Ctrl-C ends this", flush=True)
+            builder.follow(lambda page: print(f"{page.runs} runs, written {time.strftime('%H:%M:%S')}", flush=True))
+    except INTERRUPTS as error:
+        return Exit.ANSWERED if isinstance(error, KeyboardInterrupt) else ended_by(error)
+    return Exit.ANSWERED
 
 
 main = main_of(app, "python -m analysis.report")

@@ -1,24 +1,35 @@
-"""From findings to files: one HTML page that needs nothing else, and its figures and numbers beside it."""
+"""From studies and findings to files: an HTML page that needs no network, and its figures, tables and runs beside it."""
 
 from __future__ import annotations
 
-import base64
+import hashlib
+import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.figures.style import image
+from analysis.report.cells import MOST_LINES, heads_of, lines_of
+from analysis.report.compare import Compared
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
-from analysis.report.papers import Paper
+from analysis.report.papers import Paper, are_of_papers
+from analysis.report.runs import Ended, call, ended_badly
+from analysis.report.studies import Told
 from analysis.results import Results
-from orchestrator.command.files import json_bytes, plain, write_files
+from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
+from orchestrator.command.progress import format_seconds
 
-PAGE, NUMBERS = "index.html", "claims.json"
+PAGE, NUMBERS, STAMP = "index.html", "claims.json", "stamp.js"
+FOLDER = "studies"
+"""Of the tables and figures of studies."""
+_UNSTAMPED, _STAMPED = 'data-stamp=""', re.compile(r'data-stamp="(\w+)"')
+"""What tells an open page that it was written anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +41,6 @@ class Drawn:
     png: bytes
     svg: bytes
     error: str = ""
-
-    @property
-    def source(self) -> str:
-        return "data:image/png;base64," + base64.b64encode(self.png).decode()
 
 
 Section = tuple[Claim, Finding, list[Drawn]]
@@ -48,8 +55,16 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class StudyPart:
+    """A study as it is shown."""
+
+    told: Told
+    pictures: list[Drawn]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Every claim of every paper with its finding and its pictures."""
+    """Every study that was asked of a store with its answer, every claim of every paper with its finding, and the runs."""
 
     parts: list[Part]
     runs: int
@@ -57,19 +72,46 @@ class Report:
     hours: float
     """What they took in training, added up over workers."""
     store: str = "results"
+    studies: Sequence[StudyPart] = ()
+    compared: Sequence[Compared] = ()
+    ended: Sequence[Ended] = ()
+    """How runs failed."""
+    others: int = 0
+    """Runs that no study asked for that is shown."""
 
     @classmethod
-    def of(cls, papers: Sequence[Paper], results: Results) -> Report:
-        """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page."""
+    def of(
+        cls,
+        papers: Sequence[Paper],
+        results: Results,
+        told: Sequence[Told] = (),
+        compared: Sequence[Compared] = (),
+        known: Mapping[str, StudyPart] = MappingProxyType({}),
+    ) -> Report:
+        """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page.
+
+        Args:
+            known: studies as they were shown before, by id; one that has not changed is not drawn again.
+        """
         parts = []
-        for paper in papers:
+        for paper in papers if are_of_papers(results) else ():
             sections: list[Section] = []
             own = paper.own(results)
             for claim in paper.claims if paper.is_told_of(results) else ():
                 finding = claim.evaluate(own)
                 sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
             parts.append(Part(paper, sections))
-        return cls(parts, len(results.runs), sum(run["seconds"] for run in results.runs) / 3600, results.store)
+        studies = []
+        for one in told:
+            before = known.get(one.id)
+            if before is not None and before.told.keys == one.keys and before.told.state == one.state:
+                studies.append(StudyPart(one, before.pictures))
+            else:
+                studies.append(StudyPart(one, [draw(replace(p, name=f"{one.id}-{p.name}")) for p in one.pictures]))
+        hours = sum(run["seconds"] for run in results.runs) / 3600
+        asked = frozenset[str]().union(*(one.keys for one in told))
+        others = sum(run["key"] not in asked for run in results.runs)
+        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others)
 
     @property
     def sections(self) -> list[Section]:
@@ -79,20 +121,35 @@ class Report:
     @property
     def errors(self) -> list[str]:
         """A line per figure that could not be drawn."""
-        return [f"{drawn.name}: {drawn.error}" for _, _, pictures in self.sections for drawn in pictures if drawn.error]
+        of_studies = (drawn for study in self.studies for drawn in study.pictures)
+        of_claims = (drawn for _, _, pictures in self.sections for drawn in pictures)
+        return [f"{drawn.name}: {drawn.error}" for drawn in (*of_studies, *of_claims) if drawn.error]
 
-    def write(self, out: Path) -> list[Path]:
-        """Write the page, the numbers behind it, and every figure as `png` and `svg` into `out`, each replaced in one step."""
-        contents = {PAGE: self.html().encode(), NUMBERS: json_bytes(plain(self.to_json()))}
-        for _, _, pictures in self.sections:
-            for drawn in pictures:
-                if not drawn.error:
-                    contents |= {f"{drawn.name}.png": drawn.png, f"{drawn.name}.svg": drawn.svg}
-        return write_files(out, contents)
+    def write(self, out: Path, every: float = 0.0) -> list[Path]:
+        """Write the page, the numbers behind it, its tables, and every figure as `png` and `svg` into `out`, each in one step.
 
-    def html(self) -> str:
+        Args:
+            every: an open page looks so often, in seconds, whether it was written anew; 0: never.
+        """
+        tables = {f"{study.told.id}-{sheet.name}": sheet for study in self.studies for sheet in study.told.sheets}
+        tables |= {sheet.name: sheet for one in self.compared for sheet in one.sheets}
+        files = {f"{name}.csv": csv_bytes(sheet.table, tuple(sheet.counts)) for name, sheet in tables.items()}
+        files |= _images(drawn for study in self.studies for drawn in study.pictures)
+        written = write_files(out / FOLDER, files) if files else []
+        html = self.html(every)
+        contents = {PAGE: html.encode(), NUMBERS: json_bytes(plain(self.to_json()))}
+        contents |= _images(drawn for _, _, pictures in self.sections for drawn in pictures)
+        if every:  # last of all: who sees it finds the rest
+            contents[STAMP] = call("stamp", _STAMPED.findall(html)[0])
+        return [*write_files(out, contents), *written]
+
+    def html(self, every: float = 0.0) -> str:
         """The page. The same results give the same page: it has no date in it."""
-        return _template().render(report=self, counts=self.counts(), least_seeds=LEAST_SEEDS, has_figures=has_figures)
+        page = _template().render(
+            report=self, counts=self.counts(), least_seeds=LEAST_SEEDS, has_figures=has_figures, every=every, folder=FOLDER,
+            most_lines=MOST_LINES, ids=[study.told.id for study in self.studies],
+        )  # fmt: skip
+        return page.replace(_UNSTAMPED, f'data-stamp="{hashlib.sha256(page.encode()).hexdigest()[:16]}"', 1)
 
     def counts(self) -> dict[str, int]:
         """How many claims there are of each verdict."""
@@ -145,7 +202,8 @@ class Report:
 def _template() -> Template:
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug}
+    environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug, "duration": format_seconds}
+    environment.filters |= {"heads": heads_of, "lines": lines_of, "words": shlex.join}
     return environment.get_template("page.html.j2")
 
 
@@ -156,6 +214,12 @@ def draw(picture: Picture) -> Drawn:
         return Drawn(picture.name, picture.alt, image(figure, "png"), image(figure, "svg"))
     except Exception as error:  # one figure must not cost the page
         return Drawn(picture.name, picture.alt, b"", b"", f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _images(pictures: Iterable[Drawn]) -> dict[str, bytes]:
+    """The files of the pictures that could be drawn."""
+    drawn = [picture for picture in pictures if not picture.error]
+    return {f"{one.name}.{kind}": getattr(one, kind) for one in drawn for kind in ("png", "svg")}
 
 
 def has_figures(part: Part) -> bool:

@@ -9,7 +9,9 @@ from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim
 from analysis.report.generative_claims import GENERATIVE_CLAIMS
 from analysis.results import Results
+from analysis.tasks import BUILT_IN
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
+from trainables.program import PATH as PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Paper:
     def own(self, results: Results) -> Results:
         """What its claims are judged by."""
         return replace(results, table=results.table[~results.table["task"].isin(self.without)])
+
+
+def are_of_papers(results: Results) -> bool:
+    """Whether the page has parts for papers: if the store has runs of tasks that come with this project, or none at all."""
+    return not results.runs or any(run["task"] in BUILT_IN and run["task"] != PROGRAMS for run in results.runs)
 
 
 PAPERS = (

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class Question:
 
     `specs` are the runs that the study names beforehand, by their part in it, and `search` says how further ones are found:
     with the study and the version of the task they define the question. `settings` are those of the answer, which also say
-    where it was written and with which versions.
+    where it was written and with which versions. `facts` are what the task says of these runs and the search has to know: with
+    them it can be made again where the task is not loaded.
     """
 
     study: str
@@ -48,6 +49,7 @@ class Question:
     search: Mapping[str, Any]
     settings: Mapping[str, Any]
     command: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -62,7 +64,7 @@ class Question:
 
     def to_bytes(self) -> bytes:
         """The contents of its file."""
-        value = {**self._defining(), "settings": dict(self.settings), "command": list(self.command)}
+        value = {**self._defining(), "settings": dict(self.settings), "command": list(self.command), "facts": dict(self.facts)}
         return (json.dumps(value, allow_nan=False) + "\n").encode()
 
     @classmethod
@@ -84,10 +86,12 @@ class Question:
             raise ValueError(f"study must be the name of a study, not {value['study']!r:.100}")
         if not all(isinstance(word, str) for word in value["command"]):
             raise ValueError("command must be a list of words")
+        if not isinstance(facts := value.get("facts", {}), dict):
+            raise ValueError("facts must be an object")
         specs = {part: _unpacked(packed) for part, packed in value["specs"].items()}
         if len({spec.task for of_part in specs.values() for spec in of_part}) != 1:
             raise ValueError("its runs must be those of one task")
-        question = cls(**{**{n: value[n] for n in kinds}, "specs": specs})
+        question = cls(**{**{n: value[n] for n in kinds}, "specs": specs, "facts": facts})
         if question.name != name:
             raise ValueError("its name is that of another question")
         return question

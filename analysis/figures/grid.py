@@ -1,0 +1,53 @@
+"""The figure of a study whose runs are known beforehand: what every setting ended with, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.figures.style import COLOURS
+
+MOST_SETTINGS = 24
+"""Settings that one figure shows."""
+NAMES = {"accuracy": "accuracy on what is held out", "id_mse": "ID MSE", "ood_mse": "OOD MSE", "loss": "training loss"}
+
+
+def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
+    """A panel for each number: a line per setting, a point per seed, and the mean (geometric on a logarithmic axis).
+
+    Args:
+        table: a row per run, with its `setting` in words and the numbers; NaN where there is none.
+    """
+    settings = list(dict.fromkeys(table["setting"]))[:MOST_SETTINGS]
+    longest = max((len(setting) for setting in settings), default=0)
+    size = (min(3.0, 0.07 * longest) + 3.0 * max(1, len(numbers)), 1.0 + 0.28 * max(3, len(settings)))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(1, max(1, len(numbers)), sharey=True, squeeze=False)[0]
+    for place, (axes, name) in enumerate(zip(panels, numbers, strict=False)):
+        values = table[name].astype(float)
+        finite = values[np.isfinite(values)]
+        logs = name.endswith(("mse", "loss", "error")) and len(finite) > 0 and bool((finite > 0).all())
+        for line, setting in enumerate(settings):
+            found = finite[table["setting"] == setting]
+            axes.scatter(found, [line] * len(found), s=16, color=COLOURS[place % len(COLOURS)], alpha=0.6, linewidths=0)
+            if len(found):
+                mean = math.exp(np.log(found).mean()) if logs else found.mean()
+                axes.plot([mean], [line], "|", color="0.1", ms=11, mew=1.6)
+        if logs:
+            axes.set_xscale("log")
+        axes.set_xlabel(NAMES.get(name, name), fontsize=9)
+        axes.grid(axis="x", color="0.92")
+        axes.set_axisbelow(True)
+    panels[0].set_yticks(range(len(settings)), [_short(setting) for setting in settings], fontsize=8)
+    panels[0].set_ylim(len(settings) - 0.5, -0.5)
+    return figure
+
+
+def _short(text: str, most: int = 60) -> str:
+    """Without signs that matplotlib would take for formulas."""
+    text = text.replace("$", r"\$")
+    return text if len(text) <= most else text[: most - 1] + "…"

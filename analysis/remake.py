@@ -1,0 +1,247 @@
+"""The search of a stored question, made again. Where its task is not loaded, from what the question keeps of the task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.errors import UserError
+from orchestrator.searches import Row
+from orchestrator.searches.axes import Axes, Between
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.objective import Objective
+from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.space import Dimension, Values, in_turn, log_range
+from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.store import Question
+from orchestrator.store.questions import RUNS, THRESHOLDS, TRIALS
+from orchestrator.study import bracket_of, brackets_again
+from trainables.regularization import COMPARED, TASKS
+from trainables.settings import Setting, settings_class, settings_of, value_of, with_values
+from trainables.spec import RunSpec, Scalar
+from trainables.task import Task
+
+AnySearch = ThresholdSearch | ConfirmAndJudge | ConfirmBest | GridSearch
+
+
+def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> AnySearch:
+    """The search of any study.
+
+    Args:
+        task: that of the question, in the version that it was asked of; None if it is not loaded.
+        rows: the runs of the store, among which are those of the search.
+
+    Raises:
+        ValueError: the question does not tell enough.
+    """
+    if question.study == "scaling":
+        return threshold_search(question, task)
+    if question.study == "regularization":
+        return penalty_search(question, None)
+    if question.study == "tune":
+        return tune_search(question, task, rows)
+    if RUNS not in question.specs:
+        raise ValueError(f"the study {question.study} is none of this version")
+    return GridSearch(list(question.specs[RUNS]), question.task_version)
+
+
+def threshold_search(question: Question, task: Task | None) -> ThresholdSearch:
+    """
+    Raises:
+        ValueError: there is no such search.
+    """
+    brackets = _brackets(question, question.specs.get(THRESHOLDS, ()), task)
+    resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
+    if not isinstance(resolution, float):
+        raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
+    return ThresholdSearch(brackets, resolution, stop=str(stop))
+
+
+def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -> list[Bracket]:
+    """
+    Raises:
+        ValueError: the axes of the question are none.
+    """
+    least, along = (question.search.get(name, usual) for name, usual in (("least", "data_count"), ("along", "N")))
+    ends = question.search.get("between")
+    if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
+        raise ValueError(f"between must be two numbers, not {ends!r:.100}")
+    between = None if ends is None else Between(*ends)
+    kinds = set() if ends is None else set(map(type, ends))
+    try:
+        axes = Axes.of(str(least), str(along), [value_of(spec, str(along)) for spec in specs])
+        kinds |= {type(value_of(spec, axes.least)) for spec in specs}
+    except KeyError as error:
+        raise ValueError(f"its runs have no setting {error}") from None
+    if len(kinds) > 1:
+        raise ValueError(f"between must be two values of {axes.least}, not {ends!r:.100}")
+    if task is None:
+        return brackets_again(specs, question.task_version, question.facts, axes, between)
+    return [bracket_of(task, spec, axes, between) for spec in specs]
+
+
+def penalty_search(question: Question, weights: Sequence[str] | None) -> ConfirmAndJudge:
+    """
+    Args:
+        weights: what may be searched; None: any setting of the task.
+
+    Raises:
+        ValueError: there is no such search.
+    """
+    templates, search = question.specs.get(TRIALS, ()), question.search
+    if question.task not in TASKS or not templates:
+        raise ValueError(f"it must have templates of trials, of {' or '.join(TASKS)}")
+    known = {**OF_RUN, **settings_of(settings_class(TASKS[question.task]))}
+    space, trials, seed = (search.get(name) for name in ("space", "trials", "seed"))
+    allowed = known if weights is None else weights
+    if not isinstance(space, dict) or not set(space) <= set(allowed):
+        raise ValueError(f"space must name what is searched of {', '.join(allowed)}")
+    if type(trials) is not int or not 1 <= trials <= MOST_PLANNED or type(seed) is not int:
+        raise ValueError(f"trials must be a whole number from 1 to {MOST_PLANNED}, and seed a whole number")
+    of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
+    sampler, pruner, objectives = (str(search.get(name)) for name in ("sampler", "pruner", "objectives"))
+    dimensions = [_dimension(name, value, known[name]) for name, value in space.items()]
+    made = partial(OptunaSearch, make=in_turn(templates), seeds=max(1, len(of_trial)), level=len(templates) > 1)
+    tuning = made(templates[0], question.task_version, dimensions, trials, sampler, pruner, objectives, seed)
+    compared = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
+    return ConfirmAndJudge(ConfirmBest(tuning, _confirmed(search), fresh), compared, question.specs.get(TUNED, ()))
+
+
+def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> ConfirmBest:
+    """The search of the tune study. Its runs are found among the rows by their values, so that the task need not make them.
+
+    Raises:
+        ValueError: there is no such search.
+    """
+    templates, search = question.specs.get(TRIALS, ()), question.search
+    if len(templates) != 1:
+        raise ValueError("it must have one template of its trials")
+    [template] = templates
+    space, trials, seed, aims = (search.get(name) for name in ("space", "trials", "seed", "objectives"))
+    if not isinstance(space, dict) or not space or type(trials) is not int or type(seed) is not int:
+        raise ValueError("space must name what is searched, and trials and seed must be whole numbers")
+    if not 1 <= trials <= MOST_PLANNED:
+        raise ValueError(f"trials must lie between 1 and {MOST_PLANNED}, not {trials}")
+    of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
+    known = None if task is None else {**OF_RUN, **settings_of(settings_class(task))}
+    dimensions = [_dimension(name, value, _setting(name, template, known)) for name, value in space.items()]
+    alike = Alike.of(question)
+    if alike is None:
+        raise ValueError("it must tell its seeds and what was varied")
+    ran: dict[tuple[Any, ...], RunSpec] = {}
+    for row in filter(alike.holds, rows):
+        ran[_place({name: row.get(name, row["options"].get(name)) for name in space}, row["seed"])] = RunSpec.from_dict(row)
+
+    def make(values: Values, seed: int) -> RunSpec:
+        """The run with these values; one that has not finished is made of the template."""
+        return ran.get(_place(values, seed)) or dataclasses.replace(with_values(template, values), seed=seed)
+
+    sampler, made = str(search.get("sampler")), partial(OptunaSearch, make=make, seeds=max(1, len(of_trial)))
+    tuning = made(template, question.task_version, dimensions, trials, sampler, "none", _objectives(aims), seed)
+    return ConfirmBest(tuning, min(_confirmed(search), tuning.trials), fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What tells the runs of a search of the tune study: their seeds, and all that was not varied."""
+
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+    seeds: frozenset[Any]
+    version: str
+
+    @classmethod
+    def of(cls, question: Question) -> Alike | None:
+        """None for a question that is damaged."""
+        templates, search = question.specs.get(TRIALS, ()), question.search
+        varied, trials, fresh = (search.get(name) for name in ("varied", "trial_seeds", "fresh_seeds"))
+        if len(templates) != 1 or not isinstance(varied, list) or not isinstance(trials, list) or not isinstance(fresh, list):
+            return None
+        fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*varied, "seed", "options")}
+        options = {name: value for name, value in templates[0].options if name not in varied}
+        known = frozenset(seed for seed in (*trials, *fresh) if isinstance(seed, int))
+        return cls(fields, options, known, question.task_version)
+
+    def holds(self, run: Row) -> bool:
+        """Whether this may be a run of the search."""
+        if run["seed"] not in self.seeds or run["task_version"] != self.version:
+            return False
+        return all(run[name] == value for name, value in self.fields.items()) and all(
+            run["options"].get(name) == value for name, value in self.options.items()
+        )
+
+
+def _place(values: Mapping[str, Any], seed: int) -> tuple[Any, ...]:
+    return (seed, *sorted((name, repr(value)) for name, value in values.items() if value is not None))
+
+
+def _objectives(texts: Any) -> list[Objective]:
+    """
+    Raises:
+        ValueError: it is no list of `min:NAME` and `max:NAME`.
+    """
+    if not isinstance(texts, list) or not texts or len(texts) != len(set(map(str, texts))):
+        raise ValueError(f"objectives must be a list of names, not {texts!r:.100}")
+    found = []
+    for text in texts:
+        direction, colon, name = str(text).partition(":")
+        if direction not in ("min", "max") or not colon or not name:
+            raise ValueError(f"an objective is written min:NAME or max:NAME, not {text!r:.100}")
+        found.append(Objective(name, direction == "max"))
+    return found
+
+
+def _setting(name: str, template: RunSpec, known: Mapping[str, Setting] | None) -> Setting:
+    """
+    Raises:
+        ValueError: there is no such setting.
+    """
+    try:
+        return known[name] if known is not None else OF_RUN.get(name) or Setting(name, type(value_of(template, name)), None)
+    except KeyError:
+        raise ValueError(f"its runs have no setting {name!r:.100}") from None
+
+
+def _dimension(name: str, value: Any, setting: Setting) -> Dimension:
+    """What was searched of a setting: in words, or, in older questions, the two ends of a range.
+
+    Raises:
+        ValueError: neither.
+    """
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value):
+        return log_range(name, *value)
+    try:
+        [found] = read_search([f"{name}={value}"], {name: setting})
+    except (UserError, ValueError) as error:
+        raise ValueError(f"the space of {name} is {value!r:.100}, which is none: {error}") from None
+    return found
+
+
+def _confirmed(search: Mapping[str, Any]) -> int:
+    """How many trials are confirmed.
+
+    Raises:
+        ValueError: no number that a launch could have asked for.
+    """
+    confirm: Scalar | None = search.get("confirm")
+    most = 1 if confirm is None else confirm
+    if type(most) is not int or not 1 <= most <= MOST_PLANNED:
+        raise ValueError(f"confirm must be a whole number from 1 to {MOST_PLANNED}, not {confirm!r:.100}")
+    return most
+
+
+def _seeds(value: Any) -> list[int]:
+    """
+    Raises:
+        ValueError: they are no list of whole numbers, or too many.
+    """
+    if not isinstance(value, list) or len(value) > MOST_PLANNED or not all(type(seed) is int for seed in value):
+        raise ValueError(f"seeds must be a list of whole numbers, not {value!r:.100}")
+    return value

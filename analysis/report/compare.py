@@ -1,0 +1,108 @@
+"""Studies of one kind beside each other: what differs in their settings, and in their answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.report.studies import Sheet, Told
+
+MOST = 12
+"""Studies that one table sets beside each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two or more studies of one kind, the first ones of a store or of several."""
+
+    study: str
+    columns: Sequence[tuple[str, str]]
+    """Of each study its name in the tables, and its place on the page; no place if it is of another store."""
+    sheets: Sequence[Sheet]
+
+
+def side_by_side(told: Sequence[Told], others: Mapping[str, Sequence[Told]]) -> list[Compared]:
+    """Of every kind of study of which there are two or more.
+
+    Args:
+        told: the studies of the store.
+        others: those of other stores, by their location.
+    """
+    kinds = dict.fromkeys(one.question.study for one in (*told, *(one for found in others.values() for one in found)))
+    compared = []
+    for kind in kinds:
+        own = [(one, "") for one in told if one.question.study == kind]
+        of_others = [(one, store) for store, found in others.items() for one in found if one.question.study == kind]
+        found = [*own[: max(1, MOST - len(of_others))], *of_others][:MOST]
+        if len(found) < 2:
+            continue
+        names = _names(found)
+        columns = [(name, "" if store else one.id) for name, (one, store) in zip(names, found, strict=True)]
+        studies = [one for one, _ in found]
+        sheets = [_settings(kind, names, studies)]
+        if (thresholds := _thresholds(kind, names, studies)) is not None:
+            sheets.append(thresholds)
+        compared.append(Compared(kind, columns, sheets))
+    return compared
+
+
+def _names(found: Sequence[tuple[Told, str]]) -> list[str]:
+    """Short names, unless two are the same then."""
+    for letters in (4, 16):
+        ids = [f"{one.question.study}-{one.id.rpartition('-')[2][:letters]}" for one, _ in found]
+        names = [f"{name} in {store}" if store else name for name, (_, store) in zip(ids, found, strict=True)]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _settings(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet:
+    """A line for each setting in which they differ, then what they answered."""
+    flat = [one.settings for one in studies]
+    known = dict.fromkeys(name for settings in flat for name in settings)
+    records = []
+    for setting in known:
+        values = [settings.get(setting, "") for settings in flat]
+        if len(set(values)) > 1:
+            records.append({"setting": setting, **dict(zip(names, values, strict=True))})
+    records.append({"setting": "state", **{name: f"{one.state}: {one.progress}" for name, one in zip(names, studies, strict=True)}})
+    for dataset in dict.fromkeys(dataset for one in studies for dataset in one.exponents):
+        told = {name: one.exponents.get(dataset, "") for name, one in zip(names, studies, strict=True)}
+        records.append({"setting": f"exponent, {dataset}", **told})
+    if not any(one.exponents for one in studies):
+        told = {name: "; ".join(one.lines[:2]) for name, one in zip(names, studies, strict=True)}
+        records.append({"setting": "answer", **told})
+    title = "the settings in which they differ, and what they answer"
+    return Sheet(f"compared-{kind}", title, pd.DataFrame(records, dtype=object))
+
+
+def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet | None:
+    """The geometric mean over seeds at every place, and its ratio to that of the first study; None if they are not all least
+    values of one setting along another."""
+    axes = {result.axes for one in studies for result in one.thresholds}
+    if any(not one.thresholds for one in studies) or len(axes) > 1:
+        return None
+    means: list[dict[tuple[str, Any], float]] = []
+    for one in studies:
+        values: dict[tuple[str, Any], list[float]] = {}
+        for result in one.thresholds:
+            if result.total_images:
+                values.setdefault((result.dataset, result.along), []).append(result.total_images)
+        means.append({at: math.exp(math.fsum(map(math.log, of)) / len(of)) for at, of in values.items()})
+    places = dict.fromkeys(at for of in means for at in of)
+    [axis] = axes
+    records = []
+    for dataset, along in places:
+        row: dict[str, Any] = {"dataset": dataset, axis.along: along}
+        first = means[0].get((dataset, along))
+        for place, (name, of) in enumerate(zip(names, means, strict=True)):
+            row[name] = of.get((dataset, along), math.nan)
+            if place:
+                row[f"{name} / first"] = row[name] / first if first else math.nan
+        records.append(row)
+    title = "thresholds, geometric means over seeds, and their ratio to those of the first"
+    return Sheet(f"compared-{kind}-thresholds", title, pd.DataFrame(records)) if records else None

@@ -1,0 +1,193 @@
+"""The runs of a store as files that the page's script reads: an index of all, and what is known of each in files of CHUNK."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.searches import ending
+from trainables.spec import RunSpec
+
+Run = Mapping[str, Any]
+
+CHUNK = 500
+"""Runs of one file."""
+MOST_POINTS = 40
+"""Of a curve that are shown; all are in the store."""
+MOST_LETTERS = 300
+"""Of the last line of an error."""
+FOLDER = "runs"
+INDEX = "index.js"
+SPEC = tuple(RunSpec.__dataclass_fields__)
+TEXTS = ("task", "dataset", "decoder", "status")
+NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", "seconds")
+CURVES = ("curve_accuracy", "curve_error", "curve_loss")
+OF_SETTINGS = tuple(name for name in SPEC if name not in ("options", *TEXTS, *NUMBERS))
+OF_DETAIL = ("task_version", "fixed_count", "reason", "device", "pack_size", "host", "launch", "versions")
+OWN = ("passage_step", "loss")
+"""What is told of a single run, besides what the index and its settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Runs that failed alike: how many, and the one that ended last with what it said."""
+
+    status: str
+    why: str
+    count: int
+    key: str
+    text: str
+
+
+def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
+    """The commonest ways in which runs failed or diverged, by the last line of their error."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        if run["status"] in ("failed", "diverged"):
+            lines = (run["error"] or run["reason"] or "").strip().splitlines()
+            groups.setdefault((run["status"], lines[-1][:MOST_LETTERS] if lines else ""), []).append(run)
+    found = []
+    for (status, why), alike in groups.items():
+        last = max(alike, key=lambda run: (run["finished_at"], run["key"]))
+        found.append(Ended(status, why, len(alike), last["key"], (last["error"] or "").strip()))
+    return sorted(found, key=lambda one: (-one.count, one.status, one.why))[:most]
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """The files, and which of them are written already: a study that goes on changes the last ones alone."""
+
+    _written: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def of(self, runs: Iterable[Run], studies: Mapping[str, Collection[str]]) -> dict[str, bytes]:
+        """The files that have changed since the last call, by name.
+
+        Args:
+            studies: the keys of the runs of each.
+        """
+        ordered = sorted(runs, key=lambda run: (run["finished_at"], run["key"]))
+        chunks = [ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK)]
+        found = {}
+        for number, chunk in enumerate(chunks):
+            name, mark = f"{number}.js", (len(chunk), *(run["key"] for run in chunk))
+            if self._written.get(name) != mark:
+                found[name] = call(f"runs/{number}", _details(chunk))
+                self._written[name] = mark
+        mark = (len(ordered), *sorted((name, len(keys)) for name, keys in studies.items()))
+        if found or self._written.get(INDEX) != mark:
+            found[INDEX] = call("runs", _index(ordered, studies))
+            self._written[INDEX] = mark
+        return found
+
+
+def call(name: str, value: Any) -> bytes:
+    """A script that hands a value to the page's script. It is plain ASCII without `<`, so that nothing in it is taken for
+    markup, whatever a row says."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f"sweep({json.dumps(name)},{text});\n".encode()
+
+
+def _index(runs: Sequence[Run], studies: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    """Every column once, texts by their number in a list of words."""
+    varied = _varied(runs)
+    study_of: dict[str, list[int]] = {}
+    for number, keys in enumerate(studies.values()):
+        for key in keys:
+            study_of.setdefault(key, []).append(number)
+    words: dict[str, Any] = {name: _words([str(run[name]) for run in runs]) for name in TEXTS if name != "status"}
+    words["status"] = _words([ending(run) for run in runs])
+    words["settings"] = _words([_settings(run, varied) for run in runs])
+    numbers = {name: [_number(run[name]) for run in runs] for name in NUMBERS}
+    numbers["finished"] = [round(run["finished_at"].timestamp()) for run in runs]
+    return {
+        "keys": [run["key"] for run in runs],
+        "texts": words,
+        "numbers": numbers,
+        "studies": list(studies),
+        "of": [study_of.get(run["key"], []) for run in runs],
+        "chunk": CHUNK,
+    }
+
+
+def _words(texts: Sequence[str]) -> dict[str, Any]:
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return {"words": list(places), "of": [places[text] for text in texts]}
+
+
+def _varied(runs: Sequence[Run]) -> list[str]:
+    """The settings in which the runs differ, but those that have a column of their own."""
+    own = {"options", *TEXTS, *NUMBERS}
+    fields = [name for name in SPEC if name not in own and len({run[name] for run in runs}) > 1]
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run["options"].items():
+            values.setdefault(name, set()).add(repr(value))
+    lacking = {name for name in values if any(name not in run["options"] for run in runs)}
+    return [*fields, *(name for name, found in values.items() if len(found) > 1 or name in lacking)]
+
+
+def _settings(run: Run, names: Sequence[str]) -> str:
+    values = ((name, run[name] if name in SPEC else run["options"].get(name)) for name in names)
+    told = ((name, f"{value:g}" if isinstance(value, float) else value) for name, value in values if value is not None)
+    return ", ".join(f"{name} {value}" for name, value in told)
+
+
+def _details(runs: Sequence[Run]) -> dict[str, Any]:
+    """What is known of each run. Most share their settings and how they were trained: these are there once, and a run has their
+    number."""
+    shared: dict[str, int] = {}
+
+    def place(values: Mapping[str, Any]) -> int:
+        return shared.setdefault(json.dumps(values, allow_nan=False), len(shared))
+
+    found = [
+        {
+            "settings": place({name: _plain(run[name]) for name in OF_SETTINGS} | {n: _plain(v) for n, v in run["options"].items()}),
+            "known": place({name: _plain(run[name]) for name in OF_DETAIL if run[name] not in (None, "")}),
+            "measures": {name: _plain(value) for name, value in run["measures"].items()},
+            "own": {name: _number(run[name]) for name in OWN if run[name] is not None},
+            "parents": dict(run["parents"] or {}),
+            "error": run["error"] or "",
+            "curves": _curves(run),
+        }
+        for run in runs
+    ]
+    return {"shared": [json.loads(text) for text in shared], "runs": found}
+
+
+def _curves(run: Run) -> dict[str, str]:
+    """Curves as numbers in a text, which is several times smaller and faster than a list of them."""
+    steps = run["curve_step"]
+    if len(steps) < 2:
+        return {}
+    places = _thinned(len(steps))
+    curves = {name.removeprefix("curve_"): run[name] for name in CURVES} | (run["curve_summary"] or {})
+    known = {name: values for name, values in curves.items() if len(values) == len(steps)}
+    return {name: " ".join([f"{values[place]:.4g}" for place in places]) for name, values in {"step": steps, **known}.items()}
+
+
+def _thinned(points: int) -> list[int]:
+    """Places of at most MOST_POINTS points, the first and the last among them."""
+    if points <= MOST_POINTS:
+        return list(range(points))
+    return sorted({round(i * (points - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)})
+
+
+def _number(value: Any, digits: int = 6) -> Any:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, float) or value is None:
+        return _number(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value[:MOST_POINTS]]
+    return value if isinstance(value, bool | int) else str(value)
