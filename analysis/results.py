@@ -58,7 +58,8 @@ class Results:
             found, questions = rows.rows(), load_questions(rows)
             notices = rows.notices
         of_tasks = [row["task"] for row in found]
-        loaded = load_all({*tasks, *set(of_tasks).intersection(BUILT_IN)})
+        named = {*of_tasks, *(question.task for question in questions)}
+        loaded = load_all({*tasks, *named.intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
         runs = [run for run in found if _is_current(run, versions)]
         families = {run["family"] for run in runs}

@@ -14,9 +14,9 @@ from typing import Any
 
 from analysis.files import weights_of
 from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+from analysis.report import papers
 from analysis.report.compare import side_by_side
 from analysis.report.page import Report, StudyPart
-from analysis.report.papers import PAPERS
 from analysis.report.runs import FOLDER, RunFiles
 from analysis.report.studies import Around, studies_of
 from analysis.results import Results
@@ -69,7 +69,7 @@ class Builder:
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
         self.notices = [*results.notices, *notices]
-        report = Report.of(PAPERS, results, told, side_by_side(told, others), self._studies)
+        report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies)
         self._studies = {part.told.id: part for part in report.studies}
         runs = self._files.of(results.runs, {one.id: one.keys for one in told})
         if runs:

@@ -69,7 +69,8 @@ def _settings(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet
         values = [settings.get(setting, "") for settings in flat]
         if len(set(values)) > 1:
             records.append({"setting": setting, **dict(zip(names, values, strict=True))})
-    records.append({"setting": "state", **{name: f"{one.state}: {one.progress}" for name, one in zip(names, studies, strict=True)}})
+    states = [f"{one.state}: {one.progress}" for one in studies]
+    records.append({"setting": "state", **dict(zip(names, states, strict=True))})
     for dataset in dict.fromkeys(dataset for one in studies for dataset in one.exponents):
         told = {name: one.exponents.get(dataset, "") for name, one in zip(names, studies, strict=True)}
         records.append({"setting": f"exponent, {dataset}", **told})

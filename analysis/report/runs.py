@@ -145,9 +145,9 @@ def _details(runs: Sequence[Run]) -> dict[str, Any]:
 
     found = [
         {
-            "settings": place({name: _plain(run[name]) for name in OF_SETTINGS} | {n: _plain(v) for n, v in run["options"].items()}),
-            "known": place({name: _plain(run[name]) for name in OF_DETAIL if run[name] not in (None, "")}),
-            "measures": {name: _plain(value) for name, value in run["measures"].items()},
+            "settings": place(_plain({name: run[name] for name in OF_SETTINGS} | run["options"])),
+            "known": place(_plain({name: run[name] for name in OF_DETAIL if run[name] not in (None, "")})),
+            "measures": _plain(run["measures"]),
             "own": {name: _number(run[name]) for name in OWN if run[name] is not None},
             "parents": dict(run["parents"] or {}),
             "error": run["error"] or "",

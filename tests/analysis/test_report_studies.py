@@ -1,0 +1,221 @@
+"""The page's studies: each has the answer that its launch printed, whether its task is loaded or not."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.report.compare import side_by_side
+from analysis.report.page import Report
+from analysis.report.studies import ANSWERED, FAILED, FORMER, GOING, Around, Told, studies_of
+from analysis.results import Results
+from orchestrator import __main__ as everything
+from orchestrator import mechanism, regularization, scaling, tune
+from orchestrator.command.cli import run
+from orchestrator.searches import Rows
+from orchestrator.store import ResultStore, load_questions, make_row, save_question
+from orchestrator.study import Study, brackets_again
+from tests.analysis.test_asked import launched, train
+from trainables.spec import RunSpec
+
+Ask = Callable[[str], Study]
+TOY = "--task tests.toy:Toy"
+QUESTIONS = {
+    "thresholds": f"scaling {TOY} --N 8,16,24 --resolution 0.05",
+    "least width": "scaling --decoder mlp --least width --between 4..64 --data-count 40 --N 8,12 --seeds 2 --datasets bumps",
+    "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
+    "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
+    "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
+    "penalties": "regularization --N 8 --epochs 2 --trials 7 --seeds 2 --confirm 2 --confirm-seeds 2",
+    "the whole decoder": "regularization --N 8 --epochs 2 --search decoder --trials 6 --seeds 2 --confirm 1 --confirm-seeds 2",
+    "a grid": "encodings --N 8 --seeds 2",
+}
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """The study that a command would launch."""
+    found: list[Study] = []
+    for module in (scaling, regularization, tune, mechanism):
+        monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0)
+
+    def study_of(command: str) -> Study:
+        assert run(everything.app, command.split()) == 0
+        return found.pop()
+
+    return study_of
+
+
+def no_weights(key: str) -> bytes:
+    raise OSError(key)
+
+
+AROUND = Around(dict, no_weights)
+
+
+def told_of(store: Path, tasks: tuple[str, ...] = ()) -> list[Told]:
+    told, notices = studies_of(Results.of(store, tasks), AROUND)
+    assert notices == []
+    return told
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_study_has_the_answer_of_its_launch(name: str, ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS[name]} --store {tmp_path}")
+    printed = launched(tmp_path, study)
+    [told] = told_of(tmp_path)
+    assert told.state == ANSWERED
+    with ResultStore(tmp_path, read_only=True) as rows:
+        assert told.keys == {row["key"] for row in rows.rows()}
+    sheets = {sheet.name: sheet.table for sheet in told.sheets}
+    if study.name == "scaling":
+        quantity = "width" if name == "least width" else "images"
+        assert list(sheets["thresholds"][quantity]) == [row[quantity] for row in printed["thresholds"]]
+        assert told.exponents.keys() == printed["fits"].keys()
+        assert list(told.exponents.values()) == [line.partition(": ")[2] for line in told.lines[: len(told.exponents)]]
+    elif study.name == "tune":
+        assert sorted(sheets["trials"]["key"]) == sorted(trial["key"] for trial in printed["trials"])
+        [winner] = sheets["confirmed"][sheets["confirmed"]["winner"]].to_dict("records")
+        assert winner["setting"] == printed["winner"]["setting"]
+        assert told.lines[0].startswith(f"winner: {winner['setting']}")
+    elif study.name == "regularization":
+        assert list(sheets["summary"]["setting"]) == [row["setting"] for row in printed["summary"]]
+        assert list(sheets["summary"]["ood_mse_gmean"]) == [row["ood_mse_gmean"] for row in printed["summary"]]
+    else:
+        means = sheets["means"].to_dict("records")
+        assert sum(line["seeds"] for line in means) == len(printed["runs"])
+        for line in means:
+            of = {name: line[name] for name in study.columns}
+            errors = [run["ood_mse"] for run in printed["runs"] if all(run[name] == value for name, value in of.items())]
+            assert line["ood_mse"] == pytest.approx(sum(errors) / line["seeds"], rel=1e-12)
+
+
+def test_the_answer_is_the_same_whether_the_task_is_loaded_or_not(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    [unknown], [known] = told_of(tmp_path), told_of(tmp_path, ("tests.toy:Toy",))
+    assert unknown.lines == known.lines
+    assert unknown.sheets[0].table.equals(known.sheets[0].table)
+    assert unknown.sheets[0].table.query("N == 16 and seed == 1")["images"].item() == 51
+
+
+def test_each_threshold_leads_to_the_runs_on_both_sides_of_it(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    runs = {run["key"]: run for run in Results.of(tmp_path).runs}
+    for line in told_of(tmp_path)[0].sheets[0].table.to_dict("records"):
+        assert (runs[line["passes"]]["status"], runs[line["passes"]]["data_count"]) == ("passed", line["images_upper"])
+        assert (runs[line["misses"]]["status"], runs[line["misses"]]["data_count"]) == ("missed", line["images_lower"])
+
+
+@pytest.mark.parametrize("name", ["thresholds", "one seed a trial", "penalties", "a grid"])
+def test_a_study_that_was_interrupted_is_not_finished(name: str, ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS[name]} --store {tmp_path}"), most=3)
+    [told] = told_of(tmp_path)
+    assert (told.state, len(told.keys)) == (GOING, 3)
+
+
+def test_a_question_of_which_no_run_has_ended_is_told_too(ask: Ask, tmp_path: Path) -> None:
+    for command in QUESTIONS.values():
+        launched(tmp_path, ask(f"{command} --store {tmp_path}"), most=0)
+    told = told_of(tmp_path)
+    assert len(told) == len(QUESTIONS)
+    assert {one.state for one in told} == {GOING}
+    assert Report.of((), Results.of(tmp_path), told).errors == []
+
+
+def test_a_failed_run_makes_a_failed_study_and_stands_with_its_message(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['a grid']} --store {tmp_path}")
+    [first] = study.search.propose(Rows(), 1)
+    error = "Traceback\n  File <x>\nArithmeticError: the toy is broken"
+    with ResultStore(tmp_path) as store:
+        save_question(store, study.question)
+        version, how = study.task.version, {"status": "failed", "reason": "error", "error": error}
+        store.append([make_row(first, task_version=version, fixed_count=0, **how)])
+    [told] = told_of(tmp_path)
+    assert told.state == FAILED
+    report = Report.of((), Results.of(tmp_path), [told])
+    assert [(one.status, one.why, one.count) for one in report.ended] == [("failed", "ArithmeticError: the toy is broken", 1)]
+    assert "File &lt;x&gt;" in report.html()
+
+
+def test_a_question_of_a_former_version_says_so(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['least width']} --store {tmp_path}")
+    former = dataclasses.replace(study.question, task_version="0")
+    with ResultStore(tmp_path) as store:
+        save_question(store, former)
+    [told] = told_of(tmp_path)
+    assert (told.state, told.keys) == (FORMER, frozenset())
+
+
+WRONG: dict[str, Any] = {
+    "none": {},
+    "too few": {"counts": [[1, 2, 0]], "curve": "", "audits": 0},
+    "no numbers": {"counts": ["1", "2", "3"], "curve": "", "audits": 0},
+    "below": {"counts": [5, 2, 0], "curve": "", "audits": 0},
+    "a curve": {"counts": [1, 2, 0], "curve": 7, "audits": 0},
+    "audits": {"counts": [1, 2, 0], "curve": "", "audits": "many"},
+    "a list of few": {"counts": [1, 2, 0], "curve": ["", ""], "audits": 0},
+}
+
+
+@pytest.mark.parametrize("facts", WRONG.values(), ids=WRONG)
+def test_facts_that_are_none_cost_a_line(facts: dict[str, Any], ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    launched(tmp_path, study, most=4)
+    with ResultStore(tmp_path) as store:
+        save_question(store, dataclasses.replace(study.question, facts=facts))
+    told, notices = studies_of(Results.of(tmp_path), AROUND)
+    assert told == []
+    [line] = notices
+    assert line.startswith(f"the question {study.question.name} is left out of the studies: ")
+
+
+def test_facts_differ_where_the_thresholds_do() -> None:
+    specs = [RunSpec(task="a:B", dataset="d", N=N, seed=0, data_count=0) for N in (8, 9)]
+    found = brackets_again(specs, "1", {"counts": [[1, 5, 0], [2, 6, 3]], "curve": "c", "audits": [0, 4]})
+    assert [(b.counts.low, b.counts.high, b.counts.fixed, b.audits) for b in found] == [(1, 5, 0, 0), (2, 6, 3, 4)]
+    assert [b.curve for b in found] == ["c", "c"]
+
+
+def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for store, more in ((here, ""), (here, " --target 0.8"), (there, " --lr 0.5")):
+        launched(store, ask(f"{QUESTIONS['thresholds']}{more} --store {store}"))
+    told = told_of(here)
+    assert sorted(one.beside for one in told) == ["target 0.8", "target 0.9"]
+    [compared] = side_by_side(told, {"there": told_of(there)})
+    settings, thresholds = (sheet.table for sheet in compared.sheets)
+    assert len(compared.columns) == 3
+    assert [place for _, place in compared.columns] == [told[0].id, told[1].id, ""]
+    assert list(settings["setting"]) == ["target", "lr", "state", "exponent, toys"]
+    assert list(thresholds["N"]) == [8, 16, 24]
+    ratios = [name for name in thresholds if name.endswith("/ first")]
+    assert len(ratios) == 2
+    assert (thresholds[ratios] == 1).all(axis=None), "the toy has the same thresholds whatever its rate and target"
+    assert side_by_side(told[:1], {}) == []
+
+
+def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:
+    studies = [ask(f"scaling {TOY} --N {N} --seeds 1 --store {tmp_path}") for N in (8, 16)]
+    for study, day in zip(studies, (2, 1), strict=True):
+        with ResultStore(tmp_path) as store:
+            save_question(store, study.question)
+            when = datetime(2026, 1, day, tzinfo=UTC)
+            made = [{**row, "finished_at": when + timedelta(seconds=i)} for i, row in enumerate(train(study, Rows()))]
+            store.append(made)
+    assert [one.settings["N"] for one in told_of(tmp_path)] == ["[8]", "[16]"]
+
+
+def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    with ResultStore(tmp_path) as store:
+        save_question(store, study.question)
+        [question] = load_questions(store)
+        assert question.facts == {"counts": [[1, 64, 0]] * 3 + [[1, 256, 0]] * 3 + [[1, 576, 0]] * 3, "curve": "", "audits": 0}
+        [path] = tmp_path.glob("questions/*.json")
+        older = {name: value for name, value in json.loads(path.read_text()).items() if name != "facts"}
+        path.write_text(json.dumps(older))
+        assert dict(load_questions(store)[0].facts) == {}
