@@ -132,8 +132,8 @@ def test_a_failed_run_makes_a_failed_study_and_stands_with_its_message(ask: Ask,
     error = "Traceback\n  File <x>\nArithmeticError: the toy is broken"
     with ResultStore(tmp_path) as store:
         save_question(store, study.question)
-        version, how = study.task.version, {"status": "failed", "reason": "error", "error": error}
-        store.append([make_row(first, task_version=version, fixed_count=0, **how)])
+        version, failed = study.task.version, "failed"
+        store.append([make_row(first, task_version=version, fixed_count=0, status=failed, reason="error", error=error)])
     [told] = told_of(tmp_path)
     assert told.state == FAILED
     report = Report.of((), Results.of(tmp_path), [told])

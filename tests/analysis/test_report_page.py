@@ -1,0 +1,211 @@
+"""The page while a study goes on: the files of its runs, what is written anew, who may read it; and rows that mean harm."""
+
+import http.client
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from analysis.report import build
+from analysis.report.build import LOOK_EVERY, Builder, served
+from analysis.report.page import Report
+from analysis.report.runs import CHUNK, MOST_POINTS, RunFiles
+from analysis.results import Results
+from orchestrator.store import ResultStore, StoreError, make_row
+from trainables.spec import RunSpec
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+EVIL = "</script><img src=x onerror=alert(1)>\x1b[31m{{ 7 * 7 }}\u2028"
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    spec = RunSpec(task="mine:Task", dataset="d", N=8, seed=number, data_count=number, options=(("sigma", 0.5 + number),))
+    usual: dict[str, Any] = {
+        "status": "missed", "reason": "budget", "accuracy": 0.25, "steps": 100, "seconds": 2.0, "id_mse": 1.23456789e-5,
+        "curve_step": range(0, 100), "curve_accuracy": [i / 100 for i in range(100)], "curve_loss": [0.5] * 100,
+        "curve_error": [0.25] * 100, "measures": {"exact": 0.5}, "finished_at": START + timedelta(seconds=number),
+    }  # fmt: skip
+    return make_row(spec, task_version="1", fixed_count=0, **{**usual, **more})
+
+
+def value_of(script: bytes) -> tuple[str, Any]:
+    """What a file hands to the page's script."""
+    assert script.isascii()
+    assert b"<" not in script
+    found = re.fullmatch(rb'sweep\("([\w/]+)",(.*)\);\n', script, re.DOTALL)
+    assert found is not None
+    return found[1].decode(), json.loads(found[2])
+
+
+def test_the_files_hold_every_run() -> None:
+    rows = [row(number) for number in range(CHUNK + 3)]
+    files = RunFiles().of(list(reversed(rows)), {"a-study": {rows[1]["key"]}})
+    assert set(files) == {"index.js", "0.js", "1.js"}
+    name, index = value_of(files["index.js"])
+    assert name == "runs"
+    assert index["keys"] == [one["key"] for one in rows]
+    assert index["numbers"]["data_count"] == list(range(CHUNK + 3))
+    assert index["numbers"]["id_mse"][0] == 1.23457e-05
+    assert index["numbers"]["ood_mse"][0] is None
+    assert (index["studies"], index["of"][:3]) == (["a-study"], [[], [0], []])
+    assert [index["texts"]["settings"]["words"][i] for i in index["texts"]["settings"]["of"][:2]] == ["sigma 0.5", "sigma 1.5"]
+    name, details = value_of(files["1.js"])
+    assert (name, len(details["runs"])) == ("runs/1", 3)
+    last = details["runs"][2]
+    assert details["shared"][last["settings"]]["sigma"] == CHUNK + 2.5
+    assert last["measures"] == {"exact": 0.5}
+    steps = [float(step) for step in last["curves"]["step"].split()]
+    assert (steps[0], steps[-1], len(steps)) == (0, 99, MOST_POINTS)
+    assert [float(value) for value in last["curves"]["accuracy"].split()] == [step / 100 for step in steps]
+
+
+def test_only_files_that_changed_are_made_anew() -> None:
+    rows, files = [row(number) for number in range(2 * CHUNK)], RunFiles()
+    assert set(files.of(rows[: CHUNK + 1], {})) == {"index.js", "0.js", "1.js"}
+    assert files.of(rows[: CHUNK + 1], {}) == {}
+    assert set(files.of(rows[: CHUNK + 2], {})) == {"index.js", "1.js"}
+    assert set(files.of(rows[: CHUNK + 2], {"a": {rows[0]["key"]}})) == {"index.js"}
+
+
+class Waiting:
+    """Stands for the passing of time: each wait does one step; after the last one comes Ctrl-C."""
+
+    def __init__(self, steps: Sequence[Any]) -> None:
+        self.steps: Iterator[Any] = iter(steps)
+
+    def __call__(self, seconds: float) -> None:
+        if seconds >= LOOK_EVERY:
+            step = next(self.steps, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+
+def stamp_of(out: Path) -> str:
+    stamp = value_of((out / "stamp.js").read_bytes())[1]
+    assert f'data-stamp="{stamp}"' in (out / "index.html").read_text()
+    return str(stamp)
+
+
+def test_a_page_that_follows_is_written_when_there_is_something_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, out, stamps, reports = tmp_path / "store", tmp_path / "out", [""], list[Report]()
+    with ResultStore(store) as opened:
+        opened.append([row(1)])
+        builder = Builder(str(store), out, every=LOOK_EVERY)
+        builder.build()
+        stamps[0] = stamp_of(out)
+        read = Results.of
+
+        def lost(*_: object) -> Results:
+            monkeypatch.setattr(build.Results, "of", read)
+            raise StoreError("the bucket does not answer")
+
+        def look() -> None:
+            stamps.append(stamp_of(out))
+
+        steps = [
+            look,
+            lambda: opened.append([row(2), row(3)]),
+            look,
+            lambda: monkeypatch.setattr(build.Results, "of", lost),
+            look,
+            lambda: opened.append([row(4, status="failed", error="it broke")]),
+            look,
+        ]
+        with pytest.raises(KeyboardInterrupt):
+            builder.follow(reports.append, Waiting(steps))
+    assert [report.runs for report in reports] == [3, 4]
+    first, unchanged, second, same, third = stamps
+    assert first == unchanged
+    assert second == same
+    assert len({first, second, third}) == 3
+    assert "it broke" in (out / "index.html").read_text()
+    assert value_of((out / "runs" / "index.js").read_bytes())[1]["numbers"]["seed"] == [1, 2, 3, 4]
+
+
+def test_a_page_that_does_not_follow_looks_for_nothing(tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append([row(1)])
+    Builder(str(tmp_path / "store"), tmp_path / "out").build()
+    assert not (tmp_path / "out" / "stamp.js").exists()
+    assert "data-every" not in (tmp_path / "out" / "index.html").read_text().partition("<style>")[0]
+
+
+def answer(address: str, path: str, host: str | None = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
+    connection.request("GET", path, headers={} if host is None else {"Host": host})
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def test_the_server_is_for_this_machine_and_this_folder_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "runs").mkdir(parents=True)
+    (out / "index.html").write_text("the page")
+    (tmp_path / "secret").write_text("not for you")
+    with served(out, 0) as address:
+        assert address.startswith("http://127.0.0.1:")
+        assert answer(address, "/index.html") == (200, b"the page")
+        assert answer(address, "/index.html", "localhost:80")[0] == 200
+        assert answer(address, "/index.html", "evil.example:80")[0] == 403
+        assert answer(address, "/runs/")[0] == 404, "it lists no folder"
+        assert answer(address, "/../secret")[0] == 404
+        assert answer(address, "/%2e%2e/secret")[0] == 404
+    with pytest.raises(OSError, match=r"refused|reset"):
+        answer(address, "/index.html")
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """The page of a store whose texts are made to break it."""
+    options = (("name", EVIL), ("long", "x" * 5000))
+    spec = RunSpec(task="mine:Task", dataset=EVIL, N=8, seed=2**62, data_count=1, options=options)
+    odd = make_row(
+        spec, task_version=EVIL, fixed_count=0, status="failed", reason=EVIL, error=EVIL * 50, host=EVIL, launch=EVIL,
+        measures={EVIL: float("nan")}, curve_step=[1, 2, 3], curve_loss=[0.1, float("nan"), 0.3],
+        curve_accuracy=[0.1, 0.2, 0.3], curve_error=[float("nan")] * 3, finished_at=START,
+    )  # fmt: skip
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append([odd, row(1)])
+    Builder(str(tmp_path / "store"), tmp_path / "out").build()
+    return tmp_path / "out"
+
+
+def test_rows_that_mean_harm_are_text(hostile: Path) -> None:
+    html = (hostile / "index.html").read_text()
+    assert "<img src=x" not in html
+    assert "49" not in re.findall(r"<h3>.*?</h3>", html)[0]
+    assert all(value_of(path.read_bytes()) for path in hostile.glob("runs/*.js"))
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_a_browser_shows_a_run_that_means_harm_as_text(hostile: Path, tmp_path: Path) -> None:
+    key = value_of((hostile / "runs" / "index.js").read_bytes())[1]["keys"][0]
+    page = hostile / "index.html"
+    tell = "document.title = document.documentElement.scrollWidth"
+    probe = f'<script>addEventListener("load", () => setTimeout(() => {{ {tell}; }}, 2500));</script></body>'
+    page.write_text(page.read_text().replace("</body>", probe))
+    assert BROWSER is not None
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=500,1200", "--virtual-time-budget=6000",
+        f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}#run={key}",
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "<title>500</title>" in dom, "nothing has to be scrolled sideways"
+    assert f"<h3>Run {key}</h3>" in dom
+    assert "&lt;img src=x onerror=alert(1)&gt;" in dom
+    assert "<img src=x" not in dom
+    assert dom.count('class="curve"') == 2
+    assert "2 runs." in dom
