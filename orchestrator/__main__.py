@@ -64,6 +64,14 @@ def report(context: typer.Context) -> int:
     return run(app, context.args, context.command_path)
 
 
+@app.command("export", context_settings=_PASSED_ON)
+def export(context: typer.Context) -> int:
+    """Write the runs of a store for TensorBoard, or as one CSV file."""
+    from analysis.export import app
+
+    return run(app, context.args, context.command_path)
+
+
 def _tell_version(asked: bool) -> None:
     if asked:
         print(PROJECT, version_of(PROJECT))

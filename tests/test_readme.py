@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from analysis.export import app as export
 from analysis.measure import app as measure
 from analysis.report.__main__ import app as report
 from orchestrator import __main__ as everything
@@ -24,7 +25,7 @@ from trainables.generative.pictures import FOLDER
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STUDIES = {name: study.app for name, study in everything.STUDIES.items()}
-READERS = {"analysis.measure": measure, "analysis.report": report, "orchestrator.again": again}
+READERS = {"analysis.measure": measure, "analysis.report": report, "analysis.export": export, "orchestrator.again": again}
 """Commands about a store that there is."""
 OF_STUDIES = r"python -m orchestrator\.(?!again)([a-z]+)( .*|$)"
 OF_READERS = rf"python -m ({'|'.join(READERS)})( .*|$)"

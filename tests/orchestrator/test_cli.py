@@ -173,6 +173,7 @@ def test_the_console_command_tells_the_version_and_reads_stores(tmp_path: Path, 
     for command, *words, refusal in (
         ("measure", "is not a folder"),
         ("report", "has no runs"),
+        ("export", "--csv", "a", "has no runs"),
         ("again", "123456", "has no runs"),
     ):
         assert run(everything.app, [command, *words, "--store", str(tmp_path / "none")], "sweep") == 2
@@ -193,7 +194,7 @@ def test_help_shows_commands_as_the_user_starts_them(
 ) -> None:
     monkeypatch.setattr("sys.argv", [program])
     monkeypatch.setenv("COLUMNS", "200")
-    for study in (*everything.STUDIES, "report", "measure", "again"):
+    for study in (*everything.STUDIES, "report", "measure", "export", "again"):
         assert run(everything.app, [study, "--help"], words) == 0
         help = " ".join(capsys.readouterr().out.split())
         assert not re.search(r"python -m (orchestrator|analysis)\.", help)

@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from analysis import measure
+from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again
@@ -46,6 +46,7 @@ STUDIES = tuple(everything.STUDIES)
 APPS = {
     **{name: study.app for name, study in everything.STUDIES.items()},
     "orchestrator.again": again.app,
+    "analysis.export": export.app,
     "analysis.measure": measure.app,
     "analysis.report": report.app,
     "orchestrator": everything.app,
@@ -437,6 +438,10 @@ KEY = run_key(SPEC, "1")
 READERS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
     "analysis.measure": ((), {"--workers": NUMBERS + WORDS, "--store": PATHS}),
     "analysis.report": ((), {"--workers": NUMBERS + WORDS, "--store": PATHS, "--out": PATHS}),
+    "analysis.export": (
+        ("--csv", "runs.csv"),
+        {"--csv": PATHS, "--tensorboard": PATHS, "--where": ("N=8", "status=passed,missed", "seed=" + "9" * 30, "N", *WORDS)},
+    ),
     "orchestrator.again": (
         (KEY[:9], "--dry-run"),
         {"--into": PATHS, "--close": NUMBERS, "--task": TASKS, "--program": WORDS, "--data": PATHS, "--workers": NUMBERS},
@@ -466,6 +471,10 @@ def test_random_lines_of_commands_that_read_a_store() -> None:
     @example(["analysis.report", "--store", "store", "--out", "file"])
     @example(["analysis.report", "--store", "store", "--out", "file/below"])
     @example(["analysis.report", "--store", "store", "--out", "nowhere"])
+    @example(["analysis.export", "--store", "store", "--csv", "round"])
+    @example(["analysis.export", "--store", "store", "--csv", "x" * 300])
+    @example(["analysis.export", "--store", "store", "--tensorboard", "x" * 300])
+    @example(["analysis.export", "--store", "store", "--csv", "/dev/null"])
     @example(["orchestrator.again", KEY, "--store", "store", "--into", "round", "--dry-run"])
     @example(["orchestrator.again", KEY, "--store", "store", "--into", "x" * 300, "--dry-run"])
     def each(line: list[str]) -> None:
@@ -473,7 +482,7 @@ def test_random_lines_of_commands_that_read_a_store() -> None:
 
     each()
     assert seen["done"] >= many(5, 20)
-    assert len(seen) >= many(6, 9), seen
+    assert len(seen) >= many(8, 12), seen
 
 
 def idx(magic: int, sizes: list[int], content: bytes) -> bytes:
