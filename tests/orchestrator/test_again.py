@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator import again, launch
+from analysis import export
+from orchestrator import again, generators, launch, objectives
 from orchestrator.command.cli import run
 from orchestrator.command.endings import Endings
 from orchestrator.engine.cluster import Cluster
@@ -20,10 +21,14 @@ from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches import Curve, Rows
 from orchestrator.store import ResultStore, make_row
 from orchestrator.store.rows import PROVENANCE, SCHEMA
+from orchestrator.study import GridStudy
 from tests.conftest import Command, check_refusal, read_rows
 from tests.toy import Toy
+from tests.trainables.generative.made_data import write_celeba
 from trainables import spec as versions
 from trainables.bumps import BumpTask
+from trainables.generative.pictures import FOLDER
+from trainables.needs import Tasks
 from trainables.program import PATH as PROGRAM
 from trainables.spec import RunSpec, run_key, training_version
 
@@ -135,6 +140,29 @@ def test_hostile_names_and_numbers_are_only_data() -> None:
 
 
 # Which runs may be trained again
+
+
+def test_a_store_may_lie_in_a_bucket(
+    uri: str, trains: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with ResultStore(uri) as store:
+        store.append([row()])
+    trains += [{}]
+    words = [row()["key"], "--store", uri, "--into", f"{uri}-again"]
+    assert run(again.app, words) == 0
+    with ResultStore(f"{uri}-again", read_only=True) as store:
+        assert [one["key"] for one in store.rows(["key"])] == [row()["key"]]
+    assert run(again.app, [*words[:3], "--into", f"{uri}/"]) == 2
+    assert "lies in the store that has the run" in capsys.readouterr().err
+    out_of = ["--store", uri, "--csv", "runs.csv", "--tensorboard", "board"]
+    assert run(export.app, out_of) == 0
+    assert (row()["key"] in Path("runs.csv").read_text(), Path("board", row()["key"]).is_dir()) == (True, True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    for app, line in ((again.app, words), (export.app, out_of[:4])):
+        capsys.readouterr()
+        assert run(app, line) == 1
+        assert "\nstopped: " in "\n" + capsys.readouterr().err
 
 
 def test_a_run_that_ends_the_same_is_told_so_and_not_trained_twice(
@@ -312,6 +340,24 @@ def test_a_program_whose_files_changed_is_not_started(
     words = [kept(tmp_path / "results", row(spec)), "--store", str(tmp_path / "results")]
     program = ["--program", str(spec.option("program"))]
     check_refusal(again.app, [*words, *program], "a b.sh changed since run", Path.cwd(), capsys)
+
+
+@pytest.mark.slow(4)
+def test_a_run_of_real_pictures_needs_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FOLDER, "")  # put back afterwards
+    write_celeba(tmp_path / "celeba")
+    studies: list[GridStudy] = []
+    monkeypatch.setattr(generators, "launch", lambda study, *_: studies.append(study) or 0)
+    assert run(objectives.app, ["--dataset", "celeba", "--data", "celeba", "--tier", "gpu"]) == 0
+    probe = Tasks(studies[0].task).needs(studies[0].specs[0])["probe"]
+    key = kept(Path("results"), row(probe, Tasks(studies[0].task).version(probe)))
+    assert run(again.app, [key, "--dry-run"]) == 2
+    assert "--dataset celeba needs its files: add --data FOLDER" in capsys.readouterr().err
+    assert run(again.app, [key, "--dry-run", "--data", "celeba"]) == 0
+    assert f"run {key} of results" in capsys.readouterr().out
 
 
 def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
