@@ -164,7 +164,8 @@ def _write_csv(rows: Sequence[Row], file: Path) -> None:
     more = sorted({name for line in lines for name in line} - names.keys())
     more.sort(key=lambda name: not name.startswith("options."))
     table = pd.DataFrame(lines, columns=[*names, *more], dtype=object)
-    write_files(file.parent, {file.name: csv_bytes(table)})
+    counts = [name for name in table if table[name].dropna().map(_is_count).all()]
+    write_files(file.parent, {file.name: csv_bytes(table, counts)})
 
 
 def _line(row: Row) -> dict[str, Any]:
@@ -172,6 +173,10 @@ def _line(row: Row) -> dict[str, Any]:
     for column in ("options", "measures"):
         line |= {f"{column}.{name}": value for name, value in row[column].items()}
     return {_utf8(name): _cell(value) for name, value in line.items()}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
 
 
 def _cell(value: Any) -> Any:

@@ -142,7 +142,9 @@ class Again(GridStudy):
 @app.command()
 @grouped
 def again(
-    key: Annotated[str, typer.Argument(help=f"The key of the run, or the beginning of it, at least {SHORTEST} letters.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help=f"The key of the run, or the beginning of it, at least {SHORTEST} letters.")
+    ],
     into: Annotated[str, opt.asked(help="Another store, in which the run is trained; or `s3://bucket/folder`.")] = "again",
     close: Annotated[
         float,

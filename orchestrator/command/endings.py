@@ -92,14 +92,14 @@ class Endings:
         if self.verdict == "same":
             return "the run ended as the store says, bit for bit"
         other = [one for one in self.columns if not one.same]
-        worst = max((one.difference for one in other if one.difference is not None), default=0.0)
         if self.verdict == "close":
+            worst = max(one.difference or 0.0 for one in other)
             return f"the run ended as the store says, to within {worst:.1e} of each value (at most {self.close:g} is close)"
-        far = [one.cells()[0] for one in other if one.difference is None or one.difference > self.close]
-        if far:
-            return f"the run ended otherwise than the store says: {', '.join(far)}"
-        why = "on the same machine, with the same versions, it should be the same bit for bit"
-        return f"the run ended otherwise than the store says: it differs by up to {worst:.1e}, and {why}"
+        if self.needs_bits:
+            where = ", where with the same machine and versions every bit should be the same"
+        else:
+            other, where = [one for one in other if one.difference is None or one.difference > self.close], ""
+        return f"the run ended otherwise than the store says{where}: {', '.join(one.cells()[0] for one in other)}"
 
 
 def _values(stored: Row, now: Row) -> Iterator[tuple[str, Any, Any]]:

@@ -122,6 +122,13 @@ def test_what_differs_is_told_with_how_much() -> None:
         "versions: python=3.12 torch=2.9 then, torch=3 now",
         "the run ended otherwise than the store says: accuracy, measures.new",
     ]
+    del other["versions"]
+    assert compared({}, other).lines() == [
+        "the run ended otherwise than the store says, where with the same machine and versions every bit should be the same: "
+        "accuracy, measures.new, curve_loss"
+    ]
+    near = compared({}, {"ood_mse": 2.1e-3, "host": "there"}).lines()[-1]
+    assert near == "the run ended as the store says, to within 4.8e-02 of each value (at most 0.1 is close)"
 
 
 def test_curves_of_another_length_are_compared_where_both_have_points() -> None:
