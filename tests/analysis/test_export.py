@@ -3,6 +3,7 @@
 import io
 import math
 import struct
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -249,3 +250,19 @@ def test_the_store_stays_as_it_is(here: Path) -> None:
     before = contents()
     assert export_of("--tensorboard", "board", "--csv", "runs.csv") == 0
     assert contents() == before
+
+
+@pytest.mark.deep
+@pytest.mark.slow(60)
+def test_ten_thousand_runs_take_less_than_a_minute_of_a_core(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random(100).tolist()
+    curves = {"curve_step": list(range(20, 2001, 20)), "curve_summary": None}
+    curves |= dict.fromkeys(("curve_loss", "curve_accuracy", "curve_error"), values)
+    with ResultStore(tmp_path / "results") as store:
+        store.append([row(SPEC.with_count(count), steps=2000, **curves) for count in range(10_000)])
+    began = time.process_time()
+    words = ["--tensorboard", str(tmp_path / "board"), "--csv", str(tmp_path / "runs.csv")]
+    assert run(export.app, ["--store", str(tmp_path / "results"), *words]) == 0
+    took = time.process_time() - began
+    print(f"{took:.1f} s, {sum(path.stat().st_blocks for path in (tmp_path / 'board').rglob('*')) * 512 / 1e6:.0f} MB")
+    assert took < 60
