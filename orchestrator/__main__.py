@@ -40,6 +40,14 @@ for name in STUDIES:
     _add(name)
 
 
+@app.command("again", context_settings=_PASSED_ON)
+def again(context: typer.Context) -> int:
+    """Train one run of a store once more: does it end as the store says?"""
+    from orchestrator.again import app
+
+    return run(app, context.args, context.command_path)
+
+
 @app.command("measure", context_settings=_PASSED_ON)
 def measure(context: typer.Context) -> int:
     """Measure every trained decoder in a store."""
@@ -52,6 +60,14 @@ def measure(context: typer.Context) -> int:
 def report(context: typer.Context) -> int:
     """Write a page that says which claims of the paper the runs in a store reproduce."""
     from analysis.report.__main__ import app
+
+    return run(app, context.args, context.command_path)
+
+
+@app.command("export", context_settings=_PASSED_ON)
+def export(context: typer.Context) -> int:
+    """Write the runs of a store for TensorBoard, or as one CSV file."""
+    from analysis.export import app
 
     return run(app, context.args, context.command_path)
 

@@ -15,4 +15,4 @@ class StuckError(Exception):
 
 def printable(text: str) -> str:
     """Text from elsewhere in one line that every terminal takes as it is meant: other characters are escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import typer
 
+from analysis.export import app as export
 from analysis.measure import app as measure
 from analysis.report.__main__ import app as report
 from orchestrator import __main__ as everything
+from orchestrator.again import app as again
 from orchestrator.command.cli import run
 from orchestrator.engine import estimate
 from tests.conftest import ROOT
@@ -23,7 +25,10 @@ from trainables.generative.pictures import FOLDER
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STUDIES = {name: study.app for name, study in everything.STUDIES.items()}
-ANALYSES = {"measure": measure, "report": report}
+READERS = {"analysis.measure": measure, "analysis.report": report, "analysis.export": export, "orchestrator.again": again}
+"""Commands about a store that there is."""
+OF_STUDIES = r"python -m orchestrator\.(?!again)([a-z]+)( .*|$)"
+OF_READERS = rf"python -m ({'|'.join(READERS)})( .*|$)"
 TASK = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -60,7 +65,7 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert not re.search(r"@[A-Z_]+@", page.read_text()), "a placeholder was left"
 
 
-@pytest.mark.parametrize(("study", "command"), commands(r"python -m orchestrator\.([a-z]+)( .*|$)"))
+@pytest.mark.parametrize(("study", "command"), commands(OF_STUDIES))
 def test_every_command_is_understood(study: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "--task" not in command:  # steps of the README's own task are timed, so it trains
         monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
@@ -78,10 +83,10 @@ def test_every_command_is_understood(study: str, command: str, tmp_path: Path, m
     assert run(STUDIES[study], [*shlex.split(command, comments=True), "--dry-run"]) == 0
 
 
-@pytest.mark.parametrize(("name", "command"), commands(r"python -m analysis\.([a-z]+)( .*|$)"))
-def test_every_command_of_the_analysis_has_options_that_there_are(name: str, command: str) -> None:
+@pytest.mark.parametrize(("name", "command"), commands(OF_READERS))
+def test_every_command_that_reads_a_store_has_options_that_there_are(name: str, command: str) -> None:
     options = {word for word in shlex.split(command, comments=True) if word.startswith("--")}
-    assert options <= options_of(ANALYSES[name])
+    assert options <= options_of(READERS[name])
 
 
 @pytest.mark.parametrize("words", [words for (words,) in commands(r"sweep ([a-z]+ .*)")])
@@ -102,14 +107,14 @@ def test_every_make_command_has_its_target(words: str) -> None:
 def test_every_option_that_a_page_names_exists() -> None:
     tasks = ("examples.own_task:Chords", "examples.pretraining:FineTuning")
     examples = [STUDIES["scaling"].of(["--task", task]) for task in tasks]
-    known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), *examples, *ANALYSES.values())))
+    known = {"--help", "--version"}.union(*map(options_of, (*STUDIES.values(), *examples, *READERS.values())))
     for page in READ:
         assert set(re.findall(r"`(--[a-zA-Z-]+)", page.read_text())) <= known, page.name
 
 
 def test_there_are_commands_to_check() -> None:
-    assert {study for study, _ in commands(r"python -m orchestrator\.([a-z]+)( .*|$)")} == STUDIES.keys()
-    assert {name for name, _ in commands(r"python -m analysis\.([a-z]+)( .*|$)")} == ANALYSES.keys()
+    assert {study for study, _ in commands(OF_STUDIES)} == STUDIES.keys()
+    assert {name for name, _ in commands(r"python -m (analysis\.[a-z]+|orchestrator\.again)( .*|$)")} == READERS.keys()
     assert len(commands(r"make ([a-z][^#]*)")) >= 5
 
 

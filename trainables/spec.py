@@ -204,6 +204,13 @@ def has_keys(fields: dict[str, Any], task_version: str, key: str, family: str) -
     return False
 
 
+def training_version(spec: RunSpec, task_version: str, key: str = "") -> str:
+    """The version of the training loop in a key of this run; without a key, today's. Empty if it is none that there was."""
+    now = _version(spec.stop)
+    versions = (now, *FORMER_VERSIONS) if key else ()
+    return next((v for v in versions if _hash(_text(spec.to_dict(), task_version, v)) == key), "" if key else now)
+
+
 def _digest(spec: dict[str, Any], task_version: str) -> str:
     return _hash(_text(spec, task_version, _version(spec["stop"])))
 

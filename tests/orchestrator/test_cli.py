@@ -167,11 +167,16 @@ def test_the_console_command_alone_shows_its_help_and_no_empty_error(capsys: pyt
     assert printed.err == ""
 
 
-def test_the_console_command_tells_the_version_measures_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_command_tells_the_version_and_reads_stores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(everything.app, ["--version"]) == 0
     assert re.fullmatch(r"sweep-orchestrator (\d+\.\d+\.\d+|unknown)\n", capsys.readouterr().out)
-    for command, refusal in (("measure", "is not a folder"), ("report", "has no runs")):
-        assert run(everything.app, [command, "--store", str(tmp_path / "none")], "sweep") == 2
+    for command, *words, refusal in (
+        ("measure", "is not a folder"),
+        ("report", "has no runs"),
+        ("export", "--csv", "a", "has no runs"),
+        ("again", "123456", "has no runs"),
+    ):
+        assert run(everything.app, [command, *words, "--store", str(tmp_path / "none")], "sweep") == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("error: --store")
         assert refusal in line
@@ -189,7 +194,7 @@ def test_help_shows_commands_as_the_user_starts_them(
 ) -> None:
     monkeypatch.setattr("sys.argv", [program])
     monkeypatch.setenv("COLUMNS", "200")
-    for study in (*everything.STUDIES, "report", "measure"):
+    for study in (*everything.STUDIES, "report", "measure", "export", "again"):
         assert run(everything.app, [study, "--help"], words) == 0
         help = " ".join(capsys.readouterr().out.split())
         assert not re.search(r"python -m (orchestrator|analysis)\.", help)

@@ -9,7 +9,6 @@ import functools
 import gzip
 import importlib.metadata
 import io
-import itertools
 import re
 import resource
 import struct
@@ -29,9 +28,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from analysis import measure
+from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
+from orchestrator import again
 from orchestrator.command.cli import run
 from orchestrator.store import STATUSES, make_row
 from orchestrator.store.parts import parquet_bytes
@@ -45,6 +45,8 @@ MEMORY = 3 << 30
 STUDIES = tuple(everything.STUDIES)
 APPS = {
     **{name: study.app for name, study in everything.STUDIES.items()},
+    "orchestrator.again": again.app,
+    "analysis.export": export.app,
     "analysis.measure": measure.app,
     "analysis.report": report.app,
     "orchestrator": everything.app,
@@ -432,34 +434,55 @@ def test_random_command_lines() -> None:
     assert len(seen) >= 40, "refusals in many words"
 
 
-def report_lines() -> SearchStrategy[list[str]]:
-    """Lines of the commands that train nothing, on a store without weights."""
-    word = st.sampled_from(NUMBERS + WORDS)
-    options = st.one_of(
-        *(st.tuples(st.sampled_from(("--store", "--out")), st.sampled_from(PATHS)) for _ in range(2)),
-        st.tuples(st.just("--workers"), word),
-        st.sampled_from((("--verbose",), ("--frobnicate",), ("stray",), ("--follow=1",), ("--help",))),
-    )
-    command = st.sampled_from(("analysis.measure", "analysis.report"))
-    more = st.lists(options, max_size=2).map(lambda given: [*itertools.chain(*given)])
-    return st.builds(lambda name, words: [name, "--store", "store", *words], command, more)
+KEY = run_key(SPEC, "1")
+READERS: dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]] = {
+    "analysis.measure": ((), {"--workers": NUMBERS + WORDS, "--store": PATHS}),
+    "analysis.report": ((), {"--workers": NUMBERS + WORDS, "--store": PATHS, "--out": PATHS}),
+    "analysis.export": (
+        ("--csv", "runs.csv"),
+        {"--csv": PATHS, "--tensorboard": PATHS, "--where": ("N=8", "status=passed,missed", "seed=" + "9" * 30, "N", *WORDS)},
+    ),
+    "orchestrator.again": (
+        (KEY[:9], "--dry-run"),
+        {"--into": PATHS, "--close": NUMBERS, "--task": TASKS, "--program": WORDS, "--data": PATHS, "--workers": NUMBERS},
+    ),
+}
+"""Commands that read a store, what makes a line of each valid, and some of their options."""
+
+
+@st.composite
+def lines_of_readers(draw: DrawFn) -> list[str]:
+    """Lines of the commands that read a store; it has no weights."""
+    name = draw(st.sampled_from(sorted(READERS)))
+    words, known = READERS[name]
+    for _ in range(draw(st.sampled_from((0, 1, 1, 2)))):
+        option = draw(st.sampled_from(sorted(known)))
+        words += (option, draw(st.sampled_from(known[option])))
+    stray = st.sampled_from(((), (), ("--verbose",), ("--frobnicate",), ("stray",), ("--help",)))
+    return [name, "--store", "store", *words, *draw(stray)]
 
 
 @pytest.mark.slow(8)
-def test_random_lines_of_measure_and_report() -> None:
+def test_random_lines_of_commands_that_read_a_store() -> None:
     seen: Counter[str] = Counter()
 
-    @settings(LOOK, max_examples=many(30, 60))
-    @given(report_lines())
+    @settings(LOOK, max_examples=many(50, 150))
+    @given(lines_of_readers())
     @example(["analysis.report", "--store", "store", "--out", "file"])
     @example(["analysis.report", "--store", "store", "--out", "file/below"])
     @example(["analysis.report", "--store", "store", "--out", "nowhere"])
+    @example(["analysis.export", "--store", "store", "--csv", "round"])
+    @example(["analysis.export", "--store", "store", "--csv", "x" * 300])
+    @example(["analysis.export", "--store", "store", "--tensorboard", "x" * 300])
+    @example(["analysis.export", "--store", "store", "--csv", "/dev/null"])
+    @example(["orchestrator.again", KEY, "--store", "store", "--into", "round", "--dry-run"])
+    @example(["orchestrator.again", KEY, "--store", "store", "--into", "x" * 300, "--dry-run"])
     def each(line: list[str]) -> None:
         check(line, seen)
 
     each()
-    assert seen["done"] >= many(2, 10)
-    assert len(seen) >= many(5, 6), seen
+    assert seen["done"] >= many(5, 20)
+    assert len(seen) >= many(8, 12), seen
 
 
 def idx(magic: int, sizes: list[int], content: bytes) -> bytes:

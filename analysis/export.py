@@ -1,0 +1,196 @@
+"""The runs of a store for other programs: TensorBoard, and whatever reads a CSV file.
+
+    python -m analysis.export --store results --tensorboard FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.command import options as opt
+from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
+from orchestrator.command.reading import read_store
+from orchestrator.errors import UserError
+from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
+from orchestrator.store.index import CHOICES
+from trainables.spec import LIMITS
+
+CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error", "curve_summary")
+"""Columns that a CSV file has no place for."""
+
+app = App()
+
+
+@app.command()
+def export(
+    store: opt.Store = "results",
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="A new or empty folder, for a folder for each run.", show_default="none")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="A file, for a line for each run.", show_default="none")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Only runs with these values, COLUMN=VALUE,...; repeatable. COLUMN is one of {', '.join(CHOICES)}.",
+            show_default="all runs",
+        ),
+    ] = None,
+) -> int:
+    """Write the runs of a store for TensorBoard, or as one CSV file.
+
+    For TensorBoard each run becomes a folder named by its key: its curves are scalars, its settings are hyperparameters, and
+    its final numbers stand beside them. The CSV file has a column for each setting and each measure, and no curves. No code
+    that the store names is loaded, and a study may be at work. The folder and the file are written whole or not at all.
+
+    **Examples**
+
+    `python -m analysis.export --tensorboard board`   then `tensorboard --logdir board`
+
+    `python -m analysis.export --csv runs.csv --where dataset=bumps --where status=passed,missed`   some of the runs
+
+    `python -m analysis.export --store s3://bucket/results --tensorboard board --csv runs.csv`   of a bucket
+
+    **Exit codes**: 0 written; 1 the disk is full, or the bucket does not answer; 2 a mistake in the command, or no such runs;
+    130 and 143 after Ctrl-C and SIGTERM.
+    """
+    if tensorboard is None and csv is None:
+        raise UserError("nothing would be written: add --tensorboard FOLDER, --csv FILE, or both")
+    board, file = _board(store, tensorboard), _file(store, csv)
+    chosen = chosen_by(where or [])
+    columns = [name for name in SCHEMA.names if board is not None or name not in CURVES]
+    try:
+        with read_store(store) as opened:
+            rows = opened.rows(columns, chosen)
+        if not rows:
+            like = f" with {', '.join(where)}" if where else ""
+            raise UserError(f"--store {store!r} has no runs{like}: there is nothing to write")
+        if file is not None:
+            _write_csv(rows, file)
+            print(f"wrote {len(rows)} runs to {csv}")
+        if board is not None:
+            from analysis.tensorboard import write_runs
+
+            write_runs(rows, board)
+            look = shlex.join(["tensorboard", "--logdir", str(tensorboard)])
+            print(f"wrote {len(rows)} runs to {tensorboard}; to look at them: {look}")
+    except (StoreError, OSError) as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return Exit.NOT_ANSWERED
+    return Exit.ANSWERED
+
+
+def chosen_by(pairs: Sequence[str]) -> dict[str, Collection[object]] | None:
+    """Columns with the values that they may have, from `COLUMN=VALUE,...`; None for all rows.
+
+    Raises:
+        UserError: no such column, or a value that it cannot have.
+    """
+    found: dict[str, set[object]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in CHOICES:
+            known = ", ".join(CHOICES)
+            raise UserError(f"--where {pair!r} chooses nothing: write COLUMN=VALUE,... where COLUMN is one of {known}")
+        found.setdefault(name, set()).update(_value(name, word.strip()) for word in text.split(","))
+    return dict(found) or None
+
+
+def _value(name: str, word: str) -> object:
+    if name == "status":
+        return one_of("--where status", word, STATUSES)
+    if name not in LIMITS:
+        return word
+    low, high = LIMITS[name]
+    if not (word.isascii() and word.isdigit() and len(word) < 20 and low <= int(word) <= high):
+        raise UserError(f"--where {name}={word!r} is no whole number from {low} to {high}: give such a number")
+    return int(word)
+
+
+def _board(store: str, path: Path | None) -> Path | None:
+    """Where the folder really lies.
+
+    Raises:
+        UserError: it cannot be made, or has something in it.
+    """
+    if path is None:
+        return None
+    found = _outside("--tensorboard", path, store)
+    check_folder("--tensorboard", path)
+    if found.is_dir() and any(found.iterdir()):
+        raise UserError(f"--tensorboard {str(path)!r} has something in it: give a new or empty folder")
+    return found
+
+
+def _file(store: str, path: Path | None) -> Path | None:
+    """Where the file really lies.
+
+    Raises:
+        UserError: it is something else, or there is no folder for it.
+    """
+    if path is None:
+        return None
+    found = _outside("--csv", path, store)
+    if found.exists() and not found.is_file():
+        raise UserError(f"--csv {str(path)!r} is no file: give the name of a file")
+    check_folder("--csv", found.parent)
+    return found
+
+
+def _outside(option: str, path: Path, store: str) -> Path:
+    if path.parts and path.parts[0].endswith(":"):  # of s3://bucket one slash is left
+        raise UserError(f"{option} {str(path)!r} is not on this machine: give a path here, and copy it from there")
+    found = Path(os.path.realpath(path))
+    if "://" not in store and found.is_relative_to(os.path.realpath(store)):
+        raise UserError(f"{option} {str(path)!r} lies in the store: give a path outside it")
+    return found
+
+
+def _write_csv(rows: Sequence[Row], file: Path) -> None:
+    """A line for each run: its columns but for the curves, then a column for each option and each measure."""
+    import pandas as pd
+
+    from orchestrator.command.files import csv_bytes, write_files
+
+    lines = [_line(row) for row in rows]
+    names = dict.fromkeys(name for name in SCHEMA.names if name in lines[0])
+    more = sorted({name for line in lines for name in line} - names.keys())
+    more.sort(key=lambda name: not name.startswith("options."))
+    table = pd.DataFrame(lines, columns=[*names, *more], dtype=object)
+    counts = [name for name in table if table[name].dropna().map(_is_count).all()]
+    write_files(file.parent, {file.name: csv_bytes(table, counts)})
+
+
+def _line(row: Row) -> dict[str, Any]:
+    line = {name: value for name, value in row.items() if name not in ("options", "measures", *CURVES)}
+    for column in ("options", "measures"):
+        line |= {f"{column}.{name}": value for name, value in row[column].items()}
+    return {_utf8(name): _cell(value) for name, value in line.items()}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return json.dumps(value)
+    return _utf8(value) if isinstance(value, str) else value
+
+
+def _utf8(text: str) -> str:
+    """Text as a file can hold it: JSON has halves of characters, and they are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+main = main_of(app, "python -m analysis.export")
+
+if __name__ == "__main__":
+    main()
