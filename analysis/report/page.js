@@ -197,7 +197,8 @@ function told(i, found) {
     parts.push(element("h3", "What it needed"), line);
   }
   const again = element("p", "This command trains it again, alone, and says whether it ends the same: ");
-  again.append(element("code", `python -m orchestrator.again ${runs.keys[i]} --store ${document.documentElement.dataset.store}`));
+  const task = value("task", i), named = runs.built_in.includes(task) || !/^[\w.]+:\w+$/.test(task) ? "" : ` --task ${task}`;
+  again.append(element("code", `python -m orchestrator.again ${runs.keys[i]} --store ${document.documentElement.dataset.store}${named}`));
   parts.push(again);
   return parts;
 }

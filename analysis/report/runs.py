@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.tasks import BUILT_IN
 from orchestrator.searches import ending
 from trainables.spec import RunSpec
 
@@ -109,6 +110,7 @@ def _index(runs: Sequence[Run], studies: Mapping[str, Collection[str]]) -> dict[
         "studies": list(studies),
         "of": [study_of.get(run["key"], []) for run in runs],
         "chunk": CHUNK,
+        "built_in": [task for task in words["task"]["words"] if task in BUILT_IN],
     }
 
 

@@ -30,6 +30,8 @@ NUMBERS = ("accuracy", "id_mse", "ood_mse")
 """What tables of runs show of each, where the task measures it."""
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
 NO_SETTINGS = ("options", "store", "out", "versions")
+TITLED = ("task", "N")
+"""Settings that a title names."""
 MOST_BESIDE = 4
 """Settings that tell a study from the others of its kind."""
 TITLES = {
@@ -115,6 +117,7 @@ def studies_of(results: Results, around: Around) -> tuple[list[Told], list[str]]
 def _beside(told: Told, all_told: Sequence[Told]) -> str:
     others = [one.settings for one in all_told if one.question.study == told.question.study and one is not told]
     differ = [(name, value) for name, value in told.settings.items() if any(of.get(name) != value for of in others)]
+    differ = [(name, value) for name, value in differ if name not in TITLED]
     return ", ".join(f"{name} {value:.60}" for name, value in differ[:MOST_BESIDE])
 
 
