@@ -33,6 +33,10 @@ class Split(NamedTuple):
         return Split(*(t[index] for t in self))
 
 
+DRAWN = 64
+"""Held-out samples whose outputs `draw` is given at most."""
+
+
 class Data(NamedTuple):
     """`train`: what the run may learn from. `held_out`: what it is judged on, never trained on."""
 
@@ -71,6 +75,8 @@ class Task(Protocol):
     - `summarise(spec, measures, split)` is asked at every look, with the part of the held-out set that is looked at and the
       measures of each of its samples. It gives numbers by name, always the same names, such as the accuracy of some groups of
       samples. They are kept as curves, in the column `curve_summary` of the row.
+    - `draw(spec, outputs)` gives a matplotlib figure for the page of the store: of what a run whose weights are kept gives for
+      the first held-out samples, at most DRAWN.
     - `needs(spec)` names the runs that this one needs, whose trained networks other members are then given: see
       `trainables.needs`.
     """

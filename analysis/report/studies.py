@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch, search_of
+from analysis.report.drawn import drawn_by_task
 from analysis.report.findings import Picture
 from analysis.results import Results
 from orchestrator.searches import Row, Rows, ending
@@ -131,6 +132,8 @@ def tell(question: Question, results: Results, rows: Rows, around: Around) -> To
     is_former = task is not None and task.version != question.task_version
     search = search_of(question, None if is_former else task, results.runs)
     told = _OF[type(search)](search, question, rows, around)
+    own = (row for key in told.keys if (row := rows.get(key)) is not None)
+    told = replace(told, pictures=[*told.pictures, *drawn_by_task(own, results.tasks, around.weights)])
     return told if not is_former or told.keys else _of_former(told)
 
 

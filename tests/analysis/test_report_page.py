@@ -199,8 +199,8 @@ def test_a_browser_shows_a_run_that_means_harm_as_text(hostile: Path, tmp_path: 
     page.write_text(page.read_text().replace("</body>", probe))
     assert BROWSER is not None
     command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=500,1200", "--virtual-time-budget=6000",
-        f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}#run={key}",
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=500,1200",
+        "--virtual-time-budget=6000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}#run={key}",
     ]  # fmt: skip
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert "<title>500</title>" in dom, "nothing has to be scrolled sideways"

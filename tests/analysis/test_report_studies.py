@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from matplotlib.figure import Figure
+from safetensors import torch as safetensors
 
 from analysis.report.compare import side_by_side
+from analysis.report.drawn import MOST
 from analysis.report.page import Report
 from analysis.report.studies import ANSWERED, FAILED, FORMER, GOING, Around, Told, studies_of
 from analysis.results import Results
@@ -20,7 +24,9 @@ from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, load_questions, make_row, save_question
 from orchestrator.study import Study, brackets_again
 from tests.analysis.test_asked import launched, train
+from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
+from trainables.task import DRAWN
 
 Ask = Callable[[str], Study]
 TOY = "--task tests.toy:Toy"
@@ -219,3 +225,39 @@ def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path:
         older = {name: value for name, value in json.loads(path.read_text()).items() if name != "facts"}
         path.write_text(json.dumps(older))
         assert dict(load_questions(store)[0].facts) == {}
+
+
+class Drawing(BumpTask):
+    """Bumps that are drawn."""
+
+    def draw(self, spec: RunSpec, outputs: torch.Tensor) -> Figure:
+        assert 1 <= len(outputs) <= DRAWN
+        assert outputs.shape[1:] == (1, spec.N, spec.N)
+        figure = Figure(figsize=(2, 2))
+        figure.subplots().imshow(outputs[0, 0].numpy())
+        return figure
+
+
+def test_the_task_draws_the_latest_runs_whose_weights_are_kept(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"encodings --N 8 --seeds 3 --width 4 --store {tmp_path}")
+    launched(tmp_path, study)
+    results = Results.of(tmp_path)
+    results = dataclasses.replace(results, tasks={path: Drawing() for path in results.tasks})
+    runs = sorted(results.runs, key=lambda run: (run["finished_at"], run["key"]), reverse=True)
+    kept = {}
+    for one in runs[1 : MOST + 3]:
+        kept[one["key"]] = safetensors.save(BumpTask().model(RunSpec.from_dict(one)).state_dict())
+    kept[runs[2]["key"]] = b"damaged"
+
+    def weights(key: str) -> bytes:
+        if key not in kept:
+            raise OSError("there are none")
+        return kept[key]
+
+    [told], _ = studies_of(results, Around(dict, weights))
+    report = Report.of((), results, [told])
+    drawn = [picture for picture in report.studies[0].pictures if "-drawn-" in picture.name]
+    assert [picture.name.rpartition("-")[2] for picture in drawn] == [run["key"] for run in runs[1 : MOST + 1]]
+    assert [bool(picture.png) for picture in drawn] == [True, False, True, True]
+    assert len(report.errors) == 1, "damaged weights cost a line"
+    assert not any("drawn" in picture.name for one in studies_of(results, AROUND)[0] for picture in one.pictures)
