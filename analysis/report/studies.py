@@ -21,7 +21,6 @@ from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
-from trainables.program import FILES
 from trainables.program import PATH as PROGRAMS
 from trainables.settings import value_of
 from trainables.spec import RunSpec
@@ -156,7 +155,7 @@ def title_of(question: Question) -> str:
 
 def _subject(question: Question, spec: RunSpec) -> str:
     if question.task == PROGRAMS:
-        return str(dict(spec.options).get(FILES) or spec.dataset)
+        return f"the program {spec.dataset}"
     known = "trainables.bumps:BumpTask"
     return f"the {spec.decoder}" if question.task == known else question.task.rpartition(":")[2]
 
@@ -206,7 +205,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         quantity = results[0].axes.quantity
         table = table.rename(columns={name: name.replace("images", quantity) for name in table if name.startswith("images")})
     state = FAILED if failed else GOING if left else ANSWERED
-    told = f"{len(results) - left} of {len(results)} thresholds, {len(keys):,} runs"
+    told = f"{len(results) - left - failed} of {len(results)} thresholds, {len(keys):,} runs"
     what = "every threshold, and the runs on both sides of it"
     sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
     if answer.table.empty:
