@@ -14,6 +14,12 @@ MOST_LINES = 200
 """Of a table on the page; its CSV file has all."""
 SHORT = 10
 """Letters of a run key."""
+NAMES = {
+    "images": "threshold (images)", "images_lower": "most that miss", "images_upper": "fewest that pass",
+    "fixed_images": "of which always present", "lower_ended": "the miss rests on", "key": "run", "passes": "run that passes",
+    "misses": "run that misses", "id_mse": "ID MSE", "ood_mse": "OOD MSE",
+}  # fmt: skip
+"""What columns are called, where their names in the CSV file are too short to say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ def lines_of(sheet: Sheet) -> list[list[Cell]]:
 def heads_of(sheet: Sheet) -> list[Cell]:
     """The names of the columns, in words."""
     columns = zip(sheet.table, _numeric(sheet), strict=True)
-    return [Cell(str(name).replace("_", " "), is_number) for name, is_number in columns]
+    return [Cell(NAMES.get(str(name), str(name).replace("_", " ")), is_number) for name, is_number in columns]
 
 
 def _numeric(sheet: Sheet) -> Sequence[bool]:

@@ -52,12 +52,9 @@ def side_by_side(told: Sequence[Told], others: Mapping[str, Sequence[Told]]) -> 
 
 def _names(found: Sequence[tuple[Told, str]]) -> list[str]:
     """Short names, unless two are the same then."""
-    for letters in (4, 16):
-        ids = [f"{one.question.study}-{one.id.rpartition('-')[2][:letters]}" for one, _ in found]
-        names = [f"{name} in {store}" if store else name for name, (_, store) in zip(ids, found, strict=True)]
-        if len(set(names)) == len(names):
-            break
-    return names
+    short = [f"{one.short} in {store}" if store else one.short for one, store in found]
+    long = [f"{one.id} in {store}" if store else one.id for one, store in found]
+    return short if len(set(short)) == len(short) else long
 
 
 def _settings(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet:
@@ -94,7 +91,7 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
             if result.total_images:
                 values.setdefault((result.dataset, result.along), []).append(result.total_images)
         means.append({at: math.exp(math.fsum(map(math.log, of)) / len(of)) for at, of in values.items()})
-    places = dict.fromkeys(at for of in means for at in of)
+    places = sorted({at for of in means for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
     [axis] = axes
     records = []
     for dataset, along in places:
@@ -105,5 +102,9 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
             if place:
                 row[f"{name} / first"] = row[name] / first if first else math.nan
         records.append(row)
+    if not records:
+        return None
+    table = pd.DataFrame(records)
+    table = table.drop(columns=[name for name in table if name.endswith("/ first") and table[name].isna().all()])
     title = "thresholds, geometric means over seeds, and their ratio to those of the first"
-    return Sheet(f"compared-{kind}-thresholds", title, pd.DataFrame(records)) if records else None
+    return Sheet(f"compared-{kind}-thresholds", title, table)

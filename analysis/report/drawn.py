@@ -37,7 +37,7 @@ def drawn_by_task(
             kept = weights(run["key"])
         except OSError:
             continue
-        told = f"N {run['N']}, {run['data_count']} samples, seed {run['seed']}"
+        told = f"N {run['N']}, {run['data_count']} samples, seed {run['seed']}, {run['status']}"
         what = f"what run {run['key'][:10]} gives for what is held out: {told}"
         found.append(Picture(f"drawn-{run['key']}", what, partial(_draw, run, kept, tasks[run["task"]])))
     return found

@@ -2,7 +2,7 @@
 // Sorting of the tables, the list of all runs, a single run, and the look whether the page was written anew. No library: the
 // data come from the scripts in runs/, each of which calls sweep(name, value).
 const waiting = {}, PAGE = 100;
-let runs = null, chosen = [], page = 0, order = { name: "finished", up: false };
+let runs = null, chosen = [], page = 0, names = new Set(), unknown = [], order = { name: "finished", up: false };
 
 function sweep(name, value) {
   if (name === "runs") { runs = value; begin(); } else if (waiting[name]) { waiting[name](value); delete waiting[name]; }
@@ -64,7 +64,8 @@ document.querySelectorAll("table.sortable").forEach(sortable);
 // ------------------------------------------------------------------ all runs
 
 const COLUMNS = ["key", "status", "task", "dataset", "decoder", "N", "data_count", "seed", "settings", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "finished"];
-const NAMES = { key: "run", data_count: "data", id_mse: "ID MSE", ood_mse: "OOD MSE", seconds: "time", finished: "ended" };
+const NAMES = { reason: "ended by", passage_step: "passed at step", pack_size: "trained together", fixed_count: "always present", loss: "training loss", error: "error on what is held out", accuracy: "accuracy on what is held out", key: "run", data_count: "data", id_mse: "ID MSE", ood_mse: "OOD MSE", seconds: "time", finished: "ended" };
+const HEADS = { ...NAMES, accuracy: "accuracy" };
 const at = id => document.getElementById(id);
 
 function value(name, i) {
@@ -81,10 +82,11 @@ function columns() {
 function begin() {
   const list = at("list");
   if (!list) return;
+  names = new Set([...COLUMNS, ...runs.texts.settings.words.flatMap(text => text.split(", ").map(one => one.split(" ")[0]))]);
   list.hidden = document.querySelector("form.tools").hidden = false;
   const row = element("tr");
   for (const name of columns()) {
-    const head = element("th", null, { scope: "col" }), button = element("button", NAMES[name] || name, { type: "button" });
+    const head = element("th", null, { scope: "col" }), button = element("button", HEADS[name] || name, { type: "button" });
     if (!runs.texts[name] && name !== "key") head.className = "n";
     button.addEventListener("click", () => { order = { name, up: order.name === name ? !order.up : true }; select(); });
     head.dataset.name = name;
@@ -118,7 +120,9 @@ function condition(word) {
 }
 
 function select() {
-  const tests = at("search").value.trim().split(/\s+/).filter(Boolean).map(condition);
+  const words = at("search").value.trim().replace(/\s*(<=|>=|=|<|>)\s*/g, "$1").split(/\s+/).filter(Boolean);
+  const tests = words.map(condition);
+  unknown = words.map(word => /^(\w+)[<>=]/.exec(word)?.[1]).filter(name => name && !names.has(name));
   const study = runs.studies.indexOf(at("of").value), status = at("status").value;
   if (at("of").value) tests.push(i => runs.of[i].includes(study));
   if (status) tests.push(i => value("status", i) === status);
@@ -135,15 +139,20 @@ function select() {
 }
 
 function list_() {
-  const pages = Math.max(1, Math.ceil(chosen.length / PAGE)), names = columns();
+  const pages = Math.max(1, Math.ceil(chosen.length / PAGE)), shownColumns = columns();
   page = Math.min(Math.max(page, 0), pages - 1);
   const part = chosen.slice(page * PAGE, (page + 1) * PAGE);
   at("list").tBodies[0].replaceChildren(...part.map(i => {
     const row = element("tr");
-    for (const name of names) {
+    for (const name of shownColumns) {
       const cell = element("td");
       if (name === "key") cell.append(element("a", runs.keys[i].slice(0, 10), { href: "#run=" + runs.keys[i] }));
-      else { cell.textContent = shown(value(name, i), name); if (!runs.texts[name]) cell.className = "n"; }
+      else {
+        const text = shown(value(name, i), name);
+        cell.textContent = name === "task" ? text.split(":").at(-1) : text;
+        if (!runs.texts[name]) cell.className = "n";
+        if (name === "settings") { cell.className = "settings-of"; cell.title = text; }
+      }
       row.append(cell);
     }
     return row;
@@ -154,7 +163,8 @@ function list_() {
   at("before").disabled = page === 0;
   at("after").disabled = page === pages - 1;
   const few = chosen.length === runs.keys.length ? "" : ` of ${runs.keys.length.toLocaleString("en")}`;
-  at("counted").textContent = `${chosen.length.toLocaleString("en")}${few} runs` + (pages > 1 ? `, page ${page + 1} of ${pages}` : "") + ".";
+  const why = unknown.length ? `No run has ${unknown.join(", ")}. Known are ${[...names].filter(Boolean).join(", ")}.` : chosen.length ? "" : "No run matches.";
+  at("counted").textContent = why || `${chosen.length.toLocaleString("en")}${few} runs` + (pages > 1 ? `, page ${page + 1} of ${pages}` : "") + ".";
 }
 
 // ------------------------------------------------------------------ one run
@@ -164,7 +174,7 @@ async function follow() {
   if (study) { at("of").value = study[1]; page = 0; select(); at("runs").scrollIntoView(); }
   if (!run) return;
   const box = at("run"), i = runs.keys.indexOf(run[1]);
-  box.hidden = false;
+  box.hidden = at("back").hidden = false;
   if (i < 0) { box.replaceChildren(element("p", `The store has no run ${run[1]}.`)); return; }
   const number = Math.floor(i / runs.chunk), name = `runs/${number}`;
   try {
@@ -227,7 +237,7 @@ function curve(name, steps, values) {
   put("text", { x: 55, y: 113, "text-anchor": "end" }, shown(ends[0]));
   put("text", { x: 60, y: 128 }, shown(known[0][0]));
   put("text", { x: 470, y: 128, "text-anchor": "end" }, `step ${shown(known.at(-1)[0])}`);
-  return [element("h3", name.replace(/_/g, " ") + (logs ? ", on a logarithmic scale" : "")), picture];
+  return [element("h3", (NAMES[name] || name.replace(/_/g, " ")) + (logs ? ", on a logarithmic scale" : "")), picture];
 }
 
 // ------------------------------------------------------------------ a page that follows a study

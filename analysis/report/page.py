@@ -78,6 +78,8 @@ class Report:
     """How runs failed."""
     others: int = 0
     """Runs that no study asked for that is shown."""
+    failed: int = 0
+    """Of the runs."""
 
     @classmethod
     def of(
@@ -111,12 +113,18 @@ class Report:
         hours = sum(run["seconds"] for run in results.runs) / 3600
         asked = frozenset[str]().union(*(one.keys for one in told))
         others = sum(run["key"] not in asked for run in results.runs)
-        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others)
+        failed = sum(run["status"] == "failed" for run in results.runs)
+        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others, failed)
 
     @property
     def sections(self) -> list[Section]:
         """Those of all parts."""
         return [section for part in self.parts for section in part.sections]
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether any run speaks of any claim."""
+        return any(finding.seeds for _, finding, _ in self.sections)
 
     @property
     def errors(self) -> list[str]:

@@ -43,17 +43,22 @@ class Ended:
     text: str
 
 
+def why(run: Run) -> str:
+    """What an error says in a line: the last one of a traceback, and otherwise the first one."""
+    lines = [line for line in (run["error"] or run["reason"] or "").splitlines() if line.strip()] or [""]
+    return str(lines[-1 if lines[0].startswith("Traceback") else 0][:MOST_LETTERS])
+
+
 def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
-    """The commonest ways in which runs failed or diverged, by the last line of their error."""
+    """The commonest ways in which runs failed or diverged, see `why`."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         if run["status"] in ("failed", "diverged"):
-            lines = (run["error"] or run["reason"] or "").strip().splitlines()
-            groups.setdefault((run["status"], lines[-1][:MOST_LETTERS] if lines else ""), []).append(run)
+            groups.setdefault((run["status"], why(run)), []).append(run)
     found = []
-    for (status, why), alike in groups.items():
+    for (status, reason), alike in groups.items():
         last = max(alike, key=lambda run: (run["finished_at"], run["key"]))
-        found.append(Ended(status, why, len(alike), last["key"], (last["error"] or "").strip()))
+        found.append(Ended(status, reason, len(alike), last["key"], (last["error"] or "").strip()))
     return sorted(found, key=lambda one: (-one.count, one.status, one.why))[:most]
 
 

@@ -28,10 +28,16 @@ from trainables.spec import RunSpec
 ANSWERED, GOING, FAILED, FORMER = "answered", "not finished", "runs failed", "of a former version"
 NUMBERS = ("accuracy", "id_mse", "ood_mse")
 """What tables of runs show of each, where the task measures it."""
+LEAST = (
+    "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
+    "the line is the fitted power law"
+)
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
 NO_SETTINGS = ("options", "store", "out", "versions")
 TITLED = ("task", "N")
 """Settings that a title names."""
+SHORTENED = 12
+"""Letters of an id that are left out where four say enough."""
 MOST_BESIDE = 4
 """Settings that tell a study from the others of its kind."""
 TITLES = {
@@ -78,9 +84,17 @@ class Told:
     beside: str = ""
     """The settings in which it differs from the other studies of its kind in the store."""
 
+    failed: int = 0
+    """Of its runs."""
+
     @property
     def id(self) -> str:
         return self.question.name
+
+    @property
+    def short(self) -> str:
+        """The beginning of its id, as tables that compare studies name it."""
+        return self.id[:-SHORTENED]
 
     @property
     def settings(self) -> dict[str, str]:
@@ -110,6 +124,7 @@ def studies_of(results: Results, around: Around) -> tuple[list[Told], list[str]]
         except (ValueError, KeyError, TypeError) as error:
             notices.append(f"the question {question.name} is left out of the studies: {error}")
     last = {run["key"]: run["finished_at"] for run in results.runs}
+    told = [one if one.state != GOING else replace(one, lines=[f"so far, {line}" for line in one.lines]) for one in told]
     told.sort(key=lambda one: max((last[key].timestamp() for key in one.keys), default=0.0), reverse=True)
     return [replace(one, beside=_beside(one, told)) for one in told], notices
 
@@ -131,8 +146,10 @@ def tell(question: Question, results: Results, rows: Rows, around: Around) -> To
     is_former = task is not None and task.version != question.task_version
     search = search_of(question, None if is_former else task, results.runs)
     told = _OF[type(search)](search, question, rows, around)
-    own = (row for key in told.keys if (row := rows.get(key)) is not None)
-    told = replace(told, pictures=[*told.pictures, *drawn_by_task(own, results.tasks, around.weights)])
+    own = [row for key in told.keys if (row := rows.get(key)) is not None]
+    failed = sum(row["status"] == "failed" for row in own)
+    pictures = [*told.pictures, *drawn_by_task(own, results.tasks, around.weights)]
+    told = replace(told, pictures=pictures, failed=failed)
     return told if not is_former or told.keys else _of_former(told)
 
 
@@ -145,7 +162,8 @@ def title_of(question: Question) -> str:
         what = "least number of training samples" if least == "data_count" else f"least {least}"
         specs = [spec for part in question.specs.values() for spec in part]
         values = list(dict.fromkeys(value_of(spec, str(along)) for spec in specs))
-        return f"What is the {what} with which {subject} reaches {first.target:g}, at {along} = {_listed(values)}?"
+        reaches = f"{subject} reaches accuracy {first.target:g} on what is held out"
+        return f"What is the {what} with which {reaches}, at {along} = {_listed(values)}?"
     if question.study == "tune":
         names = ", ".join(map(str, question.search.get("space", {})))
         aims = ", ".join(str(aim).partition(":")[2] for aim in question.search.get("objectives", []))
@@ -208,11 +226,25 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     told = f"{len(results) - left - failed} of {len(results)} thresholds, {len(keys):,} runs"
     what = "every threshold, and the runs on both sides of it"
     sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
-    if answer.table.empty:
+    known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
+    if not known:
         return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
-    pictures = [Picture("scaling", "the least values with their intervals, and the power law", lambda: draw(answer))]
+    pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
-    return Told(question, title_of(question), state, told, answer.lines(), keys, sheets, pictures, results, exponents)
+    lines = [*_means_in_words(answer), *answer.lines()]
+    return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+
+
+def _means_in_words(answer: scaling.Answer) -> list[str]:
+    """The answer itself: the mean threshold at every place, a line per data set."""
+    lines = []
+    for dataset, part in answer.summary.groupby("dataset", sort=False):
+        found = part[part["total_images"].notna()]
+        along = answer.axes.along
+        means = [f"{row['total_images']:.3g} at {along} = {row[along]}" for row in found.to_dict("records")]
+        if means:
+            lines.append(f"{dataset}: {', '.join(means)} (geometric means over seeds)")
+    return lines
 
 
 def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> Told:

@@ -82,7 +82,9 @@ def test_a_study_has_the_answer_of_its_launch(name: str, ask: Ask, tmp_path: Pat
         quantity = "width" if name == "least width" else "images"
         assert list(sheets["thresholds"][quantity]) == [row[quantity] for row in printed["thresholds"]]
         assert told.exponents.keys() == printed["fits"].keys()
-        assert list(told.exponents.values()) == [line.partition(": ")[2] for line in told.lines[: len(told.exponents)]]
+        assert all(f"{dataset}: {told.exponents[dataset]}" in told.lines for dataset in printed["fits"])
+        [means] = [line for line in told.lines if "geometric means" in line]
+        assert (", 51 at N = 16, " if quantity == "images" else ": 4 at N = 8, ") in means
     elif study.name == "tune":
         assert sorted(sheets["trials"]["key"]) == sorted(trial["key"] for trial in printed["trials"])
         [winner] = sheets["confirmed"][sheets["confirmed"]["winner"]].to_dict("records")
@@ -121,6 +123,7 @@ def test_a_study_that_was_interrupted_is_not_finished(name: str, ask: Ask, tmp_p
     launched(tmp_path, ask(f"{QUESTIONS[name]} --store {tmp_path}"), most=3)
     [told] = told_of(tmp_path)
     assert (told.state, len(told.keys)) == (GOING, 3)
+    assert all(line.startswith("so far, ") for line in told.lines)
 
 
 def test_a_question_of_which_no_run_has_ended_is_told_too(ask: Ask, tmp_path: Path) -> None:
