@@ -336,9 +336,9 @@ def answer_files(folder: Path, study: str) -> dict[str, Any]:
     ],
 )
 def test_a_real_launch_is_answered_as_it_answered_itself(
-    words: Sequence[str], tasks: Iterable[str], start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str], tasks: Iterable[str], here: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = start(*words, "--workers", "2", "--json")
+    command = here(*words, "--workers", "2", "--json")
     assert command.wait() == 0, command.stdout + command.stderr
     monkeypatch.chdir(tmp_path)
     found = scaling_answer(Results.of("results", list(tasks)))

@@ -23,8 +23,8 @@ def table(folder: Path, store: str) -> pd.DataFrame:
     return pd.read_csv(folder / store / "scaling" / "scaling.csv", keep_default_na=False).set_index("N")
 
 
-def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path: Path) -> None:
-    found = {stop: join(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
+def test_a_late_jump_is_found_and_said_and_the_rule_is_off(here: Start, tmp_path: Path) -> None:
+    found = {stop: here(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
     assert [command.wait() for command in found.values()] == [0, 0]
     unchecked, audited = (table(tmp_path, stop) for stop in found)
     assert unchecked["threshold"].tolist() == [soon(16), soon(24)]
@@ -44,7 +44,7 @@ def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path
     assert set(on["steps"]) == {420, 600}
     assert list((tmp_path / "auto" / "checkpoints").iterdir()) == [], "what was kept to go on from is removed"
 
-    budget = join(*JUMPY, "--stop", "budget", "--store", "auto")
+    budget = here(*JUMPY, "--stop", "budget", "--store", "auto")
     assert budget.wait() == 0
     assert table(tmp_path, "auto")["threshold"].tolist() == audited["threshold"].tolist()
 
