@@ -168,7 +168,8 @@ class Nursery:
         self._process.stdout.close()
 
 
-def main() -> None:
+def warm() -> None:
+    """Import what launches import, also late, and let the first figure be drawn."""
     for name in WARM:
         importlib.import_module(name)
     from matplotlib.figure import Figure
@@ -178,6 +179,10 @@ def main() -> None:
     (figure := Figure(layout="constrained")).subplots().plot([1, 2])
     for kind in ("png", "svg"):
         image(figure, kind)
+
+
+def main() -> None:
+    warm()
     serve(lambda given: begin(Errand(**given)))
 
 

@@ -27,7 +27,7 @@ from orchestrator.store.rows import encode
 from tests.chaos import steps
 from tests.chaos.tasks import LEDGER
 from tests.here import stay
-from tests.nursery import serve
+from tests.nursery import serve, warm
 from trainables.spec import RunSpec
 
 STUDIES = ("objectives",)
@@ -200,8 +200,7 @@ def run(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("orchestrator.engine.worker", "analysis.scaling", "matplotlib.pyplot"):
-        importlib.import_module(name)
+    warm()
     encode([row(0)])  # imports what Arrow imports late, once for all
     serve(lambda given: run(Job(**given)))
 

@@ -105,7 +105,7 @@ class StagedBench(SmallBench):
 
 @pytest.fixture
 def staged_bench(bench: Bench) -> Bench:
-    return StagedBench(bench.lab, random.Random(1), cycles=many(4, 200), seeds=3, pause=2.0)
+    return StagedBench(bench.lab, random.Random(1), cycles=many(3, 200), seeds=3, pause=2.0)
 
 
 @pytest.mark.parametrize("kind", ["driver", pytest.param("worker", marks=pytest.mark.deep)])
