@@ -329,7 +329,7 @@ def answer_files(folder: Path, study: str) -> dict[str, Any]:
             marks=pytest.mark.deep,
         ),
         pytest.param(
-            ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2"),
+            ("--task", "examples.own_task:Chords", "--N", "8,12", "--decoder", "linear", "--lr", "0.01", "--seeds", "1"),
             ("examples.own_task:Chords",),
             id="a task of one's own",
         ),

@@ -79,7 +79,7 @@ def test_what_a_killed_launch_leaves_goes_with_the_next(start: Start, tmp_path: 
 def test_an_embedded_ray_is_out_of_reach_and_its_death_ends_the_launch_and_the_last_line_continues(
     start: Start, tmp_path: Path, place: Path, part: str
 ) -> None:
-    options = (*OPTIONS, "--N", "8", "--seeds", "1", "--option", "pause=1")
+    options = (*OPTIONS, "--N", "8", "--seeds", "3", "--option", "pause=1")
     command = start(*options)
     assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
     check_reach(command, place)

@@ -181,10 +181,10 @@ def check_chain(first: Command, tmp_path: Path, dataset: str) -> None:
 
 @pytest.mark.slow(60)
 def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the_report(
-    join: Callable[..., Command], here: Callable[..., Command], celeba: Path, tmp_path: Path
+    here: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(celeba, tmp_path / "faces")
-    check_chain(join(*SMALL, "--dataset", "celeba", "--data", "faces", "--json", study="objectives"), tmp_path, "celeba")
+    check_chain(here(*SMALL, "--dataset", "celeba", "--data", "faces", "--json", study="objectives"), tmp_path, "celeba")
     (tmp_path / "faces").rename(tmp_path / "moved")
     second = here(*SMALL, "--dataset", "celeba", "--data", "moved", study="objectives")
     assert second.wait() == 0, second.stderr
@@ -213,7 +213,7 @@ def test_a_small_study_of_videos(here: Callable[..., Command], tmp_path: Path) -
 
 @pytest.mark.slow(40)
 def test_a_picture_that_only_workers_see_to_be_damaged_ends_the_launch_and_fails_no_run(
-    here: Callable[..., Command], celeba: Path, tmp_path: Path
+    here: Callable[..., Command], join: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:
     faces = damaged(celeba, tmp_path / "faces", spoil)
     words = (*SMALL, "--families", "dit", "--tokenizers", "vae", "--dataset", "celeba", "--data", "faces")
@@ -227,7 +227,7 @@ def test_a_picture_that_only_workers_see_to_be_damaged_ends_the_launch_and_fails
     assert read_rows(tmp_path).empty
     shutil.rmtree(faces)
     shutil.copytree(celeba, faces)
-    second = here(*words, study="objectives")
+    second = join(*words, study="objectives")
     assert second.wait() == 0, second.stderr
     assert list(read_rows(tmp_path)["status"]) != ["failed"] * 3
     assert len(read_rows(tmp_path)) == 3
