@@ -38,7 +38,14 @@ def ray_processes(command: Command) -> list[psutil.Process]:
 
 def survivors(family: list[psutil.Process]) -> list[psutil.Process]:
     """Processes of an ended Ray that are still there. Two of them end a minute later: they try to tell the driver."""
-    _, alive = psutil.wait_procs([process for process in family if not process.name().endswith("Agent")], timeout=15)
+
+    def is_one_of_two(process: psutil.Process) -> bool:
+        try:
+            return process.name().endswith("Agent")
+        except psutil.NoSuchProcess:
+            return False
+
+    _, alive = psutil.wait_procs([process for process in family if not is_one_of_two(process)], timeout=15)
     return alive
 
 
