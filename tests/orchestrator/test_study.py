@@ -44,9 +44,7 @@ def descendants(pid: int) -> dict[int, str]:
     return {p: words[p] for p in found - {pid}}
 
 
-def test_known_thresholds_are_found_and_nothing_is_trained_twice(
-    start: Start, join: Start, here: Start, tmp_path: Path
-) -> None:
+def test_known_thresholds_are_found_and_nothing_is_trained_twice(join: Start, here: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     options = (*TOY, "--N", "8,16", "--option", f"ledger={ledger}")
     first = join(*options, "--seeds", "2")
@@ -61,7 +59,7 @@ def test_known_thresholds_are_found_and_nothing_is_trained_twice(
 
     foreign = tmp_path / "results" / "runs" / "notes.parquet"
     foreign.write_text("not a table")
-    again = start(*options, "--seeds", "2", "--json")
+    again = here(*options, "--seeds", "2", "--json")
     assert again.wait() == 0
     assert "Ray" not in again.stderr, "none is started if there is nothing to train"
     assert "0 runs trained" in again.stderr
