@@ -7,11 +7,13 @@ starts it but for the imports: it has a process, a session, a folder, an environ
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
 import secrets
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,6 +75,12 @@ def begin(errand: Errand) -> None:
     sys.exit(0)
 
 
+def _end_with_parent() -> None:
+    """Let the kernel kill this process when the nursery ends, as it does when the tests are killed."""
+    if (control := getattr(ctypes.CDLL(None), "prctl", None)) is not None:
+        control(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def serve(run: Callable[[dict[str, Any]], None]) -> None:
     """Fork for every line on stdin a process that does `run` with what the line says, until stdin ends."""
     print("ready", flush=True)
@@ -87,6 +95,7 @@ def serve(run: Callable[[dict[str, Any]], None]) -> None:
                 given = json.loads(line)
                 number = given.pop("id")
                 if (pid := os.fork()) == 0:
+                    _end_with_parent()
                     run(given)
                 living[pid] = number
                 print(f"{number} started {pid}", flush=True)
@@ -119,7 +128,7 @@ class Forked:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        self.send_signal(9)
+        self.send_signal(signal.SIGKILL)
 
 
 class Nursery:

@@ -44,7 +44,7 @@ def installed(tmp_path: Path, home: Path) -> Path:
 
 
 @pytest.mark.study
-@pytest.mark.slow(90)
+@pytest.mark.slow(30)
 def test_the_wheel_answers_a_study_in_another_folder(installed: Path, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()

@@ -70,7 +70,7 @@ def test_what_is_measured_of_which_run() -> None:
         assert applicable(row | {"task": task, "holdout": "train1", "dataset": "celeba"}) == []
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(25)
 def test_measuring_that_was_killed_again_and_again_gives_the_same_table(
     join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
 ) -> None:

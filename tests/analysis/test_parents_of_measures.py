@@ -129,7 +129,7 @@ def test_a_row_that_names_other_runs_than_its_settings_do_is_not_measured(made: 
     lines(error)
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(8)
 def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(here: Callable[..., Command], tmp_path: Path) -> None:
     with ResultStore(tmp_path / "results") as store:
         whole, alone = save(store, generator("smoke")), save(store, generator("smoke", seed=1))

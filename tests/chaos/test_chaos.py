@@ -18,7 +18,7 @@ from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
 from tests.conftest import THOROUGH, many
 
-pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow(20), pytest.mark.timeout(1800)]
 QUICK = ("full-disk",)
 """Those of `make test`. Tests of the store, of execution and of studies have quicker cases of the others."""
 

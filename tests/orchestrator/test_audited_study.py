@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Command, many, read_rows
 from tests.jumpy import late, soon
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow(20)
 Start = Callable[..., Command]
 JUMPY = ("--task", "tests.jumpy:Jumpy", "--N", "16,24", "--seeds", "1", "--lr", "0.05", "--weight-decay", "0",
          "--max-steps", "600", "--pack-size", "1", "--workers", "1", "--no-speculate", "--resolution", "0.01")  # fmt: skip

@@ -98,7 +98,7 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(0.1)
 @pytest.mark.parametrize(("study", "option", "bound"), cases(), ids=lambda value: getattr(value, "outside", value))
 def test_just_outside_is_refused_and_just_inside_is_not(
     study: str, option: str, bound: Bound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

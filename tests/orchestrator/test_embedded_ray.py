@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Command, wait_for_rows
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(40)
 Start = Callable[..., Command]
 OPTIONS = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01", "--no-speculate")
 NOBODY = 65534

@@ -182,7 +182,7 @@ def test_the_encodings_study_shares_its_runs_with_the_geometry_study() -> None:
     assert [(s.seed, s.data_count, s.stop, s.width) for s in specs] == [(0, 156, "budget", 64), (1, 156, "budget", 64)]
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(4)
 def test_a_study_trains_keeps_weights_and_trains_nothing_twice(here: Callable[..., Command], tmp_path: Path) -> None:
     arguments = ("--N", "8", "--max-steps", "20", "--decoder", "mlp", "--width", "16", "--depth", "2", "--seeds", "2",
                  "--workers", "2")  # fmt: skip

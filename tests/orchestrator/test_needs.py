@@ -306,7 +306,7 @@ def teachers(folder: Path, store: str = "results") -> int:
     return int((read_rows(folder, store)["task"] == "tests.toy:Teacher").sum())
 
 
-@pytest.mark.slow(45)
+@pytest.mark.slow(15)
 def test_a_study_of_two_stages_is_the_same_after_kills_and_beside_another(
     tmp_path: Path, here: Callable[..., Command]
 ) -> None:
@@ -326,7 +326,7 @@ def test_a_study_of_two_stages_is_the_same_after_kills_and_beside_another(
     assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
 
 
-@pytest.mark.slow(45)
+@pytest.mark.slow(10)
 def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, here: Callable[..., Command]) -> None:
     missing = (*STUDY, "--option", "outcome=missed", "--option", "trouble_N=8")
     planned = here(*missing, "--dry-run")

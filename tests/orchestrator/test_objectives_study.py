@@ -227,7 +227,7 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert curve(0.5)[0] == 0.5
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(35)
 def test_small_studies_train_the_chain_and_train_nothing_twice(
     join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
 ) -> None:

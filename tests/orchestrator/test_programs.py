@@ -64,7 +64,7 @@ def wait_for(holds: Callable[[], object], command: Command | None = None) -> Non
         time.sleep(0.05)
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(30)
 def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: Start, here: Start, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(SCRIPT)
     ledger, hold = tmp_path / "ledger", tmp_path / "hold"

@@ -179,7 +179,7 @@ def check_chain(first: Command, tmp_path: Path, dataset: str) -> None:
     assert (out / "objectives-levels.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(30)
 def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the_report(
     here: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:
@@ -198,7 +198,7 @@ def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the
     assert not (tmp_path / "results" / "measures").exists(), "measures render pictures to compare with"
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(15)
 def test_a_small_study_of_videos(here: Callable[..., Command], tmp_path: Path) -> None:
     pytest.importorskip("av", reason="videos need PyAV: pip install '.[video]'")
     write_clevrer(tmp_path / "videos")
@@ -211,7 +211,7 @@ def test_a_small_study_of_videos(here: Callable[..., Command], tmp_path: Path) -
     assert second.stderr.count("\n") == 1
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(20)
 def test_a_picture_that_only_workers_see_to_be_damaged_ends_the_launch_and_fails_no_run(
     here: Callable[..., Command], join: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def found(folder: Path, store: str) -> dict[str, Any]:
     return json.loads((folder / store / "regularization" / "regularization.json").read_text())
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(30)
 def test_kills_change_neither_the_rows_nor_the_chosen_weights(here: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--trials", "15", "--epochs", "60", "--pruner", "percentile", "--search-seed", "2")
     options += ("--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
@@ -140,7 +140,7 @@ def test_kills_change_neither_the_rows_nor_the_chosen_weights(here: Start, tmp_p
     assert "study.db' exists: give the name of a new file" in again.stderr
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(10)
 def test_the_decoder_is_searched_but_for_what_is_given(here: Start, tmp_path: Path) -> None:
     options = ("--N", "8", "--trials", "6", "--epochs", "20", "--seeds", "2", "--seeds-per-trial", "2", "--confirm", "2")
     words = ("--confirm-seeds", "2", "--search", "decoder", "--rank", "1", "--json")

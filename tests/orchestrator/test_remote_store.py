@@ -613,7 +613,7 @@ def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
 
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(10)
 def test_a_study_goes_on_from_the_bucket_alone(
     server: Server, uri: str, tmp_path: Path, here: Callable[..., Command]
 ) -> None:

@@ -349,7 +349,7 @@ def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     assert faulty.faults > 20
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("interrupted", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
     server: Server, uri: str, faulty: FaultyS3, here: Callable[..., Command], interrupted: bool

@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import ROOT, Command, comparable, many, read_rows, wait_for_rows
 from tests.toy import threshold
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = pytest.mark.slow(15)
 Start = Callable[..., Command]
 TOY = ("--task", "tests.toy:Toy", "--workers", "2", "--max-steps", "3", "--resolution", "0.01")
 REAL = ("--N", "8,12", "--decoder", "mlp", "--max-steps", "200", "--no-speculate", "--workers", "2",
@@ -77,7 +77,7 @@ def test_known_thresholds_are_found_and_nothing_is_trained_twice(join: Start, he
     assert answers(tmp_path)[16, 2] == threshold(16, 2)
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(25)
 def test_kills_of_the_driver_change_nothing(join: Start, here: Start, tmp_path: Path) -> None:
     whole = here(*REAL, "--seeds", "2", "--store", "whole")
     assert whole.wait() == 0, whole.stdout + whole.stderr

@@ -25,7 +25,7 @@ def found(folder: Path, store: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.slow(50)
+@pytest.mark.slow(20)
 def test_a_kill_changes_neither_the_runs_nor_the_winner(here: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
     whole = here(*options, "--store", "whole", "--json", study="tune")
