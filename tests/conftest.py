@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ import typer
 from orchestrator.command.cli import run
 from tests.chaos.rows import comparable as comparable
 from tests.chaos.rows import read
+from tests.nursery import Errand, Forked, Nursery
 
 ROOT = Path(__file__).parent.parent
 TIERS = ("unit", "bucket", "study", "browser", "gpu", "cluster", "chaos")
@@ -59,7 +61,7 @@ def tier_of(item: pytest.Item) -> str | None:
     folder = item.path.relative_to(ROOT / "tests").parts[0]
     if folder in ("cluster", "chaos"):
         return folder
-    for fixture, tier in (("start", "study"), ("server", "bucket")):
+    for fixture, tier in (("begin", "study"), ("server", "bucket")):
         if fixture in getattr(item, "fixturenames", ()):
             return tier
     return None if item.get_closest_marker("slow") else "unit"
@@ -87,14 +89,26 @@ def environment_of(home: Path, **given: str) -> dict[str, str]:
 class Command:
     """A study started as a user starts it, in a process of its own and a folder of its own."""
 
-    def __init__(self, folder: Path, home: Path, study: str, *arguments: str) -> None:
-        environment = environment_of(home)
-        self.output = folder / f"output-{len(list(folder.glob('output-*')))}.txt"
+    def __init__(
+        self, folder: Path, home: Path, study: str, *arguments: str, nursery: Nursery | None = None, here: bool = False
+    ) -> None:
+        """`nursery`: what forks the process, in the place of an interpreter that starts. `here`: see tests.here."""
+        known = environment_of(home)
+        self.output = folder / f"output-{len(list(folder.glob('output-*.txt')))}.txt"
         self.errors = self.output.with_suffix(".err")
+        module = study if "." in study else f"orchestrator.{study}"
+        self.process: Forked | subprocess.Popen[bytes]
         with self.output.open("w") as out, self.errors.open("w") as err:
-            module = study if "." in study else f"orchestrator.{study}"
-            words = [sys.executable, "-m", module, *arguments]
-            self.process = subprocess.Popen(words, cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True)
+            if nursery is None:
+                words = [sys.executable, "-m", module, *arguments]
+                self.process = subprocess.Popen(words, cwd=folder, env=known, stdout=out, stderr=err, start_new_session=True)
+            else:
+                self.process = nursery.start(
+                    Errand(
+                        module=module, argv=list(arguments), cwd=str(folder), output=str(self.output), errors=str(self.errors),
+                        environment=known, here=here,
+                    )
+                )  # fmt: skip
 
     @property
     def stdout(self) -> str:
@@ -122,20 +136,41 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def nurseries(home: Path) -> Iterator[Callable[[], Nursery]]:
+    """Gives the one of this session, which is started when it is first asked for."""
+    made: list[Nursery] = []
+
+    def nursery() -> Nursery:
+        if not made:
+            made.append(Nursery(environment_of(home)))
+        return made[0]
+
+    yield nursery
+    for one in made:
+        one.close()
+
+
 @pytest.fixture
-def start(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
-    """Starts a study, `scaling` unless told otherwise, or a module (its name has a dot), in the test's folder."""
+def begin(tmp_path: Path, home: Path) -> Iterator[Callable[..., Command]]:
+    """Starts commands in the test's folder, which end with the test."""
     started: list[Command] = []
 
-    def begin(*arguments: str, study: str = "scaling") -> Command:
-        started.append(Command(tmp_path, home, study, *arguments))
+    def one(*arguments: str, study: str = "scaling", **how: Any) -> Command:
+        started.append(Command(tmp_path, home, study, *arguments, **how))
         return started[-1]
 
-    yield begin
+    yield one
     for command in started:
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
+
+
+@pytest.fixture
+def start(begin: Callable[..., Command]) -> Callable[..., Command]:
+    """Starts a study, `scaling` unless told otherwise, or a module (its name has a dot), in the test's folder."""
+    return lambda *arguments, **about: begin(*arguments, **about)
 
 
 @contextmanager
@@ -172,9 +207,16 @@ def shared_ray() -> Iterator[str]:
 
 
 @pytest.fixture
-def join(start: Callable[..., Command], shared_ray: str) -> Callable[..., Command]:
-    """Starts a study as `start` does, on the Ray that is up already, for tests of what does not depend on whose Ray it is."""
-    return lambda *arguments, **about: start(*arguments, "--address", shared_ray, **about)
+def join(begin: Callable[..., Command], nurseries: Callable[[], Nursery], shared_ray: str) -> Callable[..., Command]:
+    """Starts a study as `start` does, on the Ray that is up already, for tests of what does not depend on whose Ray it is, nor
+    on imports: the process is forked."""
+    return lambda *arguments, **about: begin(*arguments, "--address", shared_ray, nursery=nurseries(), **about)
+
+
+@pytest.fixture
+def here(begin: Callable[..., Command], nurseries: Callable[[], Nursery]) -> Callable[..., Command]:
+    """Starts a study as `join` does, but one that trains in its own process, for tests in which Ray has no part."""
+    return lambda *arguments, **about: begin(*arguments, nursery=nurseries(), here=True, **about)
 
 
 def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:

@@ -13,6 +13,8 @@ import pytest
 from tests.conftest import ROOT, environment_of
 
 PACKAGES = ("orchestrator", "trainables", "analysis")
+STUDY = ("scaling", "--N", "8", "--decoder", "mlp", "--seeds", "1", "--max-steps", "100", "--resolution", "0.5",
+         "--workers", "1")  # fmt: skip
 
 
 def run(*words: str | Path, cwd: Path, home: Path) -> str:
@@ -32,7 +34,7 @@ def installed(tmp_path: Path, home: Path) -> Path:
         whole = ROOT / name
         shutil.copytree(whole, source / name) if whole.is_dir() else shutil.copy(whole, source)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
-    run(*pip, "wheel", source, "--no-deps", "--wheel-dir", wheels, cwd=tmp_path, home=home)
+    run(*pip, "wheel", source, "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, cwd=tmp_path, home=home)
     venv.create(place)
     (wheel,) = wheels.iterdir()
     run(*pip, "--python", place / "bin" / "python", "install", "--no-deps", "--no-index", wheel, cwd=tmp_path, home=home)
@@ -42,7 +44,7 @@ def installed(tmp_path: Path, home: Path) -> Path:
 
 
 @pytest.mark.study
-@pytest.mark.slow(90)
+@pytest.mark.slow(30)
 def test_the_wheel_answers_a_study_in_another_folder(installed: Path, tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
@@ -51,7 +53,7 @@ def test_the_wheel_answers_a_study_in_another_folder(installed: Path, tmp_path: 
     assert all(Path(file).is_relative_to(installed.parent) for file in found)
     assert len(found) == 3
     assert run(installed / "sweep", "--version", cwd=folder, home=home).startswith("sweep-orchestrator ")
-    told = run(installed / "sweep", "scaling", "--N", "8", "--decoder", "mlp", "--seeds", "1", cwd=folder, home=home)
+    told = run(installed / "sweep", *STUDY, cwd=folder, home=home)
     assert "wrote results/scaling/scaling.png" in told
     assert {file.name for file in (folder / "results" / "scaling").iterdir()} >= {"scaling.csv", "scaling.json", "scaling.png"}
     report = run(installed / "sweep", "report", "--out", "report", cwd=folder, home=home)

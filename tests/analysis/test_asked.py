@@ -329,16 +329,16 @@ def answer_files(folder: Path, study: str) -> dict[str, Any]:
             marks=pytest.mark.deep,
         ),
         pytest.param(
-            ("--task", "examples.own_task:Chords", "--N", "8,16", "--decoder", "linear", "--lr", "0.01", "--seeds", "2"),
+            ("--task", "examples.own_task:Chords", "--N", "8,12", "--decoder", "linear", "--lr", "0.01", "--seeds", "1"),
             ("examples.own_task:Chords",),
             id="a task of one's own",
         ),
     ],
 )
 def test_a_real_launch_is_answered_as_it_answered_itself(
-    words: Sequence[str], tasks: Iterable[str], start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str], tasks: Iterable[str], here: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = start(*words, "--workers", "2", "--json")
+    command = here(*words, "--workers", "2", "--json")
     assert command.wait() == 0, command.stdout + command.stderr
     monkeypatch.chdir(tmp_path)
     found = scaling_answer(Results.of("results", list(tasks)))

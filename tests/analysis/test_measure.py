@@ -70,11 +70,13 @@ def test_what_is_measured_of_which_run() -> None:
         assert applicable(row | {"task": task, "holdout": "train1", "dataset": "celeba"}) == []
 
 
-@pytest.mark.slow(40)
-def test_measuring_that_was_killed_again_and_again_gives_the_same_table(join: Callable[..., Command], tmp_path: Path) -> None:
-    keys = trained_store(tmp_path / "whole", seeds=4)
+@pytest.mark.slow(25)
+def test_measuring_that_was_killed_again_and_again_gives_the_same_table(
+    join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
+) -> None:
+    keys = trained_store(tmp_path / "whole", seeds=3)
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
-    whole = join("--store", "whole", "--workers", "2", study="analysis.measure")
+    whole = here("--store", "whole", "--workers", "2", study="analysis.measure")
     assert whole.wait() == 0, whole.stderr
     assert f"{len(OF_DECODERS) * len(keys)} new measures of {len(keys)} runs are in" in whole.stdout
 
@@ -90,12 +92,12 @@ def test_measuring_that_was_killed_again_and_again_gives_the_same_table(join: Ca
         if command.process.poll() is None:
             command.process.kill()
             kills += command.wait() == -signal.SIGKILL
-    last = join("--store", "killed", "--workers", "2", study="analysis.measure")
+    last = here("--store", "killed", "--workers", "2", study="analysis.measure")
     assert last.wait() == 0, last.stderr
     assert kills == wanted
     pd.testing.assert_frame_equal(table_of(tmp_path / "killed"), table_of(tmp_path / "whole"))
 
-    again = join("--store", "killed", "--workers", "2", study="analysis.measure")
+    again = here("--store", "killed", "--workers", "2", study="analysis.measure")
     assert again.wait() == 0, again.stderr
     assert "0 new measures of 0 runs are in" in again.stdout
 

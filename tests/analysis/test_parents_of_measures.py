@@ -129,13 +129,13 @@ def test_a_row_that_names_other_runs_than_its_settings_do_is_not_measured(made: 
     lines(error)
 
 
-@pytest.mark.slow(40)
-def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(join: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(8)
+def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(here: Callable[..., Command], tmp_path: Path) -> None:
     with ResultStore(tmp_path / "results") as store:
         whole, alone = save(store, generator("smoke")), save(store, generator("smoke", seed=1))
     gone = alone["parents"]["tokenizer"]
     (tmp_path / "results" / "weights" / f"{gone}.safetensors").unlink()
-    command = join("--workers", "1", study="analysis.measure")
+    command = here("--workers", "1", study="analysis.measure")
     assert command.wait() == 1
     failed = [line for line in command.stderr.splitlines() if "failed" in line]
     assert len(failed) == 1
@@ -145,6 +145,6 @@ def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(join: 
     table = Results.of(tmp_path / "results").table
     assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"]}
     assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated", "circuits"}
-    again = join("--workers", "1", study="analysis.measure")
+    again = here("--workers", "1", study="analysis.measure")
     assert again.wait() == 1
     assert "0 new measures of 0 runs are in" in again.stdout

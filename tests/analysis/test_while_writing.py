@@ -19,10 +19,11 @@ from analysis.measures.quantity import Quantity
 from analysis.results import Results
 from orchestrator.store import MeasureTable, ResultStore, make_row, measures
 from orchestrator.store.measures import encode
+from tests.conftest import many
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
 
-LOOKS = 200
+LOOKS = many(60, 200)
 """At least; and as many as it takes until all runs are measured."""
 MEASURED = 12
 """Runs that are measured, again and again."""

@@ -8,10 +8,8 @@ or a broken guarantee, to see that it is found.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import secrets
-import select
 import sys
 import time
 from dataclasses import dataclass
@@ -28,6 +26,8 @@ from orchestrator.store import register as register_module
 from orchestrator.store.rows import encode
 from tests.chaos import steps
 from tests.chaos.tasks import LEDGER
+from tests.here import stay
+from tests.nursery import serve, warm
 from trainables.spec import RunSpec
 
 STUDIES = ("objectives",)
@@ -55,6 +55,8 @@ class Job:
     trace: str | None = None
     small: bool = False
     """Whether to use SMALL, and to save a checkpoint at every report."""
+    here: bool = False
+    """Whether to train in the forked process itself (see tests.here)."""
     clock: float = 0.0
     """Seconds by which the wall clock is wrong."""
     broken: str = ""
@@ -166,6 +168,8 @@ def begin(job: Job) -> None:
             change(register_module, name, value)
         change(orchestrator.engine.tune, "SLICE_SECONDS", 0.05)
         change(orchestrator.engine.tune, "CHECKPOINT_SECONDS", 0.0)
+    if job.here:
+        stay()
     if job.clock:
         set_clock(job.clock)
     disk = steps.Disk(Path(job.store)) if job.power else None
@@ -196,29 +200,9 @@ def run(job: Job) -> None:
 
 
 def main() -> None:
-    for name in ("orchestrator.engine.worker", "analysis.scaling", "matplotlib.pyplot"):
-        importlib.import_module(name)
+    warm()
     encode([row(0)])  # imports what Arrow imports late, once for all
-    print("ready", flush=True)
-    living: dict[int, int] = {}
-    text = b""
-    while True:
-        if select.select([0], [], [], 0.02 if living else None)[0]:
-            if not (more := os.read(0, 1 << 16)):
-                return
-            *lines, text = (text + more).split(b"\n")
-            for line in lines:
-                given = json.loads(line)
-                number = given.pop("id")
-                if (pid := os.fork()) == 0:
-                    run(Job(**given))
-                living[pid] = number
-                print(f"{number} started {pid}", flush=True)
-        while living:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                break
-            print(f"{living.pop(pid)} ended {os.waitstatus_to_exitcode(status)}", flush=True)
+    serve(lambda given: run(Job(**given)))
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launc
 
 
 def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
-    launch = trial.launch(*argv, small=bench.dice.random() < 0.5)
+    launch = trial.launch(*argv, small=bench.dice.random() < 0.5, here=False)
     done, begun = 0, bench.lab.ledger.stat().st_size
 
     def has_begun_another() -> bool:

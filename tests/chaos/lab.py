@@ -117,11 +117,12 @@ class Reader(threading.Thread):
 class Lab:
     """A folder for the launches, the process that forks them, and the ledger of all trainings that they start.
 
-    With `join`, launches join a Ray that is up already, as on a cluster; else each starts its own.
+    With `join`, launches join a Ray that is up already, as on a cluster; else each starts its own. With `here`, they train in
+    their own process (see tests.here), but for those that are told otherwise.
     """
 
-    def __init__(self, folder: Path, join: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, join: bool = False, here: bool = False) -> None:
+        self.folder, self._here = folder, here
         folder.mkdir(parents=True, exist_ok=True)
         self.ledger = folder / f"ledger-{secrets.token_hex(4)}"
         self.ledger.touch()
@@ -174,8 +175,10 @@ class Lab:
         self._count += 1
         launch = Launch(self.folder / f"output-{self._count}.txt")
         self._launches[self._count] = launch
+        job.setdefault("here", self._here)
         if argv:
-            argv = (*argv, "--store", str(store), *(("--address", self.address) if self.address else ()))
+            joins = self.address is not None and not job["here"]
+            argv = (*argv, "--store", str(store), *(("--address", str(self.address)) if joins else ()))
         about = {"cwd": str(self.folder), "store": str(store), "output": str(launch.output)}
         assert self._nursery.stdin is not None
         self._nursery.stdin.write(json.dumps({"id": self._count, "argv": argv, **about, **job}) + "\n")

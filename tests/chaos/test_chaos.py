@@ -16,9 +16,9 @@ from tests.chaos.faults import FAULTS, SkippedError
 from tests.chaos.kills import KILLS, REAL, STEPS, Bench, campaign, mixed
 from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
-from tests.conftest import many
+from tests.conftest import THOROUGH, many
 
-pytestmark = [pytest.mark.slow(100), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow(20), pytest.mark.timeout(1800)]
 QUICK = ("full-disk",)
 """Those of `make test`. Tests of the store, of execution and of studies have quicker cases of the others."""
 
@@ -28,9 +28,9 @@ IN_A_QUICK_ONE = ("steps", "clock", "worker")
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """Launches that join one Ray, so that none waits for its start."""
-    with Lab(tmp_path_factory.mktemp("chaos"), join=True) as lab:
-        yield SmallBench(lab, random.Random(0), cycles=1, seeds=2, pause=2.0)
+    """Launches that join one Ray, so that none waits for its start; only some of them do unless the tests are thorough."""
+    with Lab(tmp_path_factory.mktemp("chaos"), join=True, here=not THOROUGH) as lab:
+        yield SmallBench(lab, random.Random(0), cycles=1, seeds=many(1, 2), pause=2.0)
 
 
 class SmallBench(Bench):
@@ -105,7 +105,7 @@ class StagedBench(SmallBench):
 
 @pytest.fixture
 def staged_bench(bench: Bench) -> Bench:
-    return StagedBench(bench.lab, random.Random(1), cycles=many(4, 200), seeds=3, pause=2.0)
+    return StagedBench(bench.lab, random.Random(1), cycles=many(3, 200), seeds=3, pause=2.0)
 
 
 @pytest.mark.parametrize("kind", ["driver", pytest.param("worker", marks=pytest.mark.deep)])

@@ -16,6 +16,7 @@ import pytest
 import ray
 
 from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
+from tests.nursery import Nursery
 from tests.toy import Toy, threshold
 
 pytestmark = pytest.mark.slow(40)
@@ -106,13 +107,15 @@ class Study:
 
 
 @pytest.fixture(scope="module")
-def study_and_nodes(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Iterator[tuple[Study, Nodes]]:
+def study_and_nodes(
+    tmp_path_factory: pytest.TempPathFactory, home: Path, nurseries: Callable[[], Nursery]
+) -> Iterator[tuple[Study, Nodes]]:
     """A study that was run on this machine alone, and a cluster of two machines besides a head that trains nothing."""
     folder = tmp_path_factory.mktemp("undisturbed")
     ledger = folder / "ledger"
     toy = ("--task", "tests.cluster.test_node_loss:Placed", "--N", "8", "--max-steps", "3", "--resolution", "0.01")
     arguments = (*toy, "--no-speculate", "--pack-size", "1", "--option", f"pause={PAUSE}", "--option", f"ledger={ledger}")
-    local = Command(folder, home, "scaling", *arguments, "--workers", "2")
+    local = Command(folder, home, "scaling", *arguments, "--workers", "2", nursery=nurseries(), here=True)
     nodes = Nodes(home)
     try:
         nodes.add("127.0.0.3")
@@ -150,6 +153,7 @@ def test_two_lost_machines_cost_the_runs_on_them_and_no_result(
         nodes.add(newcomer)
     assert command.wait() == 0, command.stdout + command.stderr
     assert command.stdout.count("lost its worker") == 2, command.stdout
+    assert "training the rest with 2 in parallel" in command.stdout, "as many as the cluster has cores"
     assert "Traceback" not in command.stdout + command.stderr
     assert {words[-1] for words in study.began()} & {"127.0.0.5", "127.0.0.6"}, "nothing was trained on a new machine"
     study.check(tmp_path, lost=2)

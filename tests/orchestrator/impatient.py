@@ -5,7 +5,12 @@ import sys
 import orchestrator.scaling
 import orchestrator.store.remote
 
-if __name__ == "__main__":
+
+def main() -> None:
     orchestrator.store.remote.PATIENCE = float(sys.argv.pop(1))
     orchestrator.store.remote.TELL_AFTER = 0.5
     orchestrator.scaling.main()
+
+
+if __name__ == "__main__":
+    main()

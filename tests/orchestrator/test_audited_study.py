@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Command, many, read_rows
 from tests.jumpy import late, soon
 
-pytestmark = pytest.mark.slow(60)
+pytestmark = pytest.mark.slow(20)
 Start = Callable[..., Command]
 JUMPY = ("--task", "tests.jumpy:Jumpy", "--N", "16,24", "--seeds", "1", "--lr", "0.05", "--weight-decay", "0",
          "--max-steps", "600", "--pack-size", "1", "--workers", "1", "--no-speculate", "--resolution", "0.01")  # fmt: skip
@@ -23,8 +23,8 @@ def table(folder: Path, store: str) -> pd.DataFrame:
     return pd.read_csv(folder / store / "scaling" / "scaling.csv", keep_default_na=False).set_index("N")
 
 
-def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path: Path) -> None:
-    found = {stop: join(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
+def test_a_late_jump_is_found_and_said_and_the_rule_is_off(here: Start, tmp_path: Path) -> None:
+    found = {stop: here(*JUMPY, "--stop", stop, "--store", stop) for stop in ("early", "auto")}
     assert [command.wait() for command in found.values()] == [0, 0]
     unchecked, audited = (table(tmp_path, stop) for stop in found)
     assert unchecked["threshold"].tolist() == [soon(16), soon(24)]
@@ -44,7 +44,7 @@ def test_a_late_jump_is_found_and_said_and_the_rule_is_off(join: Start, tmp_path
     assert set(on["steps"]) == {420, 600}
     assert list((tmp_path / "auto" / "checkpoints").iterdir()) == [], "what was kept to go on from is removed"
 
-    budget = join(*JUMPY, "--stop", "budget", "--store", "auto")
+    budget = here(*JUMPY, "--stop", "budget", "--store", "auto")
     assert budget.wait() == 0
     assert table(tmp_path, "auto")["threshold"].tolist() == audited["threshold"].tolist()
 

@@ -1,5 +1,6 @@
 """Every number that a study takes: just outside its bounds it is refused, in one line whose bound is the true one."""
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import typer
 from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
 from orchestrator.engine import estimate
+from orchestrator.launch import LaunchOptions
 
 SMALL = {
     "scaling": "--N 8 --decoder mlp --seeds 1",
@@ -23,6 +25,9 @@ SMALL = {
     "jepa": "--tier smoke --families maskgit --seeds 1",
 }
 STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
+
+
+OF_LAUNCHES = {field.name for field in dataclasses.fields(LaunchOptions)}
 
 
 class Bound(NamedTuple):
@@ -93,7 +98,7 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.mark.slow(1)
+@pytest.mark.slow(0.1)
 @pytest.mark.parametrize(("study", "option", "bound"), cases(), ids=lambda value: getattr(value, "outside", value))
 def test_just_outside_is_refused_and_just_inside_is_not(
     study: str, option: str, bound: Bound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -101,6 +106,8 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(typer.main, "get_command", lambda _: STUDIES[study])
     monkeypatch.setattr(estimate, "SAMPLED_STEPS", 1)
+    if option.removeprefix("--").replace("-", "_") in OF_LAUNCHES:
+        monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)  # the runs are the same
     app, words = everything.STUDIES[study].app, [*SMALL[study].split(), "--dry-run", option]
     assert run(app, [*words, bound.outside]) == 2
     printed = capsys.readouterr()

@@ -182,11 +182,11 @@ def test_the_encodings_study_shares_its_runs_with_the_geometry_study() -> None:
     assert [(s.seed, s.data_count, s.stop, s.width) for s in specs] == [(0, 156, "budget", 64), (1, 156, "budget", 64)]
 
 
-@pytest.mark.slow(30)
-def test_a_study_trains_keeps_weights_and_trains_nothing_twice(join: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(4)
+def test_a_study_trains_keeps_weights_and_trains_nothing_twice(here: Callable[..., Command], tmp_path: Path) -> None:
     arguments = ("--N", "8", "--max-steps", "20", "--decoder", "mlp", "--width", "16", "--depth", "2", "--seeds", "2",
                  "--workers", "2")  # fmt: skip
-    first = join(*arguments, "--bumps", "0,4", study="tuning")
+    first = here(*arguments, "--bumps", "0,4", study="tuning")
     assert first.wait() == 0, first.stderr
     rows = read_rows(tmp_path)
     assert sorted(zip(rows["data_count"], rows["seed"], strict=True)) == [(0, 0), (0, 1), (4, 0), (4, 1)]
@@ -196,7 +196,7 @@ def test_a_study_trains_keeps_weights_and_trains_nothing_twice(join: Callable[..
     assert len(json.loads((tmp_path / "results" / "tuning" / "tuning.json").read_text())["runs"]) == 4
     assert "python -m analysis.report --store results" in first.stdout
 
-    second = join(*arguments, "--bumps", "0,4,8", study="tuning")
+    second = here(*arguments, "--bumps", "0,4,8", study="tuning")
     assert second.wait() == 0, second.stderr
     assert "2 runs trained" in second.stdout
     assert len(read_rows(tmp_path)) == 6

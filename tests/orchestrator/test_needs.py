@@ -306,47 +306,47 @@ def teachers(folder: Path, store: str = "results") -> int:
     return int((read_rows(folder, store)["task"] == "tests.toy:Teacher").sum())
 
 
-@pytest.mark.slow(45)
+@pytest.mark.slow(15)
 def test_a_study_of_two_stages_is_the_same_after_kills_and_beside_another(
-    tmp_path: Path, join: Callable[..., Command]
+    tmp_path: Path, here: Callable[..., Command]
 ) -> None:
-    alone = join(*STUDY, "--store", "alone")
+    alone = here(*STUDY, "--store", "alone")
     assert alone.wait() == 0, alone.stdout + alone.stderr
     assert teachers(tmp_path, "alone") == 2
     assert "teacher (needed by others): N = 8, seed 0: passed" in alone.stdout
     assert "teacher: 2 of 2 trained (2 passed)" in alone.stdout
-    killed = join(*STUDY)
+    killed = here(*STUDY)
     assert wait_for_rows(killed, tmp_path, 2), killed.stdout + killed.stderr
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait()
-    first, second = join(*STUDY), join(*STUDY)
+    first, second = here(*STUDY), here(*STUDY)
     assert (first.wait(), second.wait()) == (0, 0), first.stdout + second.stdout
     rows = read_rows(tmp_path)
     assert rows["key"].is_unique
     assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
 
 
-@pytest.mark.slow(45)
-def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, join: Callable[..., Command]) -> None:
+@pytest.mark.slow(10)
+def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, here: Callable[..., Command]) -> None:
     missing = (*STUDY, "--option", "outcome=missed", "--option", "trouble_N=8")
-    planned = join(*missing, "--dry-run")
+    planned = here(*missing, "--dry-run")
     assert planned.wait() == 0, planned.stderr
     assert "trained first, as other runs need them" in planned.stdout
-    refused = join(*missing)
+    refused = here(*missing)
     assert refused.wait() == 1, refused.stdout + refused.stderr
     assert "missed its target (accuracy 0.000, and 0.9 is asked for)" in refused.stdout
     assert "to train with what missed its target all the same, add --no-gates; to continue: python -m" in refused.stdout
     assert teachers(tmp_path) == len(read_rows(tmp_path)) > 0
-    trained = join(*missing, "--no-gates", "--json")
+    trained = here(*missing, "--no-gates", "--json")
     assert trained.wait() == 0, trained.stderr
     assert '"rests_on"' in trained.stdout
     assert "above rest on a teacher that did not pass (missed, accuracy 0.000 where 0.9 was asked for)" in trained.stderr
     (tmp_path / "results" / "weights").rename(tmp_path / "gone")
-    more = join(*missing, "--no-gates", "--resolution", "0.05")
+    more = here(*missing, "--no-gates", "--resolution", "0.05")
     assert more.wait() == 0, more.stdout + more.stderr
     assert "finished, but without weights in results/weights, so trained again" in more.stdout
     assert teachers(tmp_path) == 2
-    failing = join(*STUDY, "--option", "outcome=raised", "--option", "trouble_N=8", "--store", "failing")
+    failing = here(*STUDY, "--option", "outcome=raised", "--option", "trouble_N=8", "--store", "failing")
     assert failing.wait() == 1, failing.stdout + failing.stderr
     assert "failed (ArithmeticError: the toy is broken)" in failing.stdout
     assert "where a run failed, fix its task" in failing.stdout

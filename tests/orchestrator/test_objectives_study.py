@@ -227,8 +227,10 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert curve(0.5)[0] == 0.5
 
 
-@pytest.mark.slow(40)
-def test_small_studies_train_the_chain_and_train_nothing_twice(join: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(35)
+def test_small_studies_train_the_chain_and_train_nothing_twice(
+    join: Callable[..., Command], here: Callable[..., Command], tmp_path: Path
+) -> None:
     arguments = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
                  "tokenizer_steps=20")  # fmt: skip
     first = join(*arguments, "--json", study="objectives")
@@ -247,7 +249,7 @@ def test_small_studies_train_the_chain_and_train_nothing_twice(join: Callable[..
     out = tmp_path / "results" / "objectives"
     assert len(pd.read_csv(out / "objectives.csv")) == 3
     assert (out / "objectives-curves.png").stat().st_size > 10_000
-    told = join(*arguments, "--conditionings", "full,dropout,both", "--json", study="conditioning")
+    told = here(*arguments, "--conditionings", "full,dropout,both", "--json", study="conditioning")
     assert told.wait() == 0, told.stderr
     answer = json.loads(told.stdout)
     assert [(one["conditioning"], one["status"]) for one in answer["runs"]] == [

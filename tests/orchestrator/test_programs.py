@@ -64,8 +64,8 @@ def wait_for(holds: Callable[[], object], command: Command | None = None) -> Non
         time.sleep(0.05)
 
 
-@pytest.mark.slow(60)
-def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: Start, join: Start, tmp_path: Path) -> None:
+@pytest.mark.slow(30)
+def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: Start, here: Start, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text(SCRIPT)
     ledger, hold = tmp_path / "ledger", tmp_path / "hold"
     command = f"env HERE={tmp_path} sh {tmp_path}/train.sh {{N}} {{seed}} {{data_count}}"
@@ -75,7 +75,7 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     def trainings() -> Counter[str]:
         return Counter(line.rpartition(" ")[0] for line in ledger.read_text().splitlines()) if ledger.exists() else Counter()
 
-    whole = join(*words, "--store", "whole")
+    whole = here(*words, "--store", "whole")
     assert whole.wait() == 0, whole.stdout + whole.stderr
     assert "how long it takes is known when some runs have ended" in whole.stdout
     table = pd.read_csv(tmp_path / "whole" / "scaling" / "scaling.csv")
@@ -100,7 +100,7 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     assert 0 < len(before) < len(rows)
 
     hold.unlink()
-    again = join(*words)
+    again = here(*words)
     assert again.wait() == 0, again.stdout + again.stderr
     after = read_rows(tmp_path)
     assert comparable(after) == comparable(rows)

@@ -179,18 +179,18 @@ def check_chain(first: Command, tmp_path: Path, dataset: str) -> None:
     assert (out / "objectives-levels.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(30)
 def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the_report(
-    join: Callable[..., Command], celeba: Path, tmp_path: Path
+    here: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(celeba, tmp_path / "faces")
-    check_chain(join(*SMALL, "--dataset", "celeba", "--data", "faces", "--json", study="objectives"), tmp_path, "celeba")
+    check_chain(here(*SMALL, "--dataset", "celeba", "--data", "faces", "--json", study="objectives"), tmp_path, "celeba")
     (tmp_path / "faces").rename(tmp_path / "moved")
-    second = join(*SMALL, "--dataset", "celeba", "--data", "moved", study="objectives")
+    second = here(*SMALL, "--dataset", "celeba", "--data", "moved", study="objectives")
     assert second.wait() == 0, second.stderr
     assert "0 runs trained" in second.stdout
     assert len(read_rows(tmp_path)) == 6
-    report = join("--store", "results", "--out", "report", study="analysis.report")
+    report = here("--store", "results", "--out", "report", study="analysis.report")
     assert report.wait() == 0, report.stderr
     claims = {one["id"]: one for one in json.loads((tmp_path / "report" / "claims.json").read_text())}
     assert (claims["abrupt-on-vq"]["verdict"], claims["abrupt-on-vq"]["seeds"]) == ("not enough runs", 0)
@@ -198,26 +198,26 @@ def test_a_small_study_of_faces_goes_on_after_the_folder_was_moved_and_is_in_the
     assert not (tmp_path / "results" / "measures").exists(), "measures render pictures to compare with"
 
 
-@pytest.mark.slow(40)
-def test_a_small_study_of_videos(join: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.slow(15)
+def test_a_small_study_of_videos(here: Callable[..., Command], tmp_path: Path) -> None:
     pytest.importorskip("av", reason="videos need PyAV: pip install '.[video]'")
     write_clevrer(tmp_path / "videos")
-    check_chain(join(*SMALL, "--dataset", "clevrer", "--data", "videos", "--json", study="objectives"), tmp_path, "clevrer")
+    check_chain(here(*SMALL, "--dataset", "clevrer", "--data", "videos", "--json", study="objectives"), tmp_path, "clevrer")
     annotation, _ = paths_of(tmp_path / "videos", 990)
     annotation.write_text("{")
-    second = join(*SMALL, "--dataset", "clevrer", "--data", "videos", study="objectives")
+    second = here(*SMALL, "--dataset", "clevrer", "--data", "videos", study="objectives")
     assert second.wait() == 2
     assert second.stderr.startswith(f"error: {annotation} is no JSON (")
     assert second.stderr.count("\n") == 1
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(20)
 def test_a_picture_that_only_workers_see_to_be_damaged_ends_the_launch_and_fails_no_run(
-    join: Callable[..., Command], celeba: Path, tmp_path: Path
+    here: Callable[..., Command], join: Callable[..., Command], celeba: Path, tmp_path: Path
 ) -> None:
     faces = damaged(celeba, tmp_path / "faces", spoil)
     words = (*SMALL, "--families", "dit", "--tokenizers", "vae", "--dataset", "celeba", "--data", "faces")
-    first = join(*words, study="objectives")
+    first = here(*words, study="objectives")
     assert first.wait() == 1, first.stderr
     *_, stopped, resume = first.stdout.splitlines()
     assert "jpg cannot be read (image file is truncated" in stopped

@@ -107,11 +107,12 @@ def found(folder: Path, store: str) -> dict[str, Any]:
     return json.loads((folder / store / "regularization" / "regularization.json").read_text())
 
 
-@pytest.mark.slow(60)
-def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_path: Path) -> None:
-    options = (*SMALL, "--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
+@pytest.mark.slow(30)
+def test_kills_change_neither_the_rows_nor_the_chosen_weights(here: Start, tmp_path: Path) -> None:
+    options = (*SMALL, "--trials", "15", "--epochs", "60", "--pruner", "percentile", "--search-seed", "2")
+    options += ("--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
     database = tmp_path / "study.db"
-    whole = join(*options, "--store", "whole", "--export-optuna", str(database), study="regularization")
+    whole = here(*options, "--store", "whole", "--export-optuna", str(database), study="regularization")
     assert whole.wait() == 0, whole.stdout + whole.stderr
     expected = read_rows(tmp_path, "whole")
     assert (expected["status"] == "pruned").any(), "the test is to cover pruned runs"
@@ -119,13 +120,13 @@ def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_p
     stored = 0
     kills = many(1, 3)
     for _ in range(kills):
-        command = join(*options, study="regularization")
+        command = here(*options, study="regularization")
         assert wait_for_rows(command, tmp_path, stored + dice.randint(1, 3)), command.stdout + command.stderr
         time.sleep(dice.random() * 0.7)
         command.process.kill()
         assert command.wait() == -signal.SIGKILL, "the study ended before it could be killed: make it longer"
         stored = len(read_rows(tmp_path))
-    last = join(*options, study="regularization")
+    last = here(*options, study="regularization")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
     assert rows["launch"].nunique() == kills + 1
@@ -133,17 +134,17 @@ def test_kills_change_neither_the_rows_nor_the_chosen_weights(join: Start, tmp_p
     assert found(tmp_path, "results")["best"] == found(tmp_path, "whole")["best"]
 
     assert {p.stem for p in (tmp_path / "results" / "regularization").glob("*.png")} == FIGURES
-    assert len(optuna.load_study(study_name=None, storage=f"sqlite:///{database}").trials) == 16
-    again = join(*options, "--export-optuna", str(database), study="regularization")
+    assert len(optuna.load_study(study_name=None, storage=f"sqlite:///{database}").trials) == 15
+    again = here(*options, "--export-optuna", str(database), study="regularization")
     assert again.wait() == 2
     assert "study.db' exists: give the name of a new file" in again.stderr
 
 
-@pytest.mark.slow(30)
-def test_the_decoder_is_searched_but_for_what_is_given(join: Start, tmp_path: Path) -> None:
+@pytest.mark.slow(10)
+def test_the_decoder_is_searched_but_for_what_is_given(here: Start, tmp_path: Path) -> None:
     options = ("--N", "8", "--trials", "6", "--epochs", "20", "--seeds", "2", "--seeds-per-trial", "2", "--confirm", "2")
     words = ("--confirm-seeds", "2", "--search", "decoder", "--rank", "1", "--json")
-    command = join(*options, *words, study="regularization")
+    command = here(*options, *words, study="regularization")
     code = command.wait()
     assert code in (0, 1), command.stdout + command.stderr  # so few epochs may teach too little
     answer = json.loads(command.stdout)

@@ -613,13 +613,13 @@ def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
 
 
 
-@pytest.mark.slow(60)
+@pytest.mark.slow(10)
 def test_a_study_goes_on_from_the_bucket_alone(
-    server: Server, uri: str, tmp_path: Path, join: Callable[..., Command]
+    server: Server, uri: str, tmp_path: Path, here: Callable[..., Command]
 ) -> None:
     options = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01")
     options = (*options, "--workers", "2", "--option", "pause=0.3", "--store", uri)
-    first = join(*options)
+    first = here(*options)
     while not names(server, uri) or len(plain_keys(uri)) < 3:
         assert first.process.poll() is None, first.stdout + first.stderr
         time.sleep(0.5)
@@ -627,7 +627,7 @@ def test_a_study_goes_on_from_the_bucket_alone(
     assert first.wait() == -signal.SIGKILL
     before = set(plain_keys(uri))
     shutil.rmtree(tmp_path / "a")
-    second = join(*options)
+    second = here(*options)
     assert second.wait() == 0, second.stdout + second.stderr
     assert before < set(plain_keys(uri))
     assert len(plain_keys(uri)) == len(set(plain_keys(uri)))

@@ -322,9 +322,9 @@ def test_what_may_pass_ends_a_launch_with_1_and_a_mistake_with_2(
         assert resume.startswith("all finished runs are kept; to continue: ")
 
 
-def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, start: Callable[..., Command]) -> None:
+def test_ctrl_c_ends_a_wait(uri: str, faulty: FaultyS3, here: Callable[..., Command]) -> None:
     faulty.die()
-    command = start("60", *TOY, "--store", uri, study="tests.orchestrator.impatient")
+    command = here("60", *TOY, "--store", uri, study="tests.orchestrator.impatient")
     assert soon(lambda: "is not available; waiting" in command.stdout, 60), command.stderr
     command.process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -349,13 +349,13 @@ def test_a_study_ends_as_ever_though_a_quarter_of_all_requests_is_refused(
     assert faulty.faults > 20
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("interrupted", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_server_that_dies_during_a_study_ends_it_with_1_and_how_to_continue(
-    server: Server, uri: str, faulty: FaultyS3, start: Callable[..., Command], interrupted: bool
+    server: Server, uri: str, faulty: FaultyS3, here: Callable[..., Command], interrupted: bool
 ) -> None:
     patience = "100" if interrupted else "4"
-    command = start(patience, *TOY, "--option", "pause=0.3", "--store", uri, study="tests.orchestrator.impatient")
+    command = here(patience, *TOY, "--option", "pause=0.3", "--store", uri, study="tests.orchestrator.impatient")
     while len(names(server, uri)) == 0:
         assert command.process.poll() is None, command.stdout + command.stderr
         time.sleep(0.2)

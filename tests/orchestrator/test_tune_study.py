@@ -25,10 +25,10 @@ def found(folder: Path, store: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.slow(50)
-def test_a_kill_changes_neither_the_runs_nor_the_winner(join: Start, tmp_path: Path) -> None:
+@pytest.mark.slow(20)
+def test_a_kill_changes_neither_the_runs_nor_the_winner(here: Start, tmp_path: Path) -> None:
     options = (*SMALL, "--workers", "1", "--pack-size", "1")  # packs of another size end in other bits
-    whole = join(*options, "--store", "whole", "--json", study="tune")
+    whole = here(*options, "--store", "whole", "--json", study="tune")
     assert whole.wait() == 0, whole.stdout + whole.stderr
     expected = read_rows(tmp_path, "whole")
     assert (expected["status"] == "pruned").any(), "the test is to cover pruned runs"
@@ -39,13 +39,13 @@ def test_a_kill_changes_neither_the_runs_nor_the_winner(join: Start, tmp_path: P
     stored = 0
     kills = many(1, 3)
     for _ in range(kills):
-        command = join(*options, study="tune")
+        command = here(*options, study="tune")
         assert wait_for_rows(command, tmp_path, stored + dice.randint(2, 6)), command.stdout + command.stderr
         time.sleep(dice.random() * 0.3)
         command.process.kill()
         assert command.wait() == -signal.SIGKILL, "the study ended before it could be killed: make it longer"
         stored = len(read_rows(tmp_path))
-    last = join(*options, study="tune")
+    last = here(*options, study="tune")
     assert last.wait() == 0, last.stdout + last.stderr
     rows = read_rows(tmp_path)
     assert rows["launch"].nunique() == kills + 1
