@@ -65,7 +65,7 @@ document.querySelectorAll("table.sortable").forEach(sortable);
 
 const COLUMNS = ["key", "status", "task", "dataset", "decoder", "N", "data_count", "seed", "settings", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "finished"];
 const NAMES = { reason: "ended by", passage_step: "passed at step", pack_size: "trained together", fixed_count: "always present", loss: "training loss", error: "error on what is held out", accuracy: "accuracy on what is held out", key: "run", data_count: "data", id_mse: "ID MSE", ood_mse: "OOD MSE", seconds: "time", finished: "ended" };
-const HEADS = { ...NAMES, accuracy: "accuracy" };
+const HEADS = { ...NAMES, accuracy: "accuracy", finished: "ended (UTC)" };
 const at = id => document.getElementById(id);
 
 function value(name, i) {
@@ -148,7 +148,7 @@ function list_() {
       const cell = element("td");
       if (name === "key") cell.append(element("a", runs.keys[i].slice(0, 10), { href: "#run=" + runs.keys[i] }));
       else {
-        const text = shown(value(name, i), name);
+        const text = shown(value(name, i), name).replace(/ UTC$/, "");
         cell.textContent = name === "task" ? text.split(":").at(-1) : text;
         if (!runs.texts[name]) cell.className = "n";
         if (name === "settings") { cell.className = "settings-of"; cell.title = text; }
