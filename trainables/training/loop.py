@@ -33,6 +33,7 @@ from trainables.objectives import (
 )  # fmt: skip
 from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Data, Split, Task
+from trainables.training.adamw import AdamW
 from trainables.training.checkpoint import detached
 from trainables.training.precision import autocast
 from trainables.training.result import CURVES, Progress, RunResult
@@ -178,11 +179,10 @@ class Training:
             torch.manual_seed(stream_seed(self.spec.seed, *name))
             yield
 
-    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
         """AdamW as the spec wants it. On a GPU its rate is a tensor, so that a recorded step can be replayed at another one."""
-        on_gpu = self.device.type == "cuda"
-        rate: Any = torch.tensor(self.spec.lr, device=self.device) if on_gpu else self.spec.lr
-        return torch.optim.AdamW(parameters, rate, weight_decay=self.spec.weight_decay, fused=True, capturable=on_gpu)
+        rate = torch.tensor(self.spec.lr, device=self.device) if self.device.type == "cuda" else self.spec.lr
+        return AdamW(parameters, rate, self.spec.weight_decay)
 
     @property
     def steps_to_look(self) -> int:

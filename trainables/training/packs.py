@@ -30,13 +30,13 @@ from trainables.objectives import (
     widened,
 )
 from trainables.task import Split
+from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.batched import Batched
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training
 from trainables.training.precision import autocast
 from trainables.training.schedule import batch_indices, learning_rate, set_learning_rate
 from trainables.training.stopping import EVAL_EVERY
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
 WARM_UP = 3
 """Steps done one by one on a GPU before a step is recorded."""
 
@@ -113,7 +113,7 @@ class Pack:
             {key: torch.stack([_moment(run, p, key) for run, p in zip(runs, same, strict=True)]) for key in MOMENTS}
             for same in zip(*parameters, strict=True)
         ]
-        self._optimizers: list[tuple[slice, list[nn.Parameter], torch.optim.Optimizer]] = []
+        self._optimizers: list[tuple[slice, list[nn.Parameter], AdamW]] = []
         first = 0
         for _, group in groupby(runs, optimized):
             some = slice(first, first := first + len(list(group)))

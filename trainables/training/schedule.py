@@ -10,6 +10,7 @@ from torch import Tensor
 
 from trainables.spec import RunSpec
 from trainables.task import Task
+from trainables.training.adamw import AdamW
 from trainables.training.seeds import stream
 from trainables.training.stopping import EVAL_EVERY
 
@@ -49,7 +50,7 @@ def learning_rate(spec: RunSpec, step: int) -> float:
     return spec.lr * (1 + math.cos(math.pi * step / spec.max_steps)) / 2
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: AdamW, rate: float) -> None:
     group = optimizer.param_groups[0]
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
