@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from analysis.scaling import widths
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.searched import read_search
 from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.narrowing import threshold_search
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension, in_turn, log_range
 from orchestrator.searches.threshold import ThresholdSearch
@@ -84,7 +86,10 @@ def _threshold_search(question: Question, specs: Sequence[RunSpec], task: Task) 
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
-    return ThresholdSearch(brackets, resolution, stop=str(stop))
+    width = question.search.get("until_width")
+    if not (width is None or isinstance(width, float)):
+        raise ValueError(f"until_width must be a number, not {width!r:.100}")
+    return threshold_search(brackets, resolution, True, str(stop), width, widths)
 
 
 def _brackets(question: Question, specs: Sequence[RunSpec], task: Task) -> list[Bracket]:

@@ -159,6 +159,12 @@ class Answer:
         return f"{before} before, {after} after, and x {broken.step:.2f} at the break"
 
 
+def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
+    """How wide the interval of each data set's exponent is; None where there is none."""
+    fits = Answer.of_results(results, {}).fits
+    return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
+
+
 def _are_whole(column: pd.Series) -> bool:
     known = column.dropna().astype(float)
     return bool((known % 1 == 0).all())
