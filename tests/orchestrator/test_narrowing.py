@@ -11,6 +11,7 @@ import pytest
 
 from analysis.scaling import widths
 from benchmarks.threshold_search import World, brackets, real_duration, simulate
+from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
@@ -161,3 +162,25 @@ def test_real_intervals_become_as_narrow_as_asked() -> None:
 def test_a_width_that_is_none_is_refused(width: float) -> None:
     with pytest.raises(ValueError, match="the width of an interval must be a number above 0"):
         NarrowingSearch(PLAN, width, by_root)
+
+
+def shown(search: ThresholdSearch, rows: Rows) -> list[list[str]]:
+    table = brackets_table("least images", search.answer(rows), {})
+    columns = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def test_a_table_of_places_with_unequal_seeds_tells_how_many_are_answered() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    assert shown(search, Rows())[0] == ["data set", "N", "seed 0", "seed 1", "seed 2", "runs"]
+    rows = answered(search)
+    head, *lines = shown(search, rows)
+    assert head == ["data set", "N", "answered", "thresholds", "open", "runs"]
+    counts = seeds(search, rows)
+    assert [(line[1], line[2]) for line in lines] == [(str(N), f"{counts[N]} of {counts[N]}") for N in SIZES]
+    found = sorted(r.threshold for r in search.answer(rows) if r.N == 16 and r.threshold is not None)
+    assert lines[0][3] == f"{found[0]}..{found[-1]}"
+    known = list(rows)
+    partly = Rows(row for row in known if not row["key"].startswith(f"16 {counts[16] - 1}"))
+    assert shown(search, partly)[1][2] == f"{counts[16] - 1} of {counts[16]}"
+    assert shown(search, partly)[1][4] == "waiting"
