@@ -172,11 +172,11 @@ def _with_alternatives(law: PowerLaw, used: pd.DataFrame, quantity: str, along: 
 def _seen(line: Mapping[Hashable, Any], quantity: str, along: str) -> Seen:
     """A row of the results table, with the runs that it rests on."""
     fixed, tried = line["total_images"] - line[quantity], line.get("tried")
-    low, high = (math.log(max(line[end] - fixed, LEAST_TOTAL)) for end in ("lower", "upper"))
+    low, high = (math.log(line[end] - fixed or LEAST_TOTAL) for end in ("lower", "upper"))
     runs: list[tuple[float, bool]] = []
     if low < high and isinstance(tried, Sequence):
         always = line["total_images"] - line["threshold"] - fixed
-        runs = [(math.log(max(count + always, LEAST_TOTAL)), passed) for count, passed in tried]
+        runs = [(math.log(count + always or LEAST_TOTAL), passed) for count, passed in tried]
     return Seen(math.log(line[along]), high, low, runs)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits import fit_curves, fit_power_law, summarise
+from analysis.fits import PowerLaw, fit_curves, fit_power_law, summarise
+from orchestrator.searches.axes import Axes
 
 
 def line(N: int, seed: int, total: float, lower: float | None = None, fixed: float = 0, **changes: object) -> dict[str, object]:
@@ -177,6 +178,19 @@ class TestPowerLaw:
         assert total.upper is not None
         assert total.upper < 1.9
 
+    def test_values_below_one_are_fitted_as_large_ones_are(self) -> None:
+        """A rate of 0.004 has the interval that one of 4 has."""
+
+        def law(unit: float) -> PowerLaw:
+            thresholds = [(N, s, unit * N**0.5 * (0.9, 1.0, 1.1)[s]) for N in (16, 24, 32, 48) for s in range(3)]
+            tried = [((0.8 * t, False), (0.95 * t, False), (t, True)) for *_, t in thresholds]
+            lines = [line(*one, lower=0.95 * one[2], tried=runs) for one, runs in zip(thresholds, tried, strict=True)]
+            return fit_power_law(frame(*lines), axes=Axes("rate"))
+
+        small, large = law(0.001), law(1000.0)
+        assert (small.lower, small.upper) == pytest.approx((large.lower, large.upper))
+        assert small.exponent == pytest.approx(0.5)
+
     def test_the_exponent_without_each_size(self) -> None:
         """Sizes a factor 2 apart, log2 of the thresholds 4, 6, 8, 13."""
         law = fit_power_law(frame(*(line(N, 0, 2**t) for N, t in zip((16, 32, 64, 128), (4, 6, 8, 13), strict=True))))
@@ -193,6 +207,16 @@ class TestPowerLaw:
         assert broken.exponents == pytest.approx((1.8, 1.8))
         assert broken.step == pytest.approx(2.0)
         assert broken.is_better
+
+    def test_two_laws_with_other_exponents_are_compared_where_they_break(self) -> None:
+        """N^1.5 up to 32, and from 40 on N^2.5, which would meet it at the geometric mean of both but is three times as large."""
+        meet = (32 * 40) ** 0.5
+        sizes = (16, 24, 32, 40, 48, 56)
+        table = frame(*(line(N, 0, N**1.5 if N < 40 else 3 * N**2.5 / meet) for N in sizes))
+        broken = fit_power_law(table).broken
+        assert broken is not None
+        assert (broken.last, broken.exponents) == (32, pytest.approx((1.5, 2.5)))
+        assert broken.step == pytest.approx(3.0)
 
     def test_one_law_is_not_called_broken_and_too_few_sizes_cannot_break(self) -> None:
         def table(*sizes: int) -> pd.DataFrame:

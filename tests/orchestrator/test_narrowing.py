@@ -124,6 +124,7 @@ def test_the_numbers_are_those_of_what_is_found_and_of_the_families() -> None:
     rows = answered(search)
     results = search.answer(rows)
     assert len(results) == len(search.numbers(rows)) > 12
+    assert list(search.numbers(rows)) == sorted(search.numbers(rows))
     for i, result in zip(search.numbers(rows), results, strict=True):
         assert search.found(rows, i).runs == result.runs
         assert result.family in search.families
