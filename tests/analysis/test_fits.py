@@ -209,7 +209,7 @@ class TestPowerLaw:
         assert broken.is_better
 
     def test_two_laws_with_other_exponents_are_compared_where_they_break(self) -> None:
-        """N^1.5 up to 32, and from 40 on N^2.5, which would meet it at the geometric mean of both but is three times as large."""
+        """N^1.5 up to 32, and from 40 on N^2.5 three times as large as if both met at the geometric mean of these."""
         meet = (32 * 40) ** 0.5
         sizes = (16, 24, 32, 40, 48, 56)
         table = frame(*(line(N, 0, N**1.5 if N < 40 else 3 * N**2.5 / meet) for N in sizes))
