@@ -3,18 +3,22 @@
 Results tables have one row per bracket: `decoder`, `dataset`, `N`, `seed`, `threshold` (drawn images), `total_images`
 (threshold + images always present), `lower` and `upper` (the bracket, in total images), `verdict`, `runs`, `steps`. Where the
 least value of another setting was searched, it stands in these columns, and where this was done along another setting than N,
-that one is the column: `axes` say so.
+that one is the column: `axes` say so. `tried`, if it is there, has the runs of each walk.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from analysis.alternatives import Broken, broken_law, without_each
+from analysis.posterior import Seen, slope_interval
 from orchestrator.searches.axes import USUAL, Axes
 
 CURVE = ["decoder", "dataset"]
@@ -84,8 +88,8 @@ class PowerLaw:
 
     exponent: float | None
     lower: float | None
-    """Ends of the interval of the exponent, which lies between them. It tells how far seeds and brackets move the exponent, and
-    not, with fewer than LEAST_SIZES grid sizes, how well a power law fits; `note` says so."""
+    """Ends of the interval of the exponent, which lies between them. It tells how far seeds and single runs move the exponent,
+    and not, with fewer than LEAST_SIZES grid sizes, how well a power law fits; `note` says so."""
     upper: float | None
     prefactor: float | None
     sizes: int
@@ -93,28 +97,25 @@ class PowerLaw:
     points: int
     """Thresholds in the fit, over sizes and seeds."""
     note: str
+    without: Mapping[str, float] = field(default_factory=dict)
+    """The exponent without each grid size, by that size; empty with too few of them."""
+    broken: Broken | None = None
+    """The best law that breaks between two grid sizes; None with too few of them."""
 
 
 def fit_power_law(
-    results: pd.DataFrame,
-    quantity: str = "total_images",
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-    axes: Axes = USUAL,
+    results: pd.DataFrame, quantity: str = "total_images", confidence: float = 0.95, axes: Axes = USUAL
 ) -> PowerLaw:
     """Least squares in log-log through the thresholds of one curve (one decoder and dataset), one point per N and seed.
 
-    The interval is a bootstrap over seeds, in two levels: the distances of the seeds from the mean of their N are drawn
-    with replacement (from all sizes together: three seeds alone say little about their spread, taken to be the same in log
-    at every N), and every threshold is then placed at random, evenly in log, inside its own bracket. The distances are
-    stretched by sqrt(n / df) t / z, df = points - sizes: few seeds show too little of their spread. Fewer than LEAST_SEEDS give
-    no interval. The estimate has every threshold at the upper end of its bracket, and the interval always reaches to it. Sizes
-    at which some seed did not reach the target are left out: what remains there would be too low.
+    The interval is that of the likelihood of all runs (`posterior`): how a threshold was looked for does not matter, and luck
+    that seeds share widens it. A table may have a column `tried`, the drawn images of the runs of each walk and whether they
+    passed. Without it, a threshold lies anywhere in its bracket, without any luck, as does one at the lowest count. Fewer
+    than LEAST_SEEDS give no interval. The estimate has every threshold at the upper end of its bracket, and the interval always
+    reaches to it. Sizes at which some seed did not reach the target are left out: what remains there would be too low.
 
-    Values of another setting than the data count may lie far apart, as depths do. Then the seeds of one place along share one
-    bracket, and with it what is not known inside: they are placed together. Places at which the lowest value passes are left
-    out, because the threshold may lie below.
+    Values of another setting than the data count may lie far apart, as depths do. Places at which the lowest value passes are
+    left out, because the threshold may lie below.
 
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
@@ -136,7 +137,8 @@ def fit_power_law(
 
     def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
         exponent, lower, upper, prefactor = (None if n is None else _rounded(n) for n in numbers)
-        return PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
+        law = PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
+        return law if exponent is None else _with_alternatives(law, used, quantity, along)
 
     if sizes < 2:
         return result(f"no exponent: this needs two {places}, and there {'is one' if sizes else 'are none'}")
@@ -146,42 +148,45 @@ def fit_power_law(
         notes.append(f"two {places}: a slope, not a fit")
     x = np.log(used[along].to_numpy(float))
     y = np.log(used[quantity].to_numpy(float))
-    exponent = float(_slopes(x, y))
+    centred = x - x.mean()
+    exponent = float((y - y.mean()) @ centred / (centred @ centred))
     prefactor = math.exp(y.mean() - exponent * x.mean())
-    freedom, tail = points - sizes, (1 - confidence) / 2
-    if seeds < LEAST_SEEDS or freedom < 1:
+    if seeds < LEAST_SEEDS or points == sizes:
         every = "one seed at every grid size" if along == "N" else f"one seed at every {along}"
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
+    low, high = slope_interval([_seen(line, quantity, along) for line in used.to_dict("records")], confidence)
+    return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
+
+
+def _with_alternatives(law: PowerLaw, used: pd.DataFrame, quantity: str, along: str) -> PowerLaw:
+    """The law with what stands beside it."""
+    sizes, values = used[along].to_numpy(float), used[quantity].to_numpy(float)
     fixed = used["total_images"] - used[quantity]
     width = _log(used["upper"] - fixed) - _log(used["lower"] - fixed)
-    means = used.assign(y=y).groupby(along)["y"].transform("mean").to_numpy()
-    stretch = math.sqrt(points / freedom) * stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail)
-    generator = np.random.default_rng(seed)
-    picked = generator.choice(y - means, size=(resamples, points))
-    # The slope through the means is the exponent, so only what is drawn about them takes part: no two roundings of one number.
-    inside = generator.random((resamples, points))
-    if is_coarse:
-        inside = inside[:, used.groupby(along).ngroup().to_numpy()]
-    shifts = _slopes(x, stretch * picked - inside * width)
-    low, high = np.quantile(shifts, [tail, 1 - tail])
-    return result(numbers=(exponent, exponent + min(float(low), 0.0), exponent + max(float(high), 0.0), prefactor))
+    without = {f"{size:.12g}": _rounded(exponent) for size, exponent in without_each(sizes, values).items()}
+    resolution = math.sqrt(float(np.mean(width**2)) / 12)  # of a number that may lie anywhere in its bracket
+    return replace(law, without=without, broken=broken_law(sizes, values, resolution))
 
 
-def fit_curves(results: pd.DataFrame, quantity: str = "total_images", seed: int = 0) -> pd.DataFrame:
+def _seen(line: Mapping[Hashable, Any], quantity: str, along: str) -> Seen:
+    """A row of the results table, with the runs that it rests on."""
+    fixed, tried = line["total_images"] - line[quantity], line.get("tried")
+    low, high = (math.log(line[end] - fixed or LEAST_TOTAL) for end in ("lower", "upper"))
+    runs: list[tuple[float, bool]] = []
+    if low < high and isinstance(tried, Sequence):
+        always = line["total_images"] - line["threshold"] - fixed
+        runs = [(math.log(count + always or LEAST_TOTAL), passed) for count, passed in tried]
+    return Seen(math.log(line[along]), high, low, runs)
+
+
+def fit_curves(results: pd.DataFrame, quantity: str = "total_images") -> pd.DataFrame:
     """`fit_power_law` for every decoder and dataset, a row each."""
     rows = [
-        {"decoder": decoder, "dataset": dataset, "quantity": quantity, **asdict(fit_power_law(group, quantity, seed=seed))}
+        {"decoder": decoder, "dataset": dataset, "quantity": quantity, **asdict(fit_power_law(group, quantity))}
         for (decoder, dataset), group in results.groupby(CURVE, sort=True)
     ]
     return pd.DataFrame(rows, columns=[*CURVE, "quantity", *PowerLaw.__dataclass_fields__])
-
-
-def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Slopes of least-squares lines through (x, y), one for every row of y (..., points)."""
-    centred = x - x.mean()
-    slopes: np.ndarray = (y - y.mean(axis=-1, keepdims=True)) @ centred / (centred @ centred)
-    return slopes
 
 
 def _log(totals: pd.Series) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from analysis.scaling import widths
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.errors import UserError
@@ -16,6 +17,8 @@ from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.narrowing import NarrowingSearch
+from orchestrator.searches.narrowing import threshold_search as narrowed
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension, Values, in_turn, log_range
@@ -28,7 +31,7 @@ from trainables.settings import Setting, settings_class, settings_of, value_of, 
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
-AnySearch = ThresholdSearch | ConfirmAndJudge | ConfirmBest | GridSearch
+AnySearch = ThresholdSearch | NarrowingSearch | ConfirmAndJudge | ConfirmBest | GridSearch
 
 
 def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> AnySearch:
@@ -61,7 +64,10 @@ def threshold_search(question: Question, task: Task | None) -> ThresholdSearch:
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
-    return ThresholdSearch(brackets, resolution, stop=str(stop))
+    width = question.search.get("until_width")
+    if not (width is None or isinstance(width, float)):
+        raise ValueError(f"until_width must be a number, not {width!r:.100}")
+    return narrowed(brackets, resolution, True, str(stop), width, widths)
 
 
 def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -> list[Bracket]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.alternatives import Broken
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, UNAUDITED
@@ -51,9 +52,10 @@ class Answer:
     ) -> Answer:
         """From one mapping of COLUMNS per threshold; those still open take no part. Categories have no power law."""
         columns = dict.fromkeys(axes.along if name == "N" else name for name in COLUMNS)
-        table = pd.DataFrame(list(results), columns=list(columns))
-        table = table[table["verdict"] != "open"].reset_index(drop=True)
-        parts = table.groupby("dataset", sort=False) if axes.scaled else ()
+        known = pd.DataFrame(list(results), columns=[*columns, "tried"])
+        known = known[known["verdict"] != "open"].reset_index(drop=True)
+        table = known[list(columns)]
+        parts = known.groupby("dataset", sort=False) if axes.scaled else ()
         fits = {str(dataset): fit_power_law(part, axes=axes) for dataset, part in parts}
         return cls(table, summarise(table, axes=axes), fits, settings, rules, axes)
 
@@ -86,9 +88,16 @@ class Answer:
         return CLAIMS.get(dataset) if self.axes.is_usual else None
 
     def lines(self) -> list[str]:
-        """Per data set: the exponent, its interval, and the paper's claim; and what its lower bounds rest on."""
+        """Per data set: the exponent, its interval, and the paper's claim; a broken law that fits far better; and what its
+        lower bounds rest on."""
         exponents = [f"{dataset}: {self.describe(dataset)}" for dataset in self.fits]
-        return [*exponents, *(line for dataset in self.rules for line in self._rule_lines(dataset))]
+        breaks = [
+            f"{dataset}: a law that breaks between {self.axes.along} = {broken.last:g} and {broken.first:g} fits far better: "
+            f"{self.describe_broken(broken)}"
+            for dataset, fit in self.fits.items()
+            if (broken := fit.broken) is not None and broken.is_better
+        ]
+        return [*exponents, *breaks, *(line for dataset in self.rules for line in self._rule_lines(dataset))]
 
     def _rule_lines(self, dataset: str) -> list[str]:
         """What there is to say of the stopping rule."""
@@ -143,6 +152,17 @@ class Answer:
         claim = "" if paper is None else f" (paper: {paper:g})"
         law = f"{self.axes.quantity} ~ {self.axes.along}^{fit.exponent:.2f}"
         return f"{law}{interval}{claim}{'; ' + fit.note if fit.note else ''}"
+
+    def describe_broken(self, broken: Broken) -> str:
+        """`N^1.70 before, N^2.10 after, and x 1.45 at the break`."""
+        before, after = (f"{self.axes.along}^{exponent:.2f}" for exponent in broken.exponents)
+        return f"{before} before, {after} after, and x {broken.step:.2f} at the break"
+
+
+def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
+    """How wide the interval of each data set's exponent is; None where there is none."""
+    fits = Answer.of_results(results, {}).fits
+    return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
 
 
 def _are_whole(column: pd.Series) -> bool:

@@ -29,6 +29,7 @@ BENCHMARKS = {
     "store": "a million rows in the store",
     "simulator": "a thousand workers and a hundred thousand runs under a virtual clock",
     "threshold_search": "trainings per threshold, on simulated studies",
+    "exponents": "how often the interval of the exponent is right",
     "axes": "the same for other settings than the data count",
     "stopping": "the rule that ends failing runs",
     "hard_curves": "curves that are not those of bumps, for that rule",

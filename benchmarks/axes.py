@@ -119,7 +119,7 @@ class Tally:
             if math.isfinite(row.upper):
                 self.bounded += 1
                 self.width += math.log(row.upper / max(row.lower, world.setting.between.low / 2))
-        law = fit_power_law(results, resamples=500, axes=axes)
+        law = fit_power_law(results, axes=axes)
         if law.lower is not None and law.upper is not None and law.sizes > 2:
             self.slopes += 1
             self.slopes_held += law.lower <= world.exponent <= law.upper

@@ -27,6 +27,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import pandas as pd
 
@@ -56,6 +57,19 @@ LINES = (
 )
 """Noise, dips, and times the usual slope of accuracies (None: random)."""
 
+KINDS = {
+    "normal": (0.2, 0.15, "luck is normal, not logistic, and as wide"),
+    "uneven": (0.1, 0.15, "noise from 0.02 to 0.4, another one for each bracket"),
+    "falling": (0.1, 0.15, "noise and spread fall with N, from 0.2 and 0.3 at N = 16 to a quarter at N = 64"),
+    "heavy": (0.1, 0.15, "seeds spread as Student's t with 3 degrees of freedom"),
+    "alike": (0.2, 0.05, "seeds spread by 0.05 alone: what differs is luck"),
+    "lapses": (0.05, 0.15, "5 % of the runs fail whatever their count"),
+}
+"""Other ways in which luck may fall, on which nothing was chosen: noise, spread over seeds, and what is other."""
+NORMAL = math.pi / math.sqrt(3)
+"""Standard deviation of the logistic distribution."""
+LAPSES = 0.05
+
 TARGET = 0.9
 LOGIT = math.log(TARGET / (1 - TARGET))
 SLOPE, SLOPE_OF_STUDY, SLOPE_OF_BRACKET = 2.5, 0.15, 0.13
@@ -75,6 +89,8 @@ class World:
     spread: float = 0.15
     steepness: float | None = 1.0
     """Times the usual slope of logit(accuracy); None: accuracies tell nothing."""
+    kind: str = ""
+    """One of KINDS, or the usual one."""
 
     @property
     def exponent(self) -> float:
@@ -93,7 +109,15 @@ class World:
     def runs(self, N: int, seed: int) -> Runs:
         """How the run with that many images ends, for one bracket: whether it passes, and its accuracy."""
         draw = random.Random(f"{self.name} {N} {seed}")
-        middle = self.truth(N) * math.exp(draw.gauss(0, self.spread))
+        off, noise = draw.gauss(0, self.spread), self.noise
+        other = random.Random(f"{self.name} {N} {seed} kind")
+        if self.kind == "uneven":
+            noise = math.exp(other.uniform(math.log(0.02), math.log(0.4)))
+        elif self.kind == "falling":
+            off, noise = off * 2 * SIZES[0] / N, noise * 2 * SIZES[0] / N
+        elif self.kind == "heavy":
+            off /= math.sqrt(sum(other.gauss(0, 1) ** 2 for _ in range(3)))  # Student's t, 3 degrees of freedom, over sqrt(3)
+        middle = self.truth(N) * math.exp(off)
         dip = middle * math.exp(draw.uniform(0.05, 0.5)) if self.dips and draw.random() < 0.5 else math.inf
         end = dip * math.exp(draw.uniform(0.05, 0.35))
 
@@ -101,14 +125,17 @@ class World:
 
         def run(count: int) -> tuple[bool, float]:
             chance = random.Random(f"{self.name} {N} {seed} {count}").random()
-            edge = math.log(middle) - self.noise * math.log(1 / chance - 1)
+            deviate = NormalDist().inv_cdf(chance) * NORMAL if self.kind == "normal" else -math.log(1 / chance - 1)
+            edge = math.log(middle) + noise * deviate
             dips = dip <= count < end
+            if self.kind == "lapses":
+                dips = random.Random(f"{self.name} {N} {seed} {count} lapse").random() < LAPSES
             if not dips and math.log(max(count, 0.5)) >= edge:
                 return True, TARGET
             luck = random.Random(f"{self.name} {N} {seed} {count} accuracy")
             if dips or self.steepness is None:
                 return False, luck.uniform(0.3, TARGET)
-            own = math.sqrt(max(0.0, ACCURACY_NOISE**2 - (slope * self.noise * math.pi) ** 2 / 3))
+            own = math.sqrt(max(0.0, ACCURACY_NOISE**2 - (slope * noise * math.pi) ** 2 / 3))
             logit = LOGIT - SHORT + slope * (math.log(max(count, 0.5)) - edge) + luck.gauss(0, own)
             return False, 1 / (1 + math.exp(-min(logit, LOGIT - 0.01)))
 
@@ -215,6 +242,7 @@ class Tally:
     width: float = 0.0
     slopes: int = 0
     slopes_held: int = 0
+    slope_width: float = 0.0
     contrary: int = 0
 
     def add(self, results: pd.DataFrame, world: World, fit: bool = False) -> None:
@@ -227,10 +255,11 @@ class Tally:
             self.covered += row.lower <= world.truth(row.N) <= row.upper
             self.width += min(math.log(row.upper / row.lower), 10.0)
         if fit:
-            law = fit_power_law(results, resamples=500)
+            law = fit_power_law(results)
             if law.lower is not None and law.upper is not None:
                 self.slopes += 1
                 self.slopes_held += law.lower <= world.exponent <= law.upper
+                self.slope_width += law.upper - law.lower
 
 
 def by_hand(world: World) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -29,13 +29,14 @@ from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.subject import given, own_task, task_app
 from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
-from orchestrator.engine.estimate import Pace
+from orchestrator.engine.estimate import GUESSED_PROBES, GUESSED_STEPS, Pace
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET, STOPS
 from orchestrator.searches.axes import Axes, value_of
 from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.narrowing import MOST_SEEDS, threshold_search
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 
 NAME = "scaling"
 TASK = "trainables.bumps:BumpTask"
-GUESSED_PROBES = 5
-"""Runs a threshold is expected to take before anything is known."""
-GUESSED_STEPS = 400
-"""Steps of such a run."""
 TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 """Columns from which the time of further runs is guessed."""
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
@@ -72,6 +69,7 @@ class ScalingStudy:
     settings: dict[str, Any]
     speculate: bool = True
     stop: str = "auto"
+    until_width: float | None = None
     search: ThresholdSearch = field(init=False)
     _written: frozenset[At] = frozenset()
     _results: Latest[list[ThresholdResult]] = field(init=False)
@@ -80,7 +78,8 @@ class ScalingStudy:
     """A run of each place."""
 
     def __post_init__(self) -> None:
-        self.search = ThresholdSearch(self.brackets, self.resolution, self.speculate, self.stop)
+        how = self.resolution, self.speculate, self.stop
+        self.search = threshold_search(self.brackets, *how, self.until_width, _widths)
         self._results = Latest(self.search.answer)
         rungs = map(self.search.rungs, range(len(self.brackets)))
         typical = [values[0 if self.axes.least == "data_count" else len(values) // 2] for values in rungs]
@@ -92,7 +91,7 @@ class ScalingStudy:
         return self.brackets[0].axes
 
     def results(self, rows: Rows) -> list[ThresholdResult]:
-        """What is known of each threshold, in the order of the brackets."""
+        """What is known of each threshold, in the order of the brackets that are asked."""
         return self._results.of(rows)
 
     @property
@@ -106,12 +105,12 @@ class ScalingStudy:
 
     @property
     def question(self) -> Question:
-        asked: dict[str, Any] = {n: self.settings[n] for n in ("least", "along", "between") if n in self.settings}
+        names = {"least", "along", "between", "until_width"} & self.settings.keys()
         return Question(
             study=NAME,
             task_version=self.task.version,
             specs={THRESHOLDS: [bracket.template for bracket in self.brackets]},
-            search={"resolution": self.resolution, "stop": self.stop, **asked},
+            search={"resolution": self.resolution, "stop": self.stop, **{name: self.settings[name] for name in sorted(names)}},
             settings=self.settings,
             facts=facts_of(self.brackets),
         )
@@ -130,7 +129,7 @@ class ScalingStudy:
         return all(r.verdict not in ("open", "failed") for r in self.results(rows))
 
     def doubt(self, rows: Rows) -> str | None:
-        return None
+        return self.search.doubt(rows)
 
     def line(self, row: Mapping[str, Any]) -> str:
         value, along = value_of(row, self.axes.least), value_of(row, self.axes.along)
@@ -156,7 +155,7 @@ class ScalingStudy:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
         places: dict[str, dict[Scalar, None]] = {}
         varies = self.of_program or "max_steps" in (self.axes.least, self.axes.along)
-        for i, result in enumerate(() if varies else self.results(rows)):
+        for i, result in () if varies else zip(self.search.numbers(rows), self.results(rows), strict=True):
             if result.lower_ended == BUDGET and result.lower is not None:
                 row = self.search.found(rows, i).early.get(result.lower)
                 if row is None or row["reason"] == BUDGET:
@@ -196,7 +195,7 @@ class ScalingStudy:
 
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
-        families = [self.search.found(rows, i) for i in range(len(self.brackets))]
+        families = [self.search.found(rows, i) for i in self.search.numbers(rows)]
         ways = [way for f in families for way in ((f.full, f.early) if self.stop == "budget" else (f.early,))]
         found = [row for way in ways for row in way.values()]
         if self.of_program:  # a run is one step
@@ -251,6 +250,12 @@ class ScalingStudy:
         return {**self._answer(rows).to_json(), "outliers": outliers}
 
 
+def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+    from analysis.scaling import widths
+
+    return widths(results)
+
+
 def scaling(
     N: opt.Sizes = "16..64",
     datasets: opt.Datasets = None,
@@ -260,10 +265,9 @@ def scaling(
     along: opt.Along = "N",
     between: opt.Span = None,
     data_count: opt.FixedCount = None,
-    resolution: Annotated[float, opt.asked(help="Relative precision of a threshold, in (0, 1).")] = 0.05,
-    speculate: Annotated[
-        bool, opt.asked(help="Idle workers train what the search may ask next: same answer, sooner, with more runs.")
-    ] = True,
+    resolution: opt.Resolution = 0.05,
+    until_width: opt.UntilWidth = None,
+    speculate: opt.Speculate = True,
     stop: opt.Stop = "auto",
     task: opt.TaskPath = TASK,
     subject: Any = None,
@@ -331,12 +335,12 @@ def scaling(
     settings_given = given(task_, subject, option)
     read.check_free(asked, [*settings_given, *chosen])
     read.check_alone(task_, asked, settings_given)
-    if not 0 < resolution < 1:
-        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
+    read.check_precision(asked, resolution, until_width, seeds)
     known = settings_of(settings_class(task_))
     words = (known["dataset"].words if "dataset" in known else ()) or (spec_fields(task_, {})["dataset"],)
     picked = list(dict.fromkeys(words if datasets is None else (d.strip() for d in datasets.split(","))))
-    if (thresholds := len(picked) * len(asked.values) * seeds) > MOST_PLANNED:
+    most = seeds if until_width is None else max(seeds, MOST_SEEDS)
+    if (thresholds := len(picked) * len(asked.values) * most) > MOST_PLANNED:
         raise UserError(f"{thresholds} thresholds are too many (at most {MOST_PLANNED}): ask for fewer sizes or --seeds")
     brackets: list[Bracket] = []
     for dataset in picked:
@@ -360,8 +364,8 @@ def scaling(
                 brackets.append(checked(bracket_of, task_, template, asked.axes, asked.between))
                 asked.check_runs(brackets, thresholds, resolution)
     settings = _settings(brackets, asked, seeds, resolution, stop, task_, where)
-    study = ScalingStudy(task_, brackets, resolution, settings, speculate, stop)
-    return launch(study, where, invocation())
+    settings |= {} if until_width is None else {"until_width": until_width}
+    return launch(ScalingStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())
 
 
 def _settings(

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from analysis.figures.style import COLOURS
+from analysis.fits import PowerLaw
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
 
@@ -20,13 +21,16 @@ MARKERS = "os^Dv<"
 LEAST_TICKS = 3
 LEAST_SPAN = 1.5
 """Least upper end of the axis of images over its lower one."""
+BROKEN = (0, (4, 1, 1, 1, 1, 1))
+"""Dashes of a broken law."""
 LEGEND_WIDTH = 92
 """Letters of a line of the legend."""
 
 
 def draw(answer: Answer) -> Figure:
-    """Total images against N, log-log: every seed, the geometric mean with its interval, the fitted law, and the
-    reference lines N, N^2, N^3 through the first mean. Categories stand side by side, and have neither law nor references."""
+    """Total images against N, log-log: every seed, the geometric mean with its interval, the fitted law and what stands
+    beside it, and the reference lines N, N^2, N^3 through the first mean. Categories stand side by side, with neither law nor
+    references."""
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.add_subplot()
     along, is_usual = answer.axes.along, answer.axes.is_usual
@@ -129,6 +133,30 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     if fit is not None and fit.exponent is not None and fit.prefactor is not None:
         sizes = np.array([place(summary).min(), place(summary).max()], dtype=float)
         axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
+        _draw_alternatives(axes, dataset, fit, sizes, answer, colour)
+
+
+def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray, answer: Answer, colour: str) -> None:
+    """Where the law lies without one size at a time, and a broken law that fits far better."""
+    along = answer.axes.along
+    part = answer.table[(answer.table["dataset"] == dataset) & answer.table["total_images"].notna()]
+    part = part[part[along].astype(float).isin([float(size) for size in fit.without])]
+    sizes, laws = np.geomspace(*ends), []
+    for left_out, exponent in fit.without.items():
+        kept = part[part[along] != float(left_out)]
+        height = np.log(kept["total_images"]).mean() - exponent * np.log(kept[along].astype(float)).mean()
+        laws.append(np.exp(height) * sizes**exponent)
+    if laws:
+        low, high = min(fit.without.values()), max(fit.without.values())
+        label = f"{dataset}: without one {along} at a time, {along}^{low:.2f} to {along}^{high:.2f}"
+        axes.fill_between(sizes, np.min(laws, axis=0), np.max(laws, axis=0), color=colour, alpha=0.2, lw=0, label=label)
+    if (broken := fit.broken) is None or not broken.is_better:
+        return
+    text = f"{dataset}: {answer.describe_broken(broken)}"
+    parts = ((ends[0], broken.last, text), (broken.first, ends[1], None))
+    for exponent, prefactor, (begin, end, shown) in zip(broken.exponents, broken.prefactors, parts, strict=True):
+        span = np.array([begin, end])
+        axes.plot(span, prefactor * span**exponent, color=colour, lw=1.2, ls=BROKEN, label=shown)
 
 
 def _draw_references(axes: Axes, sizes: np.ndarray, answer: Answer) -> None:

@@ -135,7 +135,7 @@ CLAIMS = (
         "With bumps alone, the images that a decoder needs grow with the cube of the grid size.",
         "4c",
         "python -m orchestrator.scaling --N 16..64 --datasets bumps",
-        "The 95 % interval of the exponent of total images against N (bootstrap over seeds) contains 3.",
+        "The 95 % interval of the exponent of total images against N (from the likelihood of all runs) contains 3.",
         studies.bumps_scale_cubically,
     ),
     Claim(

@@ -19,6 +19,7 @@ from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from trainables.program import PATH as PROGRAMS
@@ -202,7 +203,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     keys = frozenset(row["key"] for family in search.families for row in rows.family(family).values())
     along = results[0].axes.along
     records = []
-    for i, result in enumerate(results):
+    for i, result in zip(search.numbers(rows), results, strict=True):
         found = search.found(rows, i)
         runs = {**found.early, **found.full}
         row = result.to_row()
@@ -229,6 +230,13 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
     if not known:
         return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
+    left_out = [
+        {"dataset": dataset, f"without {along} =": size, "exponent": exponent}
+        for dataset, fit in answer.fits.items()
+        for size, exponent in fit.without.items()
+    ]
+    if left_out:
+        sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
     lines = [*_means_in_words(answer), *answer.lines()]
@@ -424,6 +432,7 @@ def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:
 
 _OF: Mapping[type[AnySearch], Callable[[Any, Question, Rows, Around], Told]] = {
     ThresholdSearch: _of_thresholds,
+    NarrowingSearch: _of_thresholds,
     ConfirmBest: _of_trials,
     ConfirmAndJudge: _of_penalties,
     GridSearch: _of_grid,

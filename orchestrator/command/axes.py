@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from trainables.task import Task
 
 OF_RUN = {name: RUN_SETTINGS[name] for name in ("data_count", "N", "max_steps", "batch_size", "lr", "weight_decay", "target")}
 """Settings of every run that may be on an axis, besides those of its task."""
+LEAST_SEEDS, LEAST_PLACES = 3, 2
+"""With fewer seeds an exponent has no interval, and with fewer values along there is none."""
 NOT_SEARCHED = ("N", "target")
 COLUMNS = (
     "dataset", "seed", "images", "fixed_images", "threshold", "total_images", "lower", "upper", "verdict", "runs", "steps",
@@ -160,6 +163,26 @@ def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:
         which = "searched" if asked.axes.least == "data_count" else "what --along varies"
         raise UserError(f"--data-count {given} is not possible, because the data count is {which}: omit the option")
     return 0
+
+
+def check_precision(asked: Asked, resolution: float, width: float | None, seeds: int) -> None:
+    """
+    Args:
+        width: of `--until-width`.
+
+    Raises:
+        UserError: thresholds or exponents cannot be known as well as this, or there is no exponent.
+    """
+    if not 0 < resolution < 1:
+        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
+    if width is None:
+        return
+    if not 0 < width < math.inf:
+        raise UserError(f"--until-width must be a finite number above 0, not {width:g}: 0.2 means as narrow as from 1.6 to 1.8")
+    if seeds < LEAST_SEEDS:
+        raise UserError(f"--until-width needs --seeds {LEAST_SEEDS} or more to begin with, not {seeds}: fewer give no interval")
+    if not asked.axes.scaled or len(asked.values) < LEAST_PLACES:
+        raise UserError(f"--until-width needs an exponent: ask for two or more values of {asked.axes.along}, numbers above 0")
 
 
 def check_free(asked: Asked, given: Collection[str]) -> None:

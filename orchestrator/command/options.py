@@ -21,6 +21,16 @@ Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64
 Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
 Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
 Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
+Resolution = Annotated[float, asked(help="Relative precision of a threshold, in (0, 1).")]
+UntilWidth = Annotated[
+    float | None,
+    asked(
+        help="Go on with more seeds, where they help most, until the 95 % interval of every exponent is this narrow, for "
+        "example 0.2. Needs three `--seeds`, with which it begins.",
+        show_default="none",
+    ),
+]
+Speculate = Annotated[bool, asked(help="Idle workers train what the search may ask next: same answer, sooner, with more runs.")]
 
 Stop = Annotated[
     str,

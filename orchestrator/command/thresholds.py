@@ -18,6 +18,8 @@ from trainables.spec import RunSpec, Scalar
 
 At = tuple[str, Scalar]
 """A data set, and a value of the axis along."""
+MOST_COLUMNS, MOST_OPEN = 12, 2
+"""Seeds that have columns of their own, and open brackets that a line names."""
 
 
 def at(spec: RunSpec, along: str) -> At:
@@ -26,7 +28,8 @@ def at(spec: RunSpec, along: str) -> At:
 
 
 def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running]) -> FittingTable:
-    """One line per data set and place along: each seed's bracket as it narrows, in images on top of the fixed ones."""
+    """One line per data set and place along: each seed's bracket as it narrows, in images on top of the fixed ones. With
+    more than MOST_COLUMNS seeds, or where places have not the same ones: how many are answered, and the brackets still open."""
     axes = results[0].axes
     probing: dict[tuple[At, int], list[Running]] = {}
     for run in running.values():
@@ -36,16 +39,28 @@ def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapp
         by_place.setdefault((r.dataset, r.along), {})[r.seed] = r
     seeds = sorted({r.seed for r in results})
     fixed = any(r.fixed for r in results)
+    each = len(seeds) <= MOST_COLUMNS and all(len(of_seeds) == len(seeds) for of_seeds in by_place.values())
+    of_seed = [f"seed {seed}" for seed in seeds] if each else ["answered", "thresholds", "open"]
     table = FittingTable(title)
     table.add_column("data set")
-    for name in (axes.along, *(f"seed {seed}" for seed in seeds), *(["+ stripes"] if fixed else []), "runs"):
+    for name in (axes.along, *of_seed, *(["+ stripes"] if fixed else []), "runs"):
         table.add_column(name, justify="right")
     for place, of_seeds in by_place.items():
-        row = [of_seeds[seed] for seed in seeds]
-        cells = [bracket_text(r, probing.get((place, r.seed), [])) for r in row]
+        row = [of_seeds[seed] for seed in sorted(of_seeds)]
+        cells = [bracket_text(r, probing.get((place, r.seed), [])) for r in row] if each else _in_brief(place, row, probing)
         extra = [str(row[0].fixed) if row[0].fixed else ""] if fixed else []
         table.add_row(place[0], str(place[1]), *cells, *extra, str(sum(r.runs for r in row)))
     return table
+
+
+def _in_brief(place: At, row: Sequence[ThresholdResult], probing: Mapping[tuple[At, int], list[Running]]) -> list[Text]:
+    """How many of a place's thresholds are answered, from where to where they lie, and some of those that are open."""
+    still = [r for r in row if r.verdict == "open"]
+    found = sorted(r.threshold for r in row if r.threshold is not None)
+    shown = [bracket_text(r, probing.get((place, r.seed), [])) for r in still[:MOST_OPEN]]
+    more = [Text(f"and {len(still) - MOST_OPEN} more")] if len(still) > MOST_OPEN else []
+    span = f"{found[0]}..{found[-1]}" if found else ""
+    return [Text(f"{len(row) - len(still)} of {len(row)}"), Text(span), Text(", ").join([*shown, *more])]
 
 
 def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], guessed_probes: int) -> FittingTable:

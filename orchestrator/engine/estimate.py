@@ -15,6 +15,11 @@ from trainables.task import Task
 
 SAMPLED_STEPS = 3
 
+GUESSED_PROBES = 5
+"""Runs a threshold is expected to take before anything is known."""
+GUESSED_STEPS = 400
+"""Steps of such a run."""
+
 Shape = tuple[Any, ...]
 
 

@@ -106,6 +106,8 @@ class ThresholdResult:
     rule: Record
     """What the audits of this bracket's curve found."""
     axes: Axes = USUAL
+    tried: tuple[tuple[float, bool], ...] = ()
+    """The counts of the walk and whether they passed, ascending."""
 
     @property
     def total_images(self) -> float | None:
@@ -117,7 +119,7 @@ class ThresholdResult:
         All in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest count known to
         pass above every one that misses; `fixed_images`, which are among all of these. The former columns: `threshold` in drawn
         images; `total_images`, `lower`, `upper` in total images, where a bound above that does not exist is inf. Where another
-        setting is searched, its values stand in the same places.
+        setting is searched, its values stand in the same places. `tried` has drawn images.
         """
 
         def total(count: float | None, missing: float) -> float:
@@ -140,6 +142,7 @@ class ThresholdResult:
             "runs": self.runs,
             "steps": self.steps,
             "lower_ended": self.lower_ended,
+            "tried": self.tried,
         }
 
 
@@ -292,4 +295,5 @@ def result_of(
         lower_ended=grounds,
         rule=rule,
         axes=place.bracket.axes,
+        tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.seen.items())) if walk else (),
     )

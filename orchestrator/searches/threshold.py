@@ -123,6 +123,10 @@ class ThresholdSearch:
         """The values that bracket number `i` may ask for, ascending."""
         return self._places[i].rungs.counts
 
+    def numbers(self, rows: Rows) -> Sequence[int]:
+        """The numbers of the brackets of an answer, in its order."""
+        return range(len(self._places))
+
     def found(self, rows: Rows, i: int) -> Family:
         """The finished runs of bracket number `i`."""
         return self._places[i].found(rows)
@@ -140,6 +144,10 @@ class ThresholdSearch:
                     place, walk, self.found(rows, i), self._trusts(curve), audits_left, records[place.curve]
                 )
         return [state.results[i] for i in range(len(self._places))]
+
+    def doubt(self, rows: Rows) -> str | None:
+        """Why a complete answer is none."""
+        return None
 
     def may_audit(self, spec: RunSpec) -> bool:
         """Whether this run may have to be trained on where it is given up."""

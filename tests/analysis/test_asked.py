@@ -104,6 +104,7 @@ def judged(claim: str, results: Results) -> tuple[Finding, str]:
     [
         f"{MLP} --N 8,12 --seeds 3 --resolution 0.2 --stop early",
         f"{MLP} --N 8,12 --seeds 2 --resolution 0.37",
+        f"{MLP} --N 8,12,16 --seeds 3 --resolution 0.2 --stop early --until-width 1",
         f"{MLP} --N 12 --seeds 2 --datasets stripes+bumps --stop budget",
         "scaling --N 8 --seeds 1 --depth 1 --width 4 --option sigma=1.5 --target 0.5 --lr 0.003",
     ],
@@ -236,6 +237,8 @@ def without(values: Any, *names: str) -> dict[str, Any]:
         ({"resolution": "x", "stop": "auto"}, "resolution must be a number in (0, 1), not 'x'"),
         ({"resolution": 0.1, "stop": "never"}, "stop must be one of auto, early, budget, not 'never'"),
         ({}, "resolution must be a number in (0, 1), not None"),
+        ({"resolution": 0.1, "stop": "auto", "until_width": "x"}, "until_width must be a number, not 'x'"),
+        ({"resolution": 0.1, "stop": "auto", "until_width": 0.0}, "the width of an interval must be a number above 0, not 0"),
     ],
 )
 def test_a_question_of_thresholds_that_nobody_could_ask_is_named_and_passed_over(

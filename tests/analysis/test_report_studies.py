@@ -32,6 +32,7 @@ Ask = Callable[[str], Study]
 TOY = "--task tests.toy:Toy"
 QUESTIONS = {
     "thresholds": f"scaling {TOY} --N 8,16,24 --resolution 0.05",
+    "until a width": f"scaling {TOY} --N 8,16,24,32 --resolution 0.1 --seeds 2 --until-width 0.15",
     "least width": "scaling --decoder mlp --least width --between 4..64 --data-count 40 --N 8,12 --seeds 2 --datasets bumps",
     "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
     "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
@@ -84,7 +85,9 @@ def test_a_study_has_the_answer_of_its_launch(name: str, ask: Ask, tmp_path: Pat
         assert told.exponents.keys() == printed["fits"].keys()
         assert all(f"{dataset}: {told.exponents[dataset]}" in told.lines for dataset in printed["fits"])
         [means] = [line for line in told.lines if "geometric means" in line]
-        assert (", 51 at N = 16, " if quantity == "images" else ": 4 at N = 8, ") in means
+        if name != "until a width":
+            assert (", 51 at N = 16, " if quantity == "images" else ": 4 at N = 8, ") in means
+        assert ("without" in sheets) == (name == "until a width")
     elif study.name == "tune":
         assert sorted(sheets["trials"]["key"]) == sorted(trial["key"] for trial in printed["trials"])
         [winner] = sheets["confirmed"][sheets["confirmed"]["winner"]].to_dict("records")

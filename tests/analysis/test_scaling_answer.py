@@ -218,6 +218,41 @@ def test_the_law_is_drawn_over_the_sizes_it_was_fitted_to(rows: list[dict[str, A
     assert [tuple(line.get_xdata()) for line in lines] == [(16, 64), (16, 64)]
 
 
+def test_what_stands_beside_a_law_is_told_and_drawn() -> None:
+    """Twice as many images from N = 40 on."""
+    sizes = (16, 24, 32, 40, 48, 56)
+    stepped = [row("bumps", n, s, round(n**2 * (1 + 0.05 * s)) * (2 if n >= 40 else 1)) for n in sizes for s in range(3)]
+    answer = Answer.of(stepped, SETTINGS)
+    told = "N^2.00 before, N^2.00 after, and x 2.00 at the break"
+    assert f"bumps: a law that breaks between N = 32 and 40 fits far better: {told}" in answer.lines()
+    fit = answer.to_json()["fits"]["bumps"]
+    assert list(fit["without"]) == [str(n) for n in sizes]
+    assert (fit["broken"]["last"], fit["broken"]["first"]) == (32, 40)
+    assert fit["broken"]["step"] == pytest.approx(2.0, abs=0.01)
+    axes = draw(answer).axes[0]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    low, high = min(fit["without"].values()), max(fit["without"].values())
+    assert labels[:2] == [f"bumps: without one N at a time, N^{low:.2f} to N^{high:.2f}", f"bumps: {told}"]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--" and line.get_color() != "0.6"]
+    assert [tuple(line.get_xdata()) for line in dashed] == [(16, 32), (40, 56)]
+
+
+def test_one_law_stands_alone_in_what_is_told() -> None:
+    answer = of_sizes(16, 24, 32, 40, 48)
+    assert len(answer.lines()) == 1
+    assert not answer.to_json()["fits"]["bumps"]["broken"]["gain"] > 0
+    assert len(draw(answer).axes[0].get_legend().get_texts()) == 2
+
+
+def test_the_exponent_rests_on_the_runs_of_the_walks() -> None:
+    """They are in no file."""
+    known = [row("bumps", n, s, round(n**2 / 4 * (1 + 0.1 * s))) for n in (16, 24, 32, 40) for s in range(3)]
+    walked = [one | {"tried": ((0.95 * one["threshold"], False), (one["threshold"], True))} for one in known]
+    brackets, runs = (Answer.of(rows, SETTINGS).fits["bumps"] for rows in (known, walked))
+    assert runs.upper - runs.lower > 1.1 * (brackets.upper - brackets.lower)  # type: ignore[operator]
+    assert tuple(Answer.of(walked, SETTINGS).table) == COLUMNS
+
+
 def test_one_threshold_is_drawn_without_a_law() -> None:
     answer = Answer.of([row("bumps", 16, 0, 50)], SETTINGS)
     assert answer.fits["bumps"].exponent is None

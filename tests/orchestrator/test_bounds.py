@@ -49,6 +49,10 @@ OTHERS: dict[str, list[Bound]] = {
     "--tolerance": [TOLERANCE],
     "--target": [Bound(value, "must lie in (0, 1]", "1") for value in ("-1", "0", "1.001", "nan")],
     "--resolution": [Bound(value, "must lie between 0 and 1", "0.999") for value in ("-1", "0", "1", "nan")],
+    "--until-width": [
+        *(Bound(value, "must be a finite number above 0", None) for value in ("-1", "0", "inf", "nan")),
+        Bound("0.2", "needs --seeds 3 or more to begin with, not 1", None),
+    ],
     "--gpus-per-run": [Bound("inf", "finite", None), Bound("1000", "this machine has", None)],
     "--max-hours": FINITE,
     "--price": FINITE,

@@ -56,6 +56,10 @@ MISTAKES = [
     (["--lr", "0"], "lr must be above 0"),
     (["--lr", "inf"], "finite"),
     (["--resolution", "1"], "between 0 and 1"),
+    (["--until-width", "0"], "above 0"),
+    (["--until-width", "0.2", "--seeds", "2"], "needs --seeds 3 or more"),
+    (["--until-width", "0.2", "--N", "16"], "needs an exponent: ask for two or more values of N"),
+    (["--until-width", "0.2", "--N", "24", "--along", "encoding=bump,ramp"], "needs an exponent"),
     (["--precision", "float8"], "choose auto, float32, bfloat16 or tf32"),
     (["--task", "nowhere"], "module:Class"),
     (["--task", "nowhere:Task"], "cannot be imported"),
@@ -144,7 +148,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
     assert result.exit_code == 0
     options = set(re.findall(r"--[A-Za-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", result.output)))
     assert options == {
-        *("--N", "--datasets", "--target", "--seeds", "--resolution", "--speculate", "--no-speculate"),
+        *("--N", "--datasets", "--target", "--seeds", "--resolution", "--until-width", "--speculate", "--no-speculate"),
         *("--stop", "--least", "--along", "--between", "--data-count"),
         *("--task", "--decoder", "--depth", "--width", "--encoding", "--holdout", "--centres", "--sigma", "--absent"),
         *("--program", "--program-settings", "--vary", "--counts"),

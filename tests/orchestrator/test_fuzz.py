@@ -104,6 +104,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--target": ("0.5", "1"),
         "--seeds": ("2",),
         "--resolution": ("0.05", "0.9"),
+        "--until-width": ("0.2", "1"),
         "--task": ("trainables.bumps:BumpTask", "tests.toy:Toy"),
         "--decoder": ("cnn", "mlp"),
         "--depth": ("0", "2"),

@@ -42,7 +42,6 @@ import torch
 import typer
 from spoil import change, no_text, replaced
 
-from analysis.fits import fit_power_law
 from analysis.measures.quantity import Quantity
 from analysis.report import __main__ as report
 from analysis.report.answers import scaling_answer
@@ -186,7 +185,6 @@ def analyse() -> tuple[Seen, Any]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained, nothing drawn; parts are small, so that there are some, and an index."""
     measures = dict.fromkeys(MEASURES, measure)
-    fit = functools.partial(fit_power_law, resamples=50)
     for target, value in {
         "orchestrator.launch.execute": train,
         "orchestrator.engine.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
@@ -199,7 +197,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "analysis.report.papers.PAPERS": [Paper("paper", "", "", [EVERYTHING], [])],
         "analysis.report.page.Report.html": lambda page: "",
         "analysis.report.answers.RESOLUTIONS": (0.05,),
-        "analysis.scaling.fit_power_law": fit,
         "analysis.measures.registry.OF_DECODERS": dict.fromkeys(MEASURES),
         "analysis.measures.registry.MEASURES": measures,
         "typer.main.get_command": functools.cache(typer.main.get_command),

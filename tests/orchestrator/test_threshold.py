@@ -219,6 +219,17 @@ class TestVerdicts:
         assert {r.verdict for r in results} == {"none reached"}
         assert [r.runs for r in results[1:]] == [1] * 8
 
+    def test_what_a_walk_has_tried_is_told_in_order_and_what_it_did_not_ask_for_is_not(self) -> None:
+        search = ThresholdSearch([bracket()])
+        rows = drive(search, step_at(50))
+        family = rows.family(bracket().family)
+        (before,) = search.answer(rows)
+        assert before.tried == tuple((count, count >= 50) for count in sorted(family))
+        rows.add(row(bracket().template.with_count(199), "passed"))
+        (after,) = search.answer(rows)
+        assert after.runs == before.runs + 1
+        assert after.tried == before.tried == after.to_row()["tried"]
+
     def test_open_brackets_show_what_is_known(self) -> None:
         search, rows = ThresholdSearch([bracket()]), Rows()
         (before,) = search.answer(rows)

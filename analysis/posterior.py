@@ -1,0 +1,95 @@
+"""What all runs of a curve together say of its exponent: an interval from their likelihood.
+
+A search asks next what the runs before it suggest, so where it began moves where it ends, and thresholds that began at one
+place share the luck of that place. Their spread does not show that, but the runs do: which counts are tried depends on nothing
+but finished runs, so the probability of all that was seen is the product of those of the single runs, whatever the search
+asked for (the likelihood principle: J. O. Berger and R. L. Wolpert, The Likelihood Principle, 2nd ed., IMS 1988, section 4.2,
+on stopping rules; D. B. Rubin, Inference and missing data, Biometrika 63 (1976) 581-592, on ignorable designs).
+
+The model is a random-effects logistic regression. The log of the threshold of a bracket at N is a + b log N + e, with e normal
+with deviation `spread`. A run with D images passes with probability 1 / (1 + exp(-(log D - log threshold) / noise)). The priors
+of a and b are flat, and those of the logs of spread and noise are flat over RATIOS: no unit matters. All is integrated
+numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval has equal tails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NOISES = (0.1, 0.2, 0.4, 0.8, 1.2)
+"""Noise of single runs, and ... More noise than that would spread the thresholds wider than it does."""
+SPREADS = (0.15, 0.25, 0.4, 0.6, 0.9, 1.3, 1.9, 2.8, 4.2)
+"""... spread of thresholds, both over the spread that is seen: the deviation of the thresholds from the law."""
+CELL = 1 / 6
+"""Width of the cells in which thresholds are counted, over the same."""
+MARGIN = 4.0
+"""How far the cells reach beyond the farthest threshold, over the same."""
+REACH, STEPS_A, STEPS_B = 7.0, 21, 71
+"""How far from least squares a and b are looked for, in standard errors, and how many values of each."""
+TINY = 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One bracket: `x`, the log of N; `y`, the log of its threshold; the runs it rests on, as log(images) and whether they
+    passed. Without runs the threshold lies somewhere from `low`, also a log, to `y`."""
+
+    x: float
+    y: float
+    low: float
+    runs: Sequence[tuple[float, bool]] = ()
+
+
+def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[float, float]:
+    """The ends of the interval of b.
+
+    Needs brackets at two places, and more than two of them.
+    """
+    x = np.array([one.x for one in seen])
+    y = np.array([one.y for one in seen])
+    x -= x.mean()
+    slope, height = float(x @ y / (x @ x)), float(y.mean())
+    away = y - height - slope * x
+    unit = math.sqrt(float(away @ away) / (len(y) - 2) + float(np.mean([(one.y - one.low) ** 2 for one in seen])) / 12)
+    if unit < 1e-9:
+        return slope, slope
+    half = float(np.abs(away).max()) / unit + MARGIN
+    cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
+    width = float(cells[1] - cells[0])
+    a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(y))
+    b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(x @ x))
+    kernels = [np.exp(-(((cells[:, None] - cells) / spread) ** 2) / 2) / spread for spread in SPREADS]
+    logs = np.zeros((len(SPREADS), len(NOISES), STEPS_A, STEPS_B))
+    for place in np.unique(x):
+        of_place = [(one, centred) for one, centred in zip(seen, x, strict=True) if centred == place]
+        tables = np.stack([_table(one, cells * unit + height + slope * centred, unit) for one, centred in of_place])
+        at = (a[:, None] + b * place - cells[0]) / width
+        left = np.clip(np.floor(at).astype(int), 0, len(cells) - 2)
+        share = np.clip(at - left, 0.0, 1.0)
+        for i, kernel in enumerate(kernels):
+            total = np.log(np.maximum(tables @ kernel, TINY)).sum(axis=0)
+            logs[i] += total[:, left] * (1 - share) + total[:, left + 1] * share
+    weights = np.exp(logs - logs.max()).sum(axis=(0, 1, 2))
+    below = np.cumsum(weights) - weights / 2
+    tail = (1 - confidence) / 2 * weights.sum()
+    low, high = np.interp([tail, weights.sum() - tail], below, b)
+    return slope + unit * float(low), slope + unit * float(high)
+
+
+def _table(one: Seen, thresholds: np.ndarray, unit: float) -> np.ndarray:
+    """The likelihood of each threshold, for every noise (NOISES, thresholds); of any scale."""
+    if not one.runs:
+        cell = float(thresholds[1] - thresholds[0])
+        at = np.linspace(one.low, one.y, 2 + 2 * math.ceil((one.y - one.low) / cell))
+        near = np.maximum(1 - np.abs(thresholds - at[:, None]) / cell, 0.0).mean(axis=0)
+        return np.tile(near, (len(NOISES), 1))
+    logs = np.array([log for log, _ in one.runs])
+    signs = np.array([1.0 if passes else -1.0 for _, passes in one.runs])
+    odds = signs[:, None] * (logs[:, None] - thresholds) / unit
+    tables = np.stack([-np.logaddexp(0.0, -odds / noise).sum(axis=0) for noise in NOISES])
+    # one scale for all noises: which of them foresaw the runs better counts
+    return np.asarray(np.exp(tables - tables.max()))

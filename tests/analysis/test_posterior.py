@@ -1,0 +1,71 @@
+"""The interval of an exponent from the likelihood of all runs."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from analysis.posterior import Seen, slope_interval
+
+LOGS = [math.log(N) for N in (16, 24, 32, 48, 64)]
+
+
+def studied(chance: int = 0, spread: float = 0.2) -> list[Seen]:
+    """Three seeds at each size, each known between a run that missed and one that passed."""
+    draw, seen = random.Random(chance), []
+    for x in LOGS:
+        for _ in range(3):
+            y = 1.7 * x + draw.gauss(0, spread)
+            runs = [(y - 0.3, False), (y - 0.05, False), (y, True), (y + 0.15, True)]
+            seen.append(Seen(x, y, y - 0.05, runs))
+    return seen
+
+
+def moved(one: Seen, turn: float = 0.0, by: float = 0.0, times: float = 1.0) -> Seen:
+    """The same with another exponent, other images, or all logs so many times as large."""
+
+    def new(log: float) -> float:
+        return times * (log + turn * one.x + by)
+
+    return Seen(times * one.x, new(one.y), new(one.low), [(new(log), passed) for log, passed in one.runs])
+
+
+def test_units_do_not_matter() -> None:
+    seen = studied()
+    low, high = slope_interval(seen)
+    assert 1.4 < low < 1.7 < high < 2.1
+    assert slope_interval([moved(one, by=5.0) for one in seen]) == pytest.approx((low, high))
+    assert slope_interval([moved(one, times=0.01) for one in seen]) == pytest.approx((low, high))
+    assert slope_interval([moved(one, turn=-3.0) for one in seen]) == pytest.approx((low - 3, high - 3))
+
+
+def test_the_order_of_what_was_seen_does_not_matter() -> None:
+    seen = studied()
+    turned = [Seen(one.x, one.y, one.low, list(reversed(one.runs))) for one in reversed(seen)]
+    assert slope_interval(turned) == pytest.approx(slope_interval(seen))
+
+
+def test_runs_that_were_sure_to_end_as_they_did_say_nothing() -> None:
+    seen = studied()
+    more = [Seen(one.x, one.y, one.low, [*one.runs, (one.y - 9, False), (one.y + 9, True)]) for one in seen]
+    assert slope_interval(more) == pytest.approx(slope_interval(seen))
+
+
+def test_more_confidence_is_a_wider_interval() -> None:
+    seen = studied()
+    ends = [slope_interval(seen, confidence) for confidence in (0.99, 0.95, 0.5)]
+    lows, highs = zip(*ends, strict=True)
+    assert sorted(lows) == list(lows)
+    assert sorted(highs, reverse=True) == list(highs)
+
+
+def test_thresholds_known_without_doubt_on_a_law_leave_none() -> None:
+    assert slope_interval([Seen(x, 1.5 * x, 1.5 * x) for x in LOGS for _ in range(3)]) == pytest.approx((1.5, 1.5))
+
+
+@pytest.mark.slow(2)
+def test_a_true_exponent_lies_inside_as_often_as_it_should() -> None:
+    ends = [slope_interval(studied(chance), 0.8) for chance in range(100)]
+    assert 70 <= sum(low <= 1.7 <= high for low, high in ends) <= 95

@@ -1,0 +1,187 @@
+"""More seeds until the exponent is known well enough: where they help, and the same after any interruption."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import pytest
+
+from analysis.scaling import widths
+from benchmarks.threshold_search import World, brackets, real_duration, simulate
+from orchestrator.command.thresholds import brackets_table
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.bracket import ThresholdResult
+from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
+from orchestrator.searches.threshold import ThresholdSearch
+
+SIZES = (16, 24, 32, 40)
+PLAN = brackets(SIZES, range(3))
+ALL = brackets(SIZES, range(MOST_SEEDS))
+
+
+def by_root(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+    """An interval that shrinks with the root of the number of thresholds: 0.5 for twelve."""
+    return {"random": 0.5 * (12 / len(results)) ** 0.5}
+
+
+def answered(search: ThresholdSearch, workers: int = 1, noise: float = 0.05, rows: Rows | None = None) -> Rows:
+    if rows is None:
+        return simulate(search, ALL, World(3, noise), workers, real_duration)[0]
+    runs = {(b.template.N, b.template.seed): World(3, noise).runs(b.template.N, b.template.seed) for b in ALL}
+    families = {(b.template.N, b.template.seed): b.family for b in ALL}
+    while wanted := search.propose(rows, 1):
+        (spec,) = wanted
+        passed, accuracy = runs[spec.N, spec.seed](spec.data_count)
+        row = {"key": f"{spec.N} {spec.seed} {spec.data_count}", "family": families[spec.N, spec.seed]}
+        ended = {"status": "passed" if passed else "missed", "accuracy": accuracy, "steps": 1 if passed else 3}
+        rows.add({**row, "data_count": spec.data_count, **ended})
+    return rows
+
+
+def seeds(search: ThresholdSearch, rows: Rows) -> Counter[int]:
+    return Counter(result.N for result in search.answer(rows))
+
+
+def test_an_interval_that_is_narrow_enough_asks_for_no_more_seeds() -> None:
+    search, plain = NarrowingSearch(PLAN, 0.5, by_root), ThresholdSearch(PLAN)
+    rows = answered(search)
+    assert search.finished(rows)
+    assert search.answer(rows) == plain.answer(rows)
+    assert len(rows) == len(answered(plain))
+    assert search.doubt(rows) is None
+
+
+def test_seeds_are_added_at_the_ends_until_the_interval_is_narrow_enough() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    rows = answered(search)
+    found = seeds(search, rows)
+    assert found.total() >= 12 * (0.5 / 0.4) ** 2
+    assert found[24] == found[32] == 3
+    assert found[16] > 3
+    assert found[40] > 3
+    assert search.doubt(rows) is None
+    assert {result.verdict for result in search.answer(rows)} <= {"reached", "non-monotone"}
+
+
+def test_a_round_adds_no_more_than_halves_the_variance() -> None:
+    asked: list[int] = []
+
+    def told(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        asked.append(len(results))
+        return {"random": 9.0 if len(results) < 30 else 0.1}
+
+    search = NarrowingSearch(PLAN, 0.1, told)
+    answered(search)
+    assert asked[0] == 12
+    assert len(asked) == len(set(asked)) > 2, "a round that is known is not computed again"
+    assert all(later <= FARTHEST * earlier for earlier, later in pairwise(asked))
+
+
+def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> None:
+    search = NarrowingSearch(PLAN, 0.1, lambda results: {"random": 0.3})
+    rows = answered(search)
+    assert search.finished(rows)
+    assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
+    doubt = search.doubt(rows)
+    assert doubt is not None
+    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random, and no more seeds help: 32 are")
+
+
+def test_without_an_interval_there_is_nothing_to_narrow() -> None:
+    search = NarrowingSearch(PLAN, 0.1, lambda results: {"random": None})
+    rows = answered(search)
+    assert seeds(search, rows) == dict.fromkeys(SIZES, 3)
+    assert search.doubt(rows) is not None
+
+
+def test_the_same_rows_in_any_order_ask_for_the_same_runs() -> None:
+    rows: list[Row] = list(answered(NarrowingSearch(PLAN, 0.4, by_root)))
+    for chance in range(5):
+        random.Random(chance).shuffle(rows)
+        kept = rows[: len(rows) * chance // 5]
+        search = NarrowingSearch(PLAN, 0.4, by_root)
+        at_once, one_by_one = Rows(kept), Rows()
+        for row in kept:
+            one_by_one.add(row)
+            search.propose(one_by_one, 3)
+        fresh = NarrowingSearch(PLAN, 0.4, by_root).propose(at_once, 20)
+        assert search.propose(one_by_one, 20) == fresh
+        assert {str(row["key"]) for row in answered(search, rows=at_once)} == {str(row["key"]) for row in rows}
+
+
+def test_the_answer_does_not_depend_on_the_number_of_workers() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    alone, many = answered(search), answered(search, workers=9)
+    brief = [[(r.N, r.seed, r.threshold, r.tried) for r in search.answer(rows)] for rows in (alone, many)]
+    assert brief[0] == brief[1]
+
+
+def test_the_numbers_are_those_of_what_is_found_and_of_the_families() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    rows = answered(search)
+    results = search.answer(rows)
+    assert len(results) == len(search.numbers(rows)) > 12
+    assert list(search.numbers(rows)) == sorted(search.numbers(rows))
+    for i, result in zip(search.numbers(rows), results, strict=True):
+        assert search.found(rows, i).runs == result.runs
+        assert result.family in search.families
+    assert {row["family"] for row in rows} <= set(search.families)
+    assert len(search.families) == 2 * len(ALL)
+
+
+def test_a_size_that_some_seed_does_not_reach_gets_no_more_seeds() -> None:
+    search, rows = NarrowingSearch(PLAN, 0.4, by_root), Rows()
+    families = {(b.template.N, b.template.seed): b.family for b in ALL}
+    while wanted := search.propose(rows, 1):
+        (spec,) = wanted
+        passed = spec.data_count >= 0.1 * spec.N**1.5 * (1 + 0.1 * (spec.seed % 3)) and (spec.N, spec.seed) != (40, 1)
+        row = {"key": f"{spec.N} {spec.seed} {spec.data_count}", "family": families[spec.N, spec.seed], "steps": 1}
+        rows.add({**row, "data_count": spec.data_count, "status": "passed" if passed else "missed", "accuracy": None})
+    found = seeds(search, rows)
+    assert found[40] == 3
+    assert found[16] > 3
+    assert found[32] > 3
+
+
+@pytest.mark.slow(3)
+def test_real_intervals_become_as_narrow_as_asked() -> None:
+    search = NarrowingSearch(PLAN, 0.35, widths)
+    rows = answered(search)
+    [width] = widths(search.answer(rows)).values()
+    [before] = widths(ThresholdSearch(PLAN).answer(rows)).values()
+    assert width is not None
+    assert before is not None
+    assert width <= 0.35 < before
+    assert search.doubt(rows) is None
+    assert seeds(search, rows).total() <= 45
+
+
+@pytest.mark.parametrize("width", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_width_that_is_none_is_refused(width: float) -> None:
+    with pytest.raises(ValueError, match="the width of an interval must be a number above 0"):
+        NarrowingSearch(PLAN, width, by_root)
+
+
+def shown(search: ThresholdSearch, rows: Rows) -> list[list[str]]:
+    table = brackets_table("least images", search.answer(rows), {})
+    columns = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def test_a_table_of_places_with_unequal_seeds_tells_how_many_are_answered() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    assert shown(search, Rows())[0] == ["data set", "N", "seed 0", "seed 1", "seed 2", "runs"]
+    rows = answered(search)
+    head, *lines = shown(search, rows)
+    assert head == ["data set", "N", "answered", "thresholds", "open", "runs"]
+    counts = seeds(search, rows)
+    assert [(line[1], line[2]) for line in lines] == [(str(N), f"{counts[N]} of {counts[N]}") for N in SIZES]
+    found = sorted(r.threshold for r in search.answer(rows) if r.N == 16 and r.threshold is not None)
+    assert lines[0][3] == f"{found[0]}..{found[-1]}"
+    known = list(rows)
+    partly = Rows(row for row in known if not row["key"].startswith(f"16 {counts[16] - 1}"))
+    assert shown(search, partly)[1][2] == f"{counts[16] - 1} of {counts[16]}"
+    assert shown(search, partly)[1][4] == "waiting"
