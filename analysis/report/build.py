@@ -18,7 +18,8 @@ from analysis.report import papers
 from analysis.report.compare import side_by_side
 from analysis.report.page import Report, StudyPart
 from analysis.report.runs import FOLDER, RunFiles
-from analysis.report.studies import Around, studies_of
+from analysis.report.studies import studies_of
+from analysis.report.told import Around
 from analysis.results import Results
 from orchestrator.command.files import write_files
 from orchestrator.store import MeasureTable, StoreError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.report.findings import number
-from analysis.report.studies import Sheet
+from analysis.report.told import Sheet
 
 MOST_LINES = 200
 """Of a table on the page; its CSV file has all."""

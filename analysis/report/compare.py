@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.report.studies import Sheet, Told
+from analysis.report.told import Sheet, Told
 
 MOST = 12
 """Studies that one table sets beside each other."""

@@ -20,7 +20,7 @@ from analysis.report.compare import Compared
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.report.papers import Paper, are_of_papers
 from analysis.report.runs import Ended, call, ended_badly
-from analysis.report.studies import Told
+from analysis.report.told import Told
 from analysis.results import Results
 from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
 from orchestrator.command.progress import format_seconds

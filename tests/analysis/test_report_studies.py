@@ -15,7 +15,8 @@ from safetensors import torch as safetensors
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
 from analysis.report.page import Report
-from analysis.report.studies import ANSWERED, FAILED, FORMER, GOING, Around, Told, studies_of
+from analysis.report.studies import studies_of
+from analysis.report.told import ANSWERED, FAILED, FORMER, GOING, Around, Told
 from analysis.results import Results
 from orchestrator import __main__ as everything
 from orchestrator import mechanism, regularization, scaling, tune
@@ -32,7 +33,7 @@ Ask = Callable[[str], Study]
 TOY = "--task tests.toy:Toy"
 QUESTIONS = {
     "thresholds": f"scaling {TOY} --N 8,16,24 --resolution 0.05",
-    "until a width": f"scaling {TOY} --N 8,16,24,32 --resolution 0.1 --seeds 2 --until-width 0.15",
+    "until a width": f"scaling {TOY} --N 8,16,24,32 --resolution 0.1 --seeds 3 --until-width 0.15",
     "least width": "scaling --decoder mlp --least width --between 4..64 --data-count 40 --N 8,12 --seeds 2 --datasets bumps",
     "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
     "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",

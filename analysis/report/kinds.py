@@ -1,0 +1,289 @@
+"""How each kind of study is told: its tables, its figures and its answer from its search and the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import regularization, scaling, tune
+from analysis.remake import AnySearch
+from analysis.report.findings import Picture
+from analysis.report.told import ANSWERED, FAILED, GOING, Around, Sheet, Told, title_of
+from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.narrowing import NarrowingSearch
+from orchestrator.searches.threshold import ThresholdSearch
+from orchestrator.store import Question
+from trainables.settings import value_of
+from trainables.spec import RunSpec
+
+NUMBERS = ("accuracy", "id_mse", "ood_mse")
+"""What tables of runs show of each, where the task measures it."""
+LEAST = (
+    "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
+    "the line is the fitted power law"
+)
+SEARCHED = "the trials in order, and what fresh seeds say of the best"
+
+
+def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) -> Told:
+    from analysis.figures.scaling import draw
+
+    assert isinstance(search, ThresholdSearch)
+    results = search.answer(rows)
+    answer = scaling.Answer.of_results(results, question.settings)
+    left = sum(result.verdict == "open" for result in results)
+    failed = sum(result.verdict == "failed" for result in results)
+    keys = frozenset(row["key"] for family in search.families for row in rows.family(family).values())
+    along = results[0].axes.along
+    records = []
+    for i, result in zip(search.numbers(rows), results, strict=True):
+        found = search.found(rows, i)
+        runs = {**found.early, **found.full}
+        row = result.to_row()
+        ends = {name: row[name] for name in ("images", "images_lower", "images_upper", "fixed_images")}
+        carried = {
+            "passes": runs.get(result.upper) if result.upper is not None else None,
+            "misses": runs.get(result.missed) if result.missed is not None else None,
+        }
+        of_runs = {name: "" if run is None else run["key"] for name, run in carried.items()}
+        head = {"dataset": result.dataset, along: result.along, "seed": result.seed, "verdict": result.verdict}
+        cost = {"lower_ended": result.lower_ended, "runs": result.runs, "steps": result.steps}
+        records.append({**head, **ends, **cost, **of_runs})
+    table = pd.DataFrame(records)
+    if not table["fixed_images"].any():
+        table = table.drop(columns="fixed_images")
+    whole = ("images", "images_lower", "images_upper", "fixed_images") if results[0].axes.is_usual else ()
+    if not results[0].axes.is_usual:
+        quantity = results[0].axes.quantity
+        table = table.rename(columns={name: name.replace("images", quantity) for name in table if name.startswith("images")})
+    state = FAILED if failed else GOING if left else ANSWERED
+    told = f"{len(results) - left - failed} of {len(results)} thresholds, {len(keys):,} runs"
+    what = "every threshold, and the runs on both sides of it"
+    sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
+    known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
+    if not known:
+        return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
+    left_out = [
+        {"dataset": dataset, f"without {along} =": size, "exponent": exponent}
+        for dataset, fit in answer.fits.items()
+        for size, exponent in fit.without.items()
+    ]
+    if left_out:
+        sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
+    pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
+    exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
+    lines = [*_means_in_words(answer), *answer.lines()]
+    return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+
+
+def _means_in_words(answer: scaling.Answer) -> list[str]:
+    """The answer itself: the mean threshold at every place, a line per data set."""
+    lines = []
+    for dataset, part in answer.summary.groupby("dataset", sort=False):
+        found = part[part["total_images"].notna()]
+        along = answer.axes.along
+        means = [f"{row['total_images']:.3g} at {along} = {row[along]}" for row in found.to_dict("records")]
+        if means:
+            lines.append(f"{dataset}: {', '.join(means)} (geometric means over seeds)")
+    return lines
+
+
+def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> Told:
+    from analysis.figures.tune import draw, draw_settings
+
+    assert isinstance(search, ConfirmBest)
+    answer = tune.Answer.of_search(search, rows, question.settings)
+    keys = frozenset(
+        [row["key"] for trial in search.tuning.finished_trials(rows) for row in trial.rows]
+        + [row["key"] for _, row in search.following(rows) if row is not None]
+    )
+    done = len(answer.trials)
+    state = ANSWERED if search.finished(rows) and answer.confirmed["winner"].any() else GOING
+    if _any_failed(rows, keys):
+        state = FAILED
+    pictures = []
+    if done:
+        pictures.append(Picture("search", SEARCHED, lambda: draw(answer)))
+        if (settings := draw_settings(answer)) is not None:
+            pictures.append(Picture("settings", "every searched setting against the objective", lambda: settings))
+    return Told(
+        question,
+        title_of(question),
+        state,
+        f"{done} of {search.tuning.trials} trials, {len(keys):,} runs",
+        [*answer.lines(), *filter(None, [answer.doubt()])],
+        keys,
+        _trial_sheets(answer, search, rows),
+        pictures,
+    )
+
+
+def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[Sheet]:
+    sheets = []
+    if len(answer.confirmed):
+        sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), tune.COUNTS))
+    if importances := importances_of(search, rows):
+        table = pd.DataFrame([{"setting": name, "importance": value} for name, value in importances.items()])
+        title = "how much each setting matters: its share of the variance of the first objective, by Optuna's fANOVA"
+        sheets.append(Sheet("importances", title, table))
+    if len(answer.trials):
+        sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), tune.COUNTS))
+    return sheets
+
+
+def importances_of(search: ConfirmBest, rows: Rows) -> dict[str, float]:
+    """The share of each setting in the variance of the first objective (Hutter et al. 2014); empty while too few trials have
+    ended, or if all came out alike."""
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    study = search.tuning.study(rows)
+    complete = [trial for trial in study.trials if trial.values]
+    if len(search.tuning.dimensions) < 2 or len(complete) < 8:
+        return {}
+    logs = search.tuning.geometric(rows)[0]
+
+    def target(trial: Any) -> float:
+        return math.log(trial.values[0]) if logs else float(trial.values[0])
+
+    if len({target(trial) for trial in complete}) < 2:
+        return {}
+    try:
+        found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0), target=target)
+    except (ValueError, RuntimeError):  # a setting that no two trials have in common
+        return {}
+    return {name: float(value) for name, value in found.items()}
+
+
+def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -> Told:
+    from analysis.figures import tune as of_search
+    from analysis.figures.regularization import draw
+
+    assert isinstance(search, ConfirmAndJudge)
+    answer = regularization.Answer.of_search(search, rows, question.settings)
+    following = [row for _, row in search.following(rows) if row is not None]
+    following += [row for _, row in search.confirming.following(rows) if row is not None]
+    trials = search.tuning.finished_trials(rows)
+    keys = frozenset([row["key"] for row in following] + [row["key"] for trial in trials for row in trial.rows])
+    pictures = list(_pictures(draw(answer, regularization.load_decoders(answer, around.weights))))
+    if answer.search is not None and answer.search.names and len(answer.trials):
+        drawn = answer.search
+        pictures.append(Picture("search", SEARCHED, lambda: of_search.draw(drawn)))
+    sheets = []
+    if len(answer.summary):
+        sheets.append(Sheet("summary", "every setting over its seeds", answer.summary, (), regularization.COUNTS))
+    if len(answer.finals):
+        sheets.append(Sheet("finals", "every run on all training coordinates", answer.finals, ("key",), regularization.COUNTS))
+    if answer.search is not None:
+        sheets += _trial_sheets(answer.search, search.confirming, rows)
+    state = FAILED if _any_failed(rows, keys) else ANSWERED if search.finished(rows) else GOING
+    progress = f"{len(trials)} of {search.tuning.trials} trials, {len(keys):,} runs"
+    return Told(question, title_of(question), state, progress, answer.lines(), keys, sheets, pictures)
+
+
+def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:
+    """Figures that are drawn one after another; one that fails is the last."""
+    try:
+        for name, figure in drawn:
+            yield Picture(name, f"the {name} of the settings", lambda figure=figure: figure)  # type: ignore[misc]
+    except Exception as error:  # it becomes a line on the page
+        failed = error
+
+        def fail() -> Figure:
+            raise failed
+
+        yield Picture("further", "further figures", fail)
+
+
+def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Told:
+    assert isinstance(search, GridSearch)
+    found = [row for spec in search.specs if (row := search.row(rows, spec)) is not None]
+    keys = frozenset(row["key"] for row in found)
+    of_generators = any(spec.task.startswith("trainables.generative.") for spec in search.specs)
+    lines, sheets, pictures = (_generators if of_generators else _table)(found, search, question, rows, around)
+    state = FAILED if _any_failed(rows, keys) else ANSWERED if search.finished(rows) else GOING
+    progress = f"{len(found):,} of {len(search.specs):,} runs"
+    return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
+
+
+Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
+
+
+def _generators(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:
+    from analysis.figures.objectives import draw_curves, draw_levels
+    from analysis.objectives import COUNTS, NAMES, Answer
+
+    varied = {name: name.replace("_", " ") for name in varied_in(search.specs)}
+    answer = Answer.of(found, rows.get, around.measured(), {**varied, **NAMES}, question.settings, question.study)
+    if not answer.runs:
+        return [], [], []
+    pictures = [
+        Picture("curves", "the share of each composition that is drawn right, along the steps", lambda: draw_curves(answer)),
+        Picture("levels", "the share drawn right at the end, by level", lambda: draw_levels(answer)),
+    ]
+    sheets = [Sheet("runs", "every generator at its end", answer.table, ("key",), COUNTS)]
+    lines = sorted(answer.lines(), key=lambda line: not line.startswith("claim"))  # first what was asked, then the gates
+    return lines, sheets, pictures
+
+
+def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:
+    """A line per setting, and what can be told without a claim: means over seeds."""
+    from analysis.figures.grid import draw
+
+    if not found:
+        return [], [], []
+    names = varied_in(search.specs) or ["decoder"]
+    measured = sorted({name for row in found for name, value in row["measures"].items() if isinstance(value, int | float)})
+    records = []
+    for row in found:
+        spec = RunSpec.from_dict(row)
+        own = {name: value_of(spec, name) for name in names}
+        words = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in own.items())
+        numbers = {name: row[name] for name in NUMBERS} | {name: row["measures"].get(name) for name in measured}
+        ended = {"status": ending(row), "steps": row["steps"], "seconds": row["seconds"], "key": row["key"]}
+        records.append({"setting": words, **own, "seed": row["seed"], **numbers, **ended})
+    table = pd.DataFrame(records)
+    known = [name for name in (*NUMBERS, *measured) if name not in names and table[name].notna().any()]
+    table = table.drop(columns=[name for name in (*NUMBERS, *measured) if name not in known and name not in names])
+    table[known] = table[known].astype(float)
+    groups = table.groupby("setting", sort=False)
+    means = groups[names].first().reset_index(drop=True)
+    means["seeds"] = groups.size().to_numpy()
+    for name in known:
+        means[name] = groups[name].mean().to_numpy()
+        means[f"{name}_sd"] = groups[name].std().to_numpy()
+    shown = [name for name in known if name in NUMBERS] or known[:3]
+    pictures = [Picture("settings", "what every setting ended with, seed by seed", lambda: draw(table, shown))] if shown else []
+    sheets = [
+        Sheet("means", "means and standard deviations over seeds", means, (), ("seeds",)),
+        Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
+    ]
+    return [], sheets, pictures
+
+
+def varied_in(specs: Iterable[RunSpec]) -> list[str]:
+    """The settings in which runs differ, besides the seed."""
+    values: dict[str, set[Any]] = {}
+    for spec in specs:
+        for name, value in (*spec.to_dict().items(), *spec.options):
+            if name not in ("options", "seed", "task"):
+                values.setdefault(name, set()).add(value)
+    return [name for name, found in values.items() if len(found) > 1]
+
+
+def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:
+    return any(row is not None and row["status"] == "failed" for row in map(rows.get, keys))
+
+
+OF_SEARCH: Mapping[type[AnySearch], Callable[[Any, Question, Rows, Around], Told]] = {
+    ThresholdSearch: _of_thresholds,
+    NarrowingSearch: _of_thresholds,
+    ConfirmBest: _of_trials,
+    ConfirmAndJudge: _of_penalties,
+    GridSearch: _of_grid,
+}

@@ -1,0 +1,125 @@
+"""What is told of a study, and the words for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from analysis.report.findings import Picture
+from orchestrator.searches.bracket import ThresholdResult
+from orchestrator.store import Question
+from trainables.program import PATH as PROGRAMS
+from trainables.settings import value_of
+from trainables.spec import RunSpec
+
+ANSWERED, GOING, FAILED, FORMER = "answered", "not finished", "runs failed", "of a former version"
+NO_SETTINGS = ("options", "store", "out", "versions")
+SHORTENED = 12
+"""Letters of an id that are left out where four say enough."""
+TITLES = {
+    "regularization": "Which penalty weights make a low-rank decoder draw bumps at combinations that it has never seen?",
+    "encodings": "Does a decoder compose if its code is factorized?",
+    "geometry": "What does each layer of a decoder do to the box that it has not seen?",
+    "tuning": "Which units of a decoder react to one factor, and which to both?",
+    "rotation": "What does a decoder draw at angles that it has not seen?",
+    "objectives": "Which objective and which tokenizer make a generator compose?",
+    "conditioning": "How does what a generator is told of the factors decide whether it composes?",
+    "jepa": "Does an auxiliary loss on features make a generator compose?",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table. `keys`: columns of run keys, which lead to these runs; `counts`: those of whole numbers."""
+
+    name: str
+    title: str
+    table: pd.DataFrame
+    keys: Collection[str] = ()
+    counts: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A study as far as the rows answer it."""
+
+    question: Question
+    title: str
+    state: str
+    progress: str
+    lines: Sequence[str]
+    """The answer, as the launch prints it."""
+    keys: frozenset[str]
+    """Its runs."""
+    sheets: Sequence[Sheet] = ()
+    pictures: Sequence[Picture] = ()
+    thresholds: Sequence[ThresholdResult] = ()
+    exponents: Mapping[str, str] = field(default_factory=dict)
+    """Of each data set that has a power law, in words."""
+
+    beside: str = ""
+    """The settings in which it differs from the other studies of its kind in the store."""
+
+    failed: int = 0
+    """Of its runs."""
+
+    @property
+    def id(self) -> str:
+        return self.question.name
+
+    @property
+    def short(self) -> str:
+        """The beginning of its id, as tables that compare studies name it."""
+        return self.id[:-SHORTENED]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What it was asked with, by name, but for where it was written and with which versions."""
+        settings = {name: value for name, value in self.question.settings.items() if name not in NO_SETTINGS}
+        options = self.question.settings.get("options")
+        known = settings | (options if isinstance(options, dict) else {})
+        return {name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in known.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What answers need besides the rows of the search."""
+
+    measured: Callable[[], Mapping[str, Mapping[str, float]]]
+    """The numbers that were measured of generators, by key."""
+    weights: Callable[[str], bytes]
+    """Of a run, by its key; OSError if there are none."""
+
+
+def title_of(question: Question) -> str:
+    """The question in words."""
+    first = next(spec for specs in question.specs.values() for spec in specs)
+    subject = _subject(question, first)
+    if question.study == "scaling":
+        least, along = (question.search.get(name, usual) for name, usual in (("least", "data_count"), ("along", "N")))
+        what = "least number of training samples" if least == "data_count" else f"least {least}"
+        specs = [spec for part in question.specs.values() for spec in part]
+        values = list(dict.fromkeys(value_of(spec, str(along)) for spec in specs))
+        reaches = f"{subject} reaches accuracy {first.target:g} on what is held out"
+        return f"What is the {what} with which {reaches}, at {along} = {_listed(values)}?"
+    if question.study == "tune":
+        names = ", ".join(map(str, question.search.get("space", {})))
+        aims = ", ".join(str(aim).partition(":")[2] for aim in question.search.get("objectives", []))
+        return f"Which {names} give {subject} the best {aims}?"
+    return TITLES.get(question.study, f"{question.study}: {subject}")
+
+
+def _subject(question: Question, spec: RunSpec) -> str:
+    if question.task == PROGRAMS:
+        return f"the program {spec.dataset}"
+    known = "trainables.bumps:BumpTask"
+    return f"the {spec.decoder}" if question.task == known else question.task.rpartition(":")[2]
+
+
+def _listed(values: Sequence[Any], most: int = 8) -> str:
+    words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    return ", ".join(words if len(words) <= most else [*words[: most - 2], "...", words[-1]])
