@@ -75,6 +75,9 @@ def report(
     """
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
         if "://" not in location and not (Path(location) / "runs").is_dir():
+            if follow and name == "--store":
+                print(f"warning: --store {location} has no runs yet; waiting for the first", file=sys.stderr)
+                continue
             raise UserError(f"{name} {location!r} has no runs: give the folder that a study wrote to")
     check_folder("--out", out)
     from analysis.measure import measure_missing
