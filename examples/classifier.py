@@ -10,7 +10,6 @@ from functools import cache
 from itertools import pairwise
 
 import torch
-from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -59,10 +58,3 @@ class Digits:
     def summarise(self, spec: RunSpec, measures: dict[str, torch.Tensor], split: Split) -> dict[str, float]:
         found = {f"{digit}": measures["correct"][split.truth == digit] for digit in range(spec.N)}
         return {f"accuracy of {digit}": right.float().mean().item() for digit, right in found.items() if len(right)}
-
-    def draw(self, spec: RunSpec, outputs: torch.Tensor) -> Figure:
-        figure = Figure(figsize=(7, 0.5 + 0.2 * spec.N), layout="constrained")
-        axes = figure.subplots()
-        axes.imshow(outputs.softmax(dim=1).T.numpy(), aspect="auto", origin="lower")
-        axes.set(xlabel="held-out image", ylabel="digit", title="how sure the network is", yticks=range(spec.N))
-        return figure

@@ -28,7 +28,9 @@ class AdamW:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, weight_decay: float) -> None:
-        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr, "weight_decay": weight_decay}]
+        usual = {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False}
+        group: dict[str, Any] = {"params": list(parameters), "lr": lr, "weight_decay": weight_decay, **usual}
+        self.param_groups = [group]
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
         """Of each parameter its number of steps, as a tensor, and its MOMENTS; empty before its first step."""
 
