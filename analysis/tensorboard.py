@@ -6,16 +6,13 @@ import itertools
 import math
 import os
 import shutil
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tensorboardX.crc32c import CRC_TABLE
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
-from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.record_writer import RecordWriter
 from tensorboardX.summary import hparams
 
 from orchestrator.errors import printable
@@ -26,9 +23,6 @@ FILE = "events.out.tfevents.0.sweep"
 FORMAT = "brain.Event:2"
 LARGEST = 3e38
 """About the largest number that 32 bits hold."""
-MANY = 16
-"""Texts of one length that are checked faster together."""
-TABLE = np.array(CRC_TABLE, np.uint32)
 SETTINGS = tuple(name for name in RunSpec.__dataclass_fields__ if name != "options")
 NUMBERS = ("steps", "passage_step", "seconds", "accuracy", "id_mse", "ood_mse", "loss")
 CURVES = {"accuracy": "curve_accuracy", "error": "curve_error", "loss": "curve_loss"}
@@ -102,32 +96,12 @@ def _curves(row: Row, began: float, pace: float) -> Iterator[Event]:
 
 
 def _write(folder: Path, began: float, events: Iterable[Event]) -> None:
-    whole = itertools.chain([Event(wall_time=began, file_version=FORMAT)], events)
-    texts = [event.SerializeToString() for event in whole]
-    heads = [struct.pack("<Q", len(text)) for text in texts]
-    parts = zip(heads, _checksums(heads), texts, _checksums(texts), strict=True)
-    (folder / FILE).write_bytes(b"".join(itertools.chain.from_iterable(parts)))
-
-
-def _checksums(texts: Sequence[bytes]) -> list[bytes]:
-    """What TensorBoard checks each of these texts by. tensorboardX computes it byte after byte; here texts of one length go on
-    together, which takes a tenth of the time of a whole export."""
-    of_length: dict[int, list[int]] = {}
-    for i, text in enumerate(texts):
-        of_length.setdefault(len(text), []).append(i)
-    sums = [b""] * len(texts)
-    for length, places in of_length.items():
-        if len(places) < MANY:
-            found = [masked_crc32c(texts[i]) for i in places]
-        else:
-            block = np.frombuffer(b"".join(texts[i] for i in places), np.uint8).reshape(len(places), length)
-            crc = np.full(len(places), 0xFFFFFFFF, np.uint32)
-            for column in block.T:
-                crc = TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-            found = (((~crc >> 15) | (~crc << 17)) + np.uint32(0xA282EAD8)).tolist()
-        for i, checksum in zip(places, found, strict=True):
-            sums[i] = struct.pack("<I", checksum)
-    return sums
+    writer = RecordWriter(str(folder / FILE))
+    try:
+        for event in itertools.chain([Event(wall_time=began, file_version=FORMAT)], events):
+            writer.write(event.SerializeToString())
+    finally:
+        writer.close()
 
 
 def _number(value: Any) -> float | None:
