@@ -61,7 +61,7 @@ def tier_of(item: pytest.Item) -> str | None:
     folder = item.path.relative_to(ROOT / "tests").parts[0]
     if folder in ("cluster", "chaos"):
         return folder
-    for fixture, tier in (("begin", "study"), ("server", "bucket")):
+    for fixture, tier in (("start", "study"), ("nurseries", "study"), ("server", "bucket")):
         if fixture in getattr(item, "fixturenames", ()):
             return tier
     return None if item.get_closest_marker("slow") else "unit"

@@ -233,9 +233,9 @@ def test_a_killed_worker_takes_its_program_along(also: bool, tmp_path: Path) -> 
 
 
 def test_a_program_without_its_guard_is_killed(begin: Begin, tmp_path: Path) -> None:
-    run = begin(f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 1000")
+    run = begin(f"sleep 1; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 1000")
     assert not run.advance(0)
-    wait_for((tmp_path / "pid").exists)
+    wait_for((tmp_path / "pid").exists)  # a second later, so that the guard has told whom it guards
     pid = int((tmp_path / "pid").read_text())
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
     assert "did not run: its guard was killed" in error_of(run)
