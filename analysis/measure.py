@@ -23,6 +23,7 @@ from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import say
+from orchestrator.command.reading import open_to_read
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
@@ -72,12 +73,7 @@ def measure_missing(
         raise UserError(f"--store {str(store)!r} is not a folder: give the one that a study wrote to")
     console, outcome = Console(stderr=True), Outcome()
     kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
-    try:
-        opened = ResultStore(store, read_only=True)
-    except StoreError as error:
-        if error.may_pass:
-            raise
-        raise UserError(str(error)) from None
+    opened = open_to_read(store)
     with MeasureTable(store) as table, opened as results:
         job = _Job(table, outcome, console, {path: path for path in registry.TASKS} | kinds)
         job.look(results)

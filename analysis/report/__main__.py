@@ -16,6 +16,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
+from orchestrator.command.reading import check_runs
 from orchestrator.errors import UserError, printable
 from orchestrator.store import StoreError
 
@@ -74,11 +75,12 @@ def report(
     does not answer; 2 a mistake in the command; 130 after Ctrl-C, but 0 if --follow or --serve were ended so.
     """
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
-        if "://" not in location and not (Path(location) / "runs").is_dir():
-            if follow and name == "--store":
-                print(f"warning: --store {location} has no runs yet; waiting for the first", file=sys.stderr)
-                continue
-            raise UserError(f"{name} {location!r} has no runs: give the folder that a study wrote to")
+        try:
+            check_runs(name, location)
+        except UserError:
+            if not follow or name != "--store":
+                raise
+            print(f"warning: --store {location} has no runs yet; waiting for the first", file=sys.stderr)
     check_folder("--out", out)
     from analysis.measure import measure_missing
     from analysis.report.build import LOOK_EVERY, Builder

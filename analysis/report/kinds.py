@@ -13,6 +13,7 @@ from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, FAILED, GOING, Around, Sheet, Told, title_of
+from orchestrator.command.recipe import varied_in
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
@@ -264,16 +265,6 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
         Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
     ]
     return [], sheets, pictures
-
-
-def varied_in(specs: Iterable[RunSpec]) -> list[str]:
-    """The settings in which runs differ, besides the seed."""
-    values: dict[str, set[Any]] = {}
-    for spec in specs:
-        for name, value in (*spec.to_dict().items(), *spec.options):
-            if name not in ("options", "seed", "task"):
-                values.setdefault(name, set()).add(value)
-    return [name for name, found in values.items() if len(found) > 1]
 
 
 def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:

@@ -11,23 +11,40 @@ from orchestrator.errors import UserError
 from orchestrator.store import ResultStore, StoreError
 
 
+def check_runs(option: str, location: str) -> None:
+    """
+    Raises:
+        UserError: the location, which the user gave with this option, is a folder without runs, or none.
+    """
+    if "://" not in location and not (Path(location) / "runs").is_dir():
+        raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
+
+
+def open_to_read(store: str | Path) -> ResultStore:
+    """The store at a location that the user gave. Nothing in it is changed.
+
+    Raises:
+        UserError: it cannot be read.
+        StoreError: a bucket does not answer.
+    """
+    try:
+        return ResultStore(store, read_only=True)
+    except StoreError as error:
+        if error.may_pass:
+            raise
+        raise UserError(str(error)) from None
+
+
 @contextmanager
 def read_store(store: str) -> Iterator[ResultStore]:
-    """The store at a location that the user gave. Nothing in it is changed. After the block its notices are told.
+    """As `open_to_read`, of a store that has runs. After the block its notices are told.
 
     Raises:
         UserError: there is none.
         StoreError: a bucket does not answer.
     """
-    if "://" not in store and not (Path(store) / "runs").is_dir():
-        raise UserError(f"--store {store!r} has no runs: give the folder that a study wrote to")
-    try:
-        opened = ResultStore(store, read_only=True)
-    except StoreError as error:
-        if error.may_pass:
-            raise
-        raise UserError(str(error)) from None
-    with opened:
+    check_runs("--store", store)
+    with open_to_read(store) as opened:
         try:
             yield opened
         finally:
