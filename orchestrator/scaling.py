@@ -13,247 +13,33 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from collections.abc import Sequence
+from typing import Any
 
 from orchestrator.command import axes as read
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, main_of, one_of
 from orchestrator.command.programs import Described, check_no_program
-from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.subject import given, own_task, task_app
-from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
-from orchestrator.engine.estimate import GUESSED_PROBES, GUESSED_STEPS, Pace
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Latest, Row, Rows
-from orchestrator.searches.audits import BUDGET, STOPS
-from orchestrator.searches.axes import Axes, value_of
-from orchestrator.searches.bracket import Bracket, ThresholdResult
-from orchestrator.searches.narrowing import MOST_SEEDS, threshold_search
-from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import Question
-from orchestrator.store.questions import THRESHOLDS
-from orchestrator.study import bracket_of, facts_of
+from orchestrator.searches.audits import STOPS
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.narrowing import MOST_SEEDS
+from orchestrator.study import bracket_of
+from orchestrator.thresholds import ThresholdStudy
 from trainables.check import check_task
 from trainables.program import COUNTS, ProgramTask
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.settings import settings_class, settings_of, spec_fields
-from trainables.spec import RunSpec, Scalar
+from trainables.spec import RunSpec
 from trainables.task import Task
-
-if TYPE_CHECKING:
-    from analysis.scaling import Answer
 
 NAME = "scaling"
 TASK = "trainables.bumps:BumpTask"
-TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
-"""Columns from which the time of further runs is guessed."""
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
-
-
-@dataclass(slots=True)
-class ScalingStudy:
-    """Thresholds for every data set, grid size (or other value along) and seed; a `Study`."""
-
-    task: Task
-    brackets: list[Bracket]
-    resolution: float
-    settings: dict[str, Any]
-    speculate: bool = True
-    stop: str = "auto"
-    until_width: float | None = None
-    search: ThresholdSearch = field(init=False)
-    _written: frozenset[At] = frozenset()
-    _results: Latest[list[ThresholdResult]] = field(init=False)
-    _known: tuple[object, Answer] | None = None
-    _typical: dict[At, RunSpec] = field(init=False)
-    """A run of each place."""
-
-    def __post_init__(self) -> None:
-        how = self.resolution, self.speculate, self.stop
-        self.search = threshold_search(self.brackets, *how, self.until_width, _widths)
-        self._results = Latest(self.search.answer)
-        rungs = map(self.search.rungs, range(len(self.brackets)))
-        typical = [values[0 if self.axes.least == "data_count" else len(values) // 2] for values in rungs]
-        runs = [b.at(value) for b, value in zip(self.brackets, typical, strict=True)]
-        self._typical = {at(run, self.axes.along): run for run in runs}
-
-    @property
-    def axes(self) -> Axes:
-        return self.brackets[0].axes
-
-    def results(self, rows: Rows) -> list[ThresholdResult]:
-        """What is known of each threshold, in the order of the brackets that are asked."""
-        return self._results.of(rows)
-
-    @property
-    def name(self) -> str:
-        return NAME
-
-    @property
-    def of_program(self) -> bool:
-        """Whether the runs are those of a program, whose steps say nothing of the time that it takes."""
-        return isinstance(self.task, ProgramTask)
-
-    @property
-    def question(self) -> Question:
-        names = {"least", "along", "between", "until_width"} & self.settings.keys()
-        return Question(
-            study=NAME,
-            task_version=self.task.version,
-            specs={THRESHOLDS: [bracket.template for bracket in self.brackets]},
-            search={"resolution": self.resolution, "stop": self.stop, **{name: self.settings[name] for name in sorted(names)}},
-            settings=self.settings,
-            facts=facts_of(self.brackets),
-        )
-
-    @property
-    def wanted(self) -> Mapping[str, Collection[object]]:
-        return {"family": self.search.families}
-
-    def keeps_weights(self, spec: RunSpec) -> bool:
-        return False
-
-    def keeps_end(self, spec: RunSpec) -> bool:
-        return self.search.may_audit(spec)
-
-    def answered(self, rows: Rows) -> bool:
-        return all(r.verdict not in ("open", "failed") for r in self.results(rows))
-
-    def doubt(self, rows: Rows) -> str | None:
-        return self.search.doubt(rows)
-
-    def line(self, row: Mapping[str, Any]) -> str:
-        value, along = value_of(row, self.axes.least), value_of(row, self.axes.along)
-        run = f"{row['dataset']} {self.axes.along}={along} seed {row['seed']}: {self.axes.told(value)} {row['status']}"
-        if row["stop"] == "target" and not self.of_program:
-            run += ", trained to the end"
-        if row["accuracy"] is None:
-            return run
-        return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
-
-    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        """Each seed's bracket as it narrows, the law as far as it is known, and what there is to say of single thresholds."""
-        results = self.results(rows)
-        least = self.axes.least.replace("_", " ") if self.of_program or self.axes.least != "data_count" else "images"
-        title = f"least {least}" + (f" for accuracy {self.settings['target']:g}" if "target" in self.settings else "")
-        if self.axes.is_usual and not self.of_program:
-            title += " on held-out coordinates"
-        table = brackets_table(title, results, running)
-        outliers = (outlier_text(r) for r in results if r.outliers)
-        return Group(table, *map(Text, (*self._answer(rows).lines(), *self._cut_short(rows), *outliers)))
-
-    def _cut_short(self, rows: Rows) -> list[str]:
-        """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
-        places: dict[str, dict[Scalar, None]] = {}
-        varies = self.of_program or "max_steps" in (self.axes.least, self.axes.along)
-        for i, result in () if varies else zip(self.search.numbers(rows), self.results(rows), strict=True):
-            if result.lower_ended == BUDGET and result.lower is not None:
-                row = self.search.found(rows, i).early.get(result.lower)
-                if row is None or row["reason"] == BUDGET:
-                    places.setdefault(result.dataset, {})[result.along] = None
-        return [
-            f"{dataset}: at {self.axes.along} = {', '.join(map(str, found))} some lower bounds are runs that ended after "
-            f"{self.settings['max_steps']} steps before they had converged: more steps may lower the threshold"
-            for dataset, found in places.items()
-        ]
-
-    def _answer(self, rows: Rows) -> Answer:
-        """The answer as far as it is known; computed anew only when a threshold has been settled since."""
-        from analysis.scaling import Answer
-
-        results = self.results(rows)
-        settled = tuple((r.family, r.along, r.runs, r.lower_ended, r.rule) for r in results if r.verdict != "open")
-        if self._known is None or self._known[0] != settled:
-            self._known = settled, Answer.of_results(results, self.settings)
-        return self._known[1]
-
-    def seconds_left(self, rows: Rows) -> float | None:
-        """Probes and audits left, of as many steps as those of their grid size and data set so far."""
-        pace = self._pace(rows)
-        if not pace.times:
-            return None
-        return sum(self._seconds_left(r, pace) for r in self.results(rows) if r.verdict == "open")
-
-    def _seconds_left(self, result: ThresholdResult, pace: Pace) -> float:
-        """Work that one open threshold may still take."""
-        spec = self._typical[result.dataset, result.along]
-        probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
-        return (probes * pace.steps(spec) + result.audits_left * spec.max_steps) * pace.times(spec)
-
-    def _pace(self, rows: Rows) -> Pace:
-        """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
-        return Pace.of(self._timed_runs(rows), power=0.0 if self.of_program else 2.0)
-
-    def _timed_runs(self, rows: Rows) -> list[Row]:
-        """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
-        families = [self.search.found(rows, i) for i in self.search.numbers(rows)]
-        ways = [way for f in families for way in ((f.full, f.early) if self.stop == "budget" else (f.early,))]
-        found = [row for way in ways for row in way.values()]
-        if self.of_program:  # a run is one step
-            return [{**{name: row[name] for name in TIMED}, "steps": 1} for row in found if row["status"] != "failed"]
-        return [row for row in found if row["steps"]]
-
-    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
-        """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here. How long a
-        program takes is not known before it has run."""
-        results = self.results(rows)
-        pace = self._pace(rows)
-        if not pace.times and not self.of_program:
-            self._measure(pace)
-        seconds = dict.fromkeys(self._typical, 0.0)
-        for r in results:
-            if r.verdict == "open":
-                seconds[r.dataset, r.along] += self._seconds_left(r, pace)
-        table = plan_table(results, seconds if pace.times else {}, GUESSED_PROBES)
-        where = (
-            f"{what_is_trained(self.brackets[0].template)}\n"
-            f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
-        )
-        return Group(table, Text(where)), sum(seconds.values()) if pace.times else None
-
-    def _measure(self, pace: Pace) -> None:
-        """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
-        steps = GUESSED_STEPS
-        for spec in sorted(self._typical.values(), key=lambda spec: spec.N):
-            if spec.dataset not in pace.mean_steps:
-                pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
-                # under `budget` half of the runs, which do not pass, take all steps
-                pace.mean_steps[spec.dataset] = {spec.N: (steps + spec.max_steps) // 2 if self.stop == "budget" else steps}
-
-    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """`scaling.csv`, `.json`, `.png` and `.svg`, from the first answered grid size on, renewed with every further one."""
-        results = self.results(rows)
-        open_places = {(r.dataset, r.along) for r in results if r.verdict == "open"}
-        answered = frozenset((r.dataset, r.along) for r in results) - open_places
-        if not (answered - self._written) and not (force and any(r.runs for r in results)):
-            return []
-        self._written = answered
-        from analysis.files import write_scaling
-
-        return write_scaling(self._answer(rows), out)
-
-    def answer(self, rows: Rows) -> dict[str, Any]:
-        outliers = [
-            {"dataset": r.dataset, self.axes.along: r.along, "seed": r.seed, f"{self.axes.least}s": list(r.outliers)}
-            for r in self.results(rows)
-            if r.outliers
-        ]
-        return {**self._answer(rows).to_json(), "outliers": outliers}
-
-
-def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
-    from analysis.scaling import widths
-
-    return widths(results)
 
 
 def scaling(
@@ -365,7 +151,7 @@ def scaling(
                 asked.check_runs(brackets, thresholds, resolution)
     settings = _settings(brackets, asked, seeds, resolution, stop, task_, where)
     settings |= {} if until_width is None else {"until_width": until_width}
-    return launch(ScalingStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())
+    return launch(ThresholdStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())
 
 
 def _settings(

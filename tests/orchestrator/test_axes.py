@@ -21,16 +21,16 @@ from benchmarks.axes import SETTINGS, tally
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
-from orchestrator.scaling import ScalingStudy
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import Axes, Between, value_of
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.probing import float_ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
+from orchestrator.thresholds import ThresholdStudy
 from trainables.spec import RunSpec, Scalar, family_key, run_key
 
-Ask = Callable[[str], ScalingStudy]
+Ask = Callable[[str], ThresholdStudy]
 Truth = Callable[[RunSpec], float]
 WIDTH = "--least width --between 8..99 --data-count 50 --decoder mlp --datasets bumps --precision float32"
 PROGRAM = "train.sh {noise} {N} {seed}"
@@ -39,10 +39,10 @@ PROGRAM = "train.sh {noise} {N} {seed}"
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """The study that a command would launch."""
-    found: list[ScalingStudy] = []
+    found: list[ThresholdStudy] = []
     monkeypatch.setattr(scaling, "launch", lambda study, *_: found.append(study) or 0)
 
-    def study_of(command: str) -> ScalingStudy:
+    def study_of(command: str) -> ThresholdStudy:
         assert run(scaling.app, command.split()) == 0
         return found.pop()
 
@@ -197,7 +197,7 @@ def test_intervals_hold_the_truth(name: str, studies: int, most: int) -> None:
 # The command
 
 
-def ended(spec: RunSpec, study: ScalingStudy, number: int) -> dict[str, Any]:
+def ended(spec: RunSpec, study: ThresholdStudy, number: int) -> dict[str, Any]:
     """It passes from a width, or as many images, on that grow with N and fall with depth."""
     of_width = spec.width >= 2 * spec.N + spec.seed
     passes = of_width if study.axes.least == "width" else spec.data_count * spec.width >= 40 * spec.N
@@ -205,7 +205,7 @@ def ended(spec: RunSpec, study: ScalingStudy, number: int) -> dict[str, Any]:
     return {**row(spec, status, reason), "finished_at": pd.Timestamp(number, unit="s", tz="UTC").to_pydatetime()}
 
 
-def launched(study: ScalingStudy, store: Path) -> dict[str, Any]:
+def launched(study: ThresholdStudy, store: Path) -> dict[str, Any]:
     """The answer of a launch on this store."""
     with ResultStore(store) as opened:
         rows = Rows(opened.rows(where=study.wanted))
@@ -219,7 +219,7 @@ def launched(study: ScalingStudy, store: Path) -> dict[str, Any]:
     return answer
 
 
-def table_of(study: ScalingStudy, store: Path) -> pd.DataFrame:
+def table_of(study: ThresholdStudy, store: Path) -> pd.DataFrame:
     """The table as its file has it."""
     answer = study._answer(Rows(ResultStore(store, read_only=True).rows()))
     return pd.read_csv(io.BytesIO(csv_bytes(answer.shown, answer.counts)))
@@ -297,7 +297,7 @@ def test_words_derived_settings_and_counts_follow_the_axis(ask: Ask) -> None:
 def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "train.sh").write_text("exit 0")
     monkeypatch.chdir(tmp_path)
-    found: list[ScalingStudy] = []
+    found: list[ThresholdStudy] = []
     monkeypatch.setattr(scaling, "launch", lambda study, *_: found.append(study) or 0)
     words = ["--program", f"sh {PROGRAM}", "--vary", "noise=0.5", "--N", "8,16", "--store", str(tmp_path / "store")]
     assert run(scaling.app, [*words, "--least", "noise", "--between", "0.1..3"]) == 0

@@ -19,9 +19,9 @@ from orchestrator import geometry, launch, scaling
 from orchestrator.command.cli import invocation, run
 from orchestrator.command.ranges import parse_grid
 from orchestrator.engine.execution import Execution, Outcome
-from orchestrator.scaling import ScalingStudy
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import StoreError
+from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import ROOT, check_refusal
 from trainables.spec import RunSpec, family_key, run_key
 
@@ -286,7 +286,7 @@ def test_sigterm_before_or_after_the_training_tells_how_to_continue(
     places = {
         "before the launch": (scaling, "check_task"),
         "before the training": (launch, "ResultStore"),
-        "after the training": (ScalingStudy, "write"),
+        "after the training": (ThresholdStudy, "write"),
     }
     monkeypatch.setattr(*places[when], terminated)
     monkeypatch.setattr(launch, "execute", lambda *_: Outcome())
@@ -332,10 +332,10 @@ def test_an_answer_that_means_nothing_is_said_to_be_none(
 ) -> None:
     monkeypatch.setattr(launch, "execute", lambda *_: Outcome(trained=3))
     monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
-    monkeypatch.setattr(ScalingStudy, "answered", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "answered", lambda *_: True)
     arguments = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
     assert run(scaling.app, arguments) == 0
-    monkeypatch.setattr(ScalingStudy, "doubt", lambda *_: "nothing was learned: train for more steps")
+    monkeypatch.setattr(ThresholdStudy, "doubt", lambda *_: "nothing was learned: train for more steps")
     assert run(scaling.app, arguments) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "not answered: nothing was learned: train for more steps"
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.launch import LaunchOptions
-from orchestrator.scaling import ScalingStudy
+from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
 from trainables.program import digest, words_of
 from trainables.spec import Counts, run_key
@@ -44,11 +44,11 @@ WITH_FILE = "sh train.sh {data_count} {N} {seed} {noise} --kernel={kernel} {dept
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ScalingStudy]:
+def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ThresholdStudy]:
     """The studies that commands launch, in a folder with a script."""
-    found: list[ScalingStudy] = []
+    found: list[ThresholdStudy] = []
 
-    def keep(study: ScalingStudy, where: LaunchOptions, words: list[str]) -> int:
+    def keep(study: ThresholdStudy, where: LaunchOptions, words: list[str]) -> int:
         found.append(study)
         return 0
 
@@ -60,12 +60,12 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ScalingStu
     return found
 
 
-def study_of(launched: list[ScalingStudy], *words: str) -> ScalingStudy:
+def study_of(launched: list[ThresholdStudy], *words: str) -> ThresholdStudy:
     assert run(scaling.app, list(words)) == 0
     return launched.pop()
 
 
-def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings(launched: list[ScalingStudy]) -> None:
+def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings(launched: list[ThresholdStudy]) -> None:
     study = study_of(launched, *GIVEN[:1], SCRIPT + " '{noise} and more'", *GIVEN[2:], "--vary", "noise=0.1", "--noise", "2")
     specs = [bracket.template for bracket in study.brackets]
     assert [(spec.N, spec.seed) for spec in specs] == [(8, 0), (8, 1), (16, 0), (16, 1)]
@@ -84,7 +84,7 @@ def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings
     assert {spec.stop for spec in study.search.propose(scaling.Rows([]), 4)} == {"target"}
 
 
-def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list[ScalingStudy], tmp_path: Path) -> None:
+def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list[ThresholdStudy], tmp_path: Path) -> None:
     def key(*words: str) -> str:
         return run_key(study_of(launched, *words).brackets[0].template, "1")
 
@@ -96,7 +96,7 @@ def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list
     assert key(*GIVEN) != before
 
 
-def test_a_file_of_settings_declares_options_counts_and_files(launched: list[ScalingStudy]) -> None:
+def test_a_file_of_settings_declares_options_counts_and_files(launched: list[ThresholdStudy]) -> None:
     words = ("--program", WITH_FILE, "--program-settings", "settings.toml", "--N", "8,16", "--seeds", "2")
     study = study_of(launched, *words, "--kernel", "linear", "--option", "noise=0.3")
     assert [bracket.counts for bracket in study.brackets] == [Counts(10, 50)] * 2 + [Counts(10, 200)] * 2

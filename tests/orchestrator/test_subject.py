@@ -12,7 +12,7 @@ from orchestrator import __main__ as everything
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.launch import LaunchOptions
-from orchestrator.scaling import ScalingStudy
+from orchestrator.thresholds import ThresholdStudy
 from tests.toy import Toy
 from trainables import setting
 
@@ -46,10 +46,10 @@ def options(*words: str) -> set[str]:
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[ScalingStudy]:
-    found: list[ScalingStudy] = []
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[ThresholdStudy]:
+    found: list[ThresholdStudy] = []
 
-    def keep(study: ScalingStudy, where: LaunchOptions, words: list[str]) -> int:
+    def keep(study: ThresholdStudy, where: LaunchOptions, words: list[str]) -> int:
         found.append(study)
         return 0
 
@@ -67,7 +67,7 @@ def test_help_of_three_tasks_shows_the_options_of_each_and_no_others() -> None:
     assert bumps - tuned == of_bumps | {"--depth", "--width"}
 
 
-def test_what_is_given_is_in_every_run(launched: list[ScalingStudy]) -> None:
+def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
     words = [*TASK, "--N", "8,16", "--seeds", "2", "--strength", "2", "--spins", "--decoder", "cubic", "--option", "seeds=5"]
     assert run(scaling.app, words) == 0
     assert run(everything.app, ["scaling", *words]) == 0
