@@ -38,6 +38,7 @@ generative: $(VENV)/.installed ## the studies of generators; options: make gener
 	@$(BIN)/python -m orchestrator.objectives $(ARGS)
 	@$(BIN)/python -m orchestrator.conditioning $(ARGS)
 	@$(BIN)/python -m orchestrator.jepa $(ARGS)
+	@$(BIN)/python -m orchestrator.signal $(ARGS)
 
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)

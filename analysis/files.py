@@ -10,7 +10,7 @@ from orchestrator.command.files import csv_bytes, json_bytes, write_files
 from orchestrator.store import Artifacts, UnreadableError
 
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
-    from analysis import objectives, regularization, scaling, tune
+    from analysis import objectives, regularization, scaling, signal, tune
 
 
 def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
@@ -83,6 +83,23 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     }
     if settings is not None:
         contents["tune-settings.png"] = image(settings)
+    return write_files(out, contents)
+
+
+def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
+    """Write `signal.csv`, a line per generator, `signal-thresholds.csv`, `signal.json`, `.png` and `.svg` into `out`, each
+    replaced in one step."""
+    from analysis.figures.signal import draw
+    from analysis.figures.style import image
+
+    figure = draw(answer)
+    contents = {
+        "signal.csv": csv_bytes(answer.runs, ("seed", "steps")),
+        "signal-thresholds.csv": csv_bytes(answer.thresholds.shown, answer.thresholds.counts),
+        "signal.json": json_bytes(answer.to_json()),
+        "signal.png": image(figure, "png"),
+        "signal.svg": image(figure, "svg"),
+    }
     return write_files(out, contents)
 
 

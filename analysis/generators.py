@@ -125,7 +125,7 @@ class Run:
     @property
     def oracle_real(self) -> float:
         """The same of the oracle; NaN of real pictures, which it does not know."""
-        return math.nan if self.is_real else oracle_reads(_figures(self.spec), self.spec.N)
+        return math.nan if self.is_real else oracle_reads(figures_of(self.spec), self.spec.N)
 
     @property
     def counts(self) -> bool:
@@ -210,7 +210,7 @@ class Run:
         return found | {"key": self.key}
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=512)
 def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
     """The least share of fresh real pictures of a composition that the oracle reads right."""
     made = bundles(figures, N, COMPOSITIONS, each, 0, "oracle judged")
@@ -247,8 +247,10 @@ def _last(row: Row | None, name: str) -> float:
     return math.nan if not curve or curve[-1] is None else float(curve[-1])
 
 
-def _figures(spec: RunSpec) -> ShapeSettings:
-    return ShapeSettings(**{one.name: spec.option(one.name) for one in dataclasses.fields(ShapeSettings)})  # type: ignore[arg-type]
+def figures_of(spec: RunSpec) -> ShapeSettings:
+    """How the figures of a run look."""
+    options: dict[str, Any] = dict(spec.options)
+    return ShapeSettings(**{one.name: options[one.name] for one in dataclasses.fields(ShapeSettings) if one.name in options})
 
 
 def _unseen(spec: RunSpec, measured: Mapping[str, float]) -> tuple[float, float, float]:

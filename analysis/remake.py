@@ -31,6 +31,9 @@ from trainables.settings import Setting, settings_class, settings_of, value_of, 
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
+OF_THRESHOLDS = ("scaling", "signal")
+"""Studies that ask for the least value of a setting."""
+
 AnySearch = ThresholdSearch | NarrowingSearch | ConfirmAndJudge | ConfirmBest | GridSearch
 
 
@@ -44,7 +47,7 @@ def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> Any
     Raises:
         ValueError: the question does not tell enough.
     """
-    if question.study == "scaling":
+    if question.study in OF_THRESHOLDS:
         return threshold_search(question, task)
     if question.study == "regularization":
         return penalty_search(question, None)

@@ -9,13 +9,25 @@ from typing import Annotated
 
 import typer
 
-from orchestrator import conditioning, encodings, geometry, jepa, objectives, regularization, rotation, scaling, tune, tuning
+from orchestrator import (
+    conditioning,
+    encodings,
+    geometry,
+    jepa,
+    objectives,
+    regularization,
+    rotation,
+    scaling,
+    signal,
+    tune,
+    tuning,
+)
 from orchestrator.command.cli import App, program, run
 from orchestrator.launch import PROJECT, version_of
 
 STUDIES = {
     study.NAME: study
-    for study in (scaling, tune, regularization, encodings, geometry, tuning, rotation, objectives, conditioning, jepa)
+    for study in (scaling, tune, regularization, encodings, geometry, tuning, rotation, objectives, conditioning, jepa, signal)
 }
 """Every study by its name, which is that of its module and of its command."""
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

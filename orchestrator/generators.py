@@ -231,11 +231,25 @@ class GeneratorOptions:
     precision: opt.Precision = "auto"
 
 
-def train(
-    name: str, asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions,
-    where: LaunchOptions,
-) -> int:  # fmt: skip
-    """Train what is missing of all combinations, and table it; the exit code.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the options of a study of generators ask for."""
+
+    templates: Sequence[RunSpec]
+    """A run for each setting, of seed 0."""
+    seeds: range
+    settings: Mapping[str, Any]
+    """Those of the answer, but for where it is written."""
+    values: Mapping[str, Sequence[Scalar]]
+    """The values of each setting that was given some."""
+    notes: Sequence[str]
+    """What is left out."""
+
+
+def planned(
+    asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions, where: LaunchOptions
+) -> Planned:
+    """All combinations of what was asked.
 
     Args:
         asked: the words of `families`, `tokenizers` and perhaps `conditionings`.
@@ -280,20 +294,35 @@ def train(
     if not templates:
         raise UserError("--families maskgit needs codes, and a vae has none: add --tokenizers vq")
     _check_counts(templates)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    specs = [dataclasses.replace(template, seed=seed) for seed in seeds for template in templates]
-    about = {each: _named(each) for each in (*always, *varied, "max_steps")}
-    if "channels" not in values:
-        del about["channels"]  # it follows from the network
     settings = {
         **{"tier": options.tier, **asked, "split": options.split, **shown},
         **{"seeds": options.seeds, "first_seed": options.first_seed},
         **{_flag(each): list(given) for each, given in values.items()},
         **{"steps": None if options.steps is None else list(lengths), **fields, "options": more},
         **{"precision": options.precision, "task_version": task.version, "store": where.store},
-        **{"out": where.folder(name), "versions": versions()},
     }
-    return launch(GeneratorStudy(name, task, specs, settings, about, always, notes), where, invocation())
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    return Planned(templates, seeds, settings, values, notes)
+
+
+def train(
+    name: str, asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions,
+    where: LaunchOptions,
+) -> int:  # fmt: skip
+    """Train what is missing of all combinations, and table it; the exit code. See `planned`.
+
+    Raises:
+        UserError: what cannot be trained.
+    """
+    plan = planned(asked, varied, options, where)
+    specs = [dataclasses.replace(template, seed=seed) for seed in plan.seeds for template in plan.templates]
+    always = OF_WHICH[: len(asked)]
+    about = {each: _named(each) for each in (*always, *varied, "max_steps")}
+    if "channels" not in plan.values:
+        del about["channels"]  # it follows from the network
+    settings = {**plan.settings, "out": where.folder(name), "versions": versions()}
+    study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, plan.notes)
+    return launch(study, where, invocation())
 
 
 def _check_split(split: str) -> None:

@@ -15,6 +15,7 @@ from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, FAILED, GOING, Around, Sheet, Told, title_of
 from orchestrator.command.recipe import varied_in
 from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.narrowing import NarrowingSearch
@@ -29,6 +30,8 @@ LEAST = (
     "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
     "the line is the fitted power law"
 )
+Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
+"""The lines, the tables and the figures of an answer."""
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
 
 
@@ -77,10 +80,27 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     ]
     if left_out:
         sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
+    if question.study == "signal":
+        lines, more, pictures = _signal(results, search, question, rows)
+        return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
     lines = [*_means_in_words(answer), *answer.lines()]
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+
+
+def _signal(results: Sequence[ThresholdResult], search: Any, question: Question, rows: Rows) -> Shown:
+    from analysis.figures.signal import draw
+    from analysis.signal import COUNTS, Answer
+
+    found = [row for family in search.families for row in rows.family(family).values()]
+    answer = Answer.of(results, found, rows.get, question.settings)
+    what = "what a generator draws right at level 2 as one factor grows fainter; the band is the interval of the least contrast"
+    sheets = [
+        Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
+        Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS),
+    ]
+    return answer.lines(), sheets, [Picture("signal", what, lambda: draw(answer))]
 
 
 def _means_in_words(answer: scaling.Answer) -> list[str]:
@@ -210,9 +230,6 @@ def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Tol
     state = FAILED if _any_failed(rows, keys) else ANSWERED if search.finished(rows) else GOING
     progress = f"{len(found):,} of {len(search.specs):,} runs"
     return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
-
-
-Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
 
 
 def _generators(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:

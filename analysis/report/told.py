@@ -28,6 +28,7 @@ TITLES = {
     "rotation": "What does a decoder draw at angles that it has not seen?",
     "objectives": "Which objective and which tokenizer make a generator compose?",
     "conditioning": "How does what a generator is told of the factors decide whether it composes?",
+    "signal": "How faint may a factor be before a generator no longer composes it?",
     "jepa": "Does an auxiliary loss on features make a generator compose?",
 }
 

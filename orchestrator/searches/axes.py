@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.spec import Scalar
+from trainables import settings
+from trainables.spec import RunSpec, Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +70,7 @@ class Between:
 
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
-    """A setting of a finished run."""
-    return row[name] if name in row else row["options"][name]
+    """A setting of a finished run; the default of a later one that the run does not carry."""
+    if name in row:
+        return row[name]
+    return row["options"][name] if name in row["options"] else settings.value_of(RunSpec.from_dict(row), name)

@@ -23,6 +23,7 @@ SMALL = {
     "objectives": "--tier smoke --families dit --tokenizers vq --seeds 1",
     "conditioning": "--tier smoke --conditionings dropout --seeds 1",
     "jepa": "--tier smoke --families maskgit --seeds 1",
+    "signal": "--tier smoke --factors size --seeds 1",
 }
 STUDIES: dict[str, Any] = {name: typer.main.get_command(everything.STUDIES[name].app) for name in SMALL}
 
@@ -71,6 +72,7 @@ OTHERS: dict[str, list[Bound]] = {
     "geometry --bumps": [Bound("40", "--bumps 40 is more", "39"), Bound("4000000000", "give at most 39", None)],
     "tuning --bumps": [Bound("40", "give at most 39", "39"), Bound("100001", "from 0 to 100000", None)],
     "geometry --depths": [Bound("0", "from 1 to 32", "1"), Bound("33", "from 1 to 32", None)],
+    "signal --share": [Bound(value, "must lie above 0 and be at most 1", "0.001") for value in ("-1", "0", "1.001", "nan")],
     "encodings --by-depth": [Bound("0", "from 1 to 32", "1"), Bound("33", "from 1 to 32", None)],
 }
 """Of the options that do not have both bounds in their help. Of all studies, or of the one named."""

@@ -62,6 +62,7 @@ SMALL = {
     "objectives": ("--tier", "smoke", "--seeds", "1"),
     "conditioning": ("--tier", "smoke", "--seeds", "1"),
     "jepa": ("--tier", "smoke", "--seeds", "1"),
+    "signal": ("--tier", "smoke", "--seeds", "1"),
 }
 """What makes a line of a study quick to plan."""
 
@@ -260,15 +261,28 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--steps": ("1", "20,40"),
         "--option": ("width=16", "looks=2", "ema=0"),
     },
+    "signal": {
+        "--factors": ("size", "colour,shape"),
+        "--family": ("dit", "maskgit", "givt"),
+        "--tokenizer": ("vq", "vae"),
+        "--between": ("0.1..1", "0.5..0.9", "0.3..0.3"),
+        "--resolution": ("0.5", "0.1"),
+        "--share": ("0.3", "1"),
+        "--split": ("train1", "000,110"),
+        "--seeds": ("2",),
+        "--steps": ("1", "40"),
+        "--option": ("width=16", "looks=2"),
+    },
 }
 AS_PATHS = dict.fromkeys(STUDIES, ("--store", "--out"))
 AS_PATHS["regularization"] += ("--export-optuna",)
 AS_PATHS["tune"] += ("--export-optuna",)
 AS_PATHS["rotation"] += ("--mnist",)
-for of_pictures in ("objectives", "conditioning", "jepa"):
+for of_pictures in ("objectives", "conditioning", "jepa", "signal"):
     AS_PATHS[of_pictures] += ("--data",)
 FLAGS = dict.fromkeys(STUDIES, ("--json", "--verbose", "--save-weights", "--no-gates"))
-FLAGS["scaling"] += ("--speculate", "--no-speculate")
+for of_thresholds in ("scaling", "signal"):
+    FLAGS[of_thresholds] += ("--speculate", "--no-speculate")
 FLAGS["regularization"] += ("--ablation", "--no-ablation")
 FLAGS["geometry"] += ("--stripes", "--no-stripes")
 ADDRESSES = ("", "somewhere", "127.0.0.1:1", "127.0.0.1:x", "127.0.0.1:", ":1", "[::1]", "\udcff:1")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import __main__ as everything
-from orchestrator import generators, launch, mechanism, regularization, rotation, scaling
+from orchestrator import generators, launch, mechanism, regularization, rotation, scaling, signal
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.store import Question, ResultStore, StoreError, load_questions, save_question
@@ -63,12 +63,13 @@ def stored(store: str | Path = "results") -> list[Question]:
         "rotation --N 12 --epochs 2",
         "objectives --tier smoke --codes 8,16 --smoothing 0,0.1",
         "jepa --tier smoke --jepa 0,0.6 --jepa-teacher same",
+        "signal --tier smoke --factors size,colour --between 0.1..1",
         "conditioning --tier smoke --dropout 0.1,0.2 --dropout-mode zero_batch",
     ],
 )
 def test_every_study_says_its_question(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found: list[Any] = []
-    for study in (scaling, regularization, mechanism, rotation, generators):
+    for study in (scaling, regularization, mechanism, rotation, generators, signal):
         monkeypatch.setattr(study, "launch", lambda study, *_: found.append(study) or 0)
     assert run(everything.app, command.split()) == 0
     question = found[0].question

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.dit import DiT
 from trainables.generative.givt import GIVT
-from trainables.generative.judge import SAID, curves, shares_right
+from trainables.generative.judge import BY_FACTOR, SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import pool
@@ -84,8 +84,8 @@ class GeneratorTask:
 
     def summarise(self, spec: RunSpec, measures: Mapping[str, Tensor], split: Split) -> Mapping[str, float]:
         """By probe, by oracle and by both: the share of each composition and each level that is read right; and how often the
-        judges agree. Of real pictures there are those by the probe alone."""
-        shares = {name: measures[name] for name in SAID if name in measures}
+        judges agree; if a factor is faint, also those of each factor alone. Of real pictures there are those by the probe."""
+        shares = {name: measures[name] for name in (*SAID, *BY_FACTOR.values()) if name in measures}
         return curves(shares, split.truth[:, 0], seen_of(spec.holdout))
 
 

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from trainables.generative.oracle import read_by_templates
 from trainables.generative.probe import read_by_probe
 from trainables.generative.settings import REAL, PictureSettings
-from trainables.generative.shapes import ShapeSettings, bits_of, levels
+from trainables.generative.shapes import FACTORS, NO_FACTOR, ShapeSettings, bits_of, levels
 
 ALONE = ("probe", "oracle")
 JUDGES = (*ALONE, "both")
 SAID = (*JUDGES, "agree")
+BY_FACTOR = {factor: f"both_{factor}" for factor in FACTORS}
+"""What the shares are called of pictures in which both judges read a factor right, whatever the others are."""
 
 
 def on_screen(images: Tensor) -> Tensor:
@@ -42,8 +44,11 @@ def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits
     if isinstance(settings, PictureSettings) and settings.dataset in REAL:
         read = (read_by_probe(probe, on_screen(images.flatten(0, 1))) == wanted).all(1)
         return dict.fromkeys(("probe", "both"), read.view(images.shape[:2]).float().mean(1))
-    probed, fitted = ((read == wanted).all(1) for read in readings(settings, probe, images.flatten(0, 1)))
+    by_factor = [read == wanted for read in readings(settings, probe, images.flatten(0, 1))]
+    probed, fitted = (right.all(1) for right in by_factor)
     said = {"probe": probed, "oracle": fitted, "both": probed & fitted, "agree": probed == fitted}
+    if settings.faint != NO_FACTOR:
+        said |= dict(zip(BY_FACTOR.values(), (by_factor[0] & by_factor[1]).unbind(1), strict=True))
     return {name: found.view(images.shape[:2]).float().mean(1) for name, found in said.items()}
 
 

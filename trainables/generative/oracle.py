@@ -72,12 +72,13 @@ def between(low: float, high: float, jitter: float) -> tuple[float, float]:
 
 def between_colours(settings: ShapeSettings) -> tuple[float, float]:
     """The same for colours, as shares of the way from the mean red to the mean blue."""
-    return between(0, 1, settings.colour_jitter / (settings.colour_separation * (RED_TO_BLUE[2] - RED_TO_BLUE[0])))
+    separation, jitter = settings.colours
+    return between(0, 1, jitter / (separation * (RED_TO_BLUE[2] - RED_TO_BLUE[0])))
 
 
 def towards_blue(settings: ShapeSettings, colour: Tensor) -> tuple[Tensor, Tensor]:
     """Where colours (n, 3) lie along the line from the mean red (0) to the mean blue (1), and how far off it, both (n,)."""
-    line = 2 * settings.colour_separation * colour.new_tensor(RED_TO_BLUE)
+    line = 2 * settings.colours[0] * colour.new_tensor(RED_TO_BLUE)
     from_middle = colour - colour.new_tensor(MIDDLE)
     along = from_middle @ line / line.square().sum()
     return along + 0.5, (from_middle - along[:, None] * line).norm(dim=1)
@@ -96,7 +97,8 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
     softness = torch.where(is_other, other.softness, disc.softness)
     radius = torch.where(is_other, other.place[:, 0], disc.place[:, 0])
     colour = torch.where(is_other[:, None], other.colour, disc.colour)
-    low, high = between(settings.radius_small, settings.radius_large, settings.radius_jitter)
+    large, small, jitter = settings.radii
+    low, high = between(small, large, jitter)
     size = torch.where(radius > high, 0, torch.where(radius < low, 1, UNCLEAR))
     along, off = towards_blue(settings, colour)
     low, high = between_colours(settings)
@@ -111,13 +113,13 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
 @lru_cache(maxsize=8)
 def _templates(settings: ShapeSettings, N: int, shape: int) -> tuple[Tensor, Tensor]:
     """Radius and place (K, 3) of each figure of the grid, and what it covers, centred and of length 1 (K, N * N)."""
-    least = settings.radius_small - settings.radius_jitter - BEYOND
-    most = settings.radius_large + settings.radius_jitter + BEYOND
+    large, small, jitter = settings.radii
+    least, most = small - jitter - BEYOND, large + jitter + BEYOND
     radii = torch.linspace(max(least, 1 / N), most, RADII)
     reach = settings.centre_jitter + BEYOND
     places = torch.linspace(-reach, reach, PLACES)
     grid = torch.cartesian_prod(radii, places, places)
-    covered = coverage(settings.pair, N, torch.full((len(grid),), float(shape)), grid[:, 0], grid[:, 1:]).flatten(1)
+    covered = coverage(settings.pair, N, torch.full((len(grid),), settings.shapes[shape]), grid[:, 0], grid[:, 1:]).flatten(1)
     centred = covered - covered.mean(1, keepdim=True)
     return grid, centred / centred.norm(dim=1, keepdim=True)
 
@@ -130,7 +132,7 @@ def _fit(settings: ShapeSettings, images: Tensor, shape: int) -> Fit:
     total = centred.square().sum((1, 2)).clamp_min(1e-12)
     place = grid[(centred @ templates.t()).square().sum(1).argmax(1)]
     low, high = grid.amin(0), grid.amax(0)
-    kind = images.new_full((n,), float(shape))
+    kind = images.new_full((n,), settings.shapes[shape])
 
     def covered(at: Tensor) -> Tensor:
         return coverage(settings.pair, N, kind, at[:, 0], at[:, 1:]).flatten(1)  # (n, P)

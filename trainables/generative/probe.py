@@ -58,7 +58,7 @@ PIECES = 6
 CODES, CODED = 32, 512
 """Patches that coded pictures are made of, and pictures that they are taken from."""
 NEITHER_SHAPE = (0.4, 0.6)
-"""Shares of the other shape in a figure that is neither."""
+"""Shares of the way from one class of shapes to the other where a figure is neither."""
 NARROWEST = 0.05
 """Sizes with a gap under this, in half pictures, have nothing between them that is worth a picture."""
 
@@ -160,7 +160,9 @@ def _spoil(images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor
 
 def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor, variant: Tensor) -> tuple[Scenes, Tensor]:
     """The chosen scenes with one factor between its classes, and which factors are unclear (n, 3)."""
-    small, large, jitter = settings.radius_small, settings.radius_large, settings.radius_jitter
+    large, small, jitter = settings.radii
+    no_other, all_other = settings.shapes
+    neither = [no_other + share * (all_other - no_other) for share in NEITHER_SHAPE]
     unclear = chosen[:, None] & (variant[:, None] == torch.arange(len(FACTORS)))
     if large - small - 2 * jitter < NARROWEST:
         unclear[:, 1] = False
@@ -171,7 +173,7 @@ def _between(settings: ShapeSettings, scenes: Scenes, u: Tensor, chosen: Tensor,
     red, blue = (class_values(settings, bits_of((word,))).colour for word in ("000", "001"))
     place = somewhere(*between_colours(settings))[:, None]
     return scenes._replace(
-        shape=torch.where(unclear[:, 0], somewhere(*NEITHER_SHAPE), scenes.shape),
+        shape=torch.where(unclear[:, 0], somewhere(*neither), scenes.shape),
         radius=torch.where(unclear[:, 1], somewhere(*between(small, large, jitter)), scenes.radius),
         colour=torch.where(unclear[:, 2:], red + place * (blue - red), scenes.colour),
     ), unclear

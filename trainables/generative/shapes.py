@@ -13,10 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from trainables.settings import setting
+from trainables.settings import alternatives, setting
 from trainables.training.seeds import stream
 
 FACTORS = ("shape", "size", "colour")
+NO_FACTOR = "none"
 COMPOSITIONS = tuple(f"{i:03b}" for i in range(8))
 CONDITIONS = 5
 """Numbers that a model is told of a picture: the shape (0 or 1), the size, and red, green and blue. Size and colours are scaled
@@ -40,20 +41,49 @@ class ShapeSettings:
     colour_jitter: float = setting(0.1, "Most that a channel of the colour is off its mean.", low=0, high=0.5)
     centre_jitter: float = setting(0.3, "Most that a centre is off in x and in y, in half pictures.", low=0, high=0.9)
     background: float = setting(DARKEST, "Darkest background; the brightest is 1.", low=0.5, high=1)
+    faint: str = setting(NO_FACTOR, "Factor whose classes differ less than usual.", words=(NO_FACTOR, *FACTORS), later=True)
+    contrast: float = setting(
+        1.0, "How much the classes of the faint factor differ, as a share of the usual; its jitter shrinks with it.",
+        low=0.01, high=1, later=True,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
+        if self.faint == NO_FACTOR and self.contrast != 1:
+            raise ValueError(f"contrast is that of the faint factor: set faint, too, to {alternatives(FACTORS)}")
         if self.radius_small + 2 * self.radius_jitter >= self.radius_large:
             raise ValueError(
                 f"radius_small + 2 radius_jitter must be under radius_large, or sizes overlap, and is "
                 f"{self.radius_small + 2 * self.radius_jitter:g}, not under {self.radius_large:g}"
             )
 
+    def contrast_of(self, factor: str) -> float:
+        return self.contrast if factor == self.faint else 1.0
+
+    @property
+    def shapes(self) -> tuple[float, float]:
+        """How much of the other shape is in the figures of either class: none and all, if shape is not faint."""
+        half = self.contrast_of("shape") / 2
+        return 0.5 - half, 0.5 + half
+
+    @property
+    def radii(self) -> tuple[float, float, float]:
+        """Mean radius of a large and of a small disc, and the most that one is off its mean."""
+        contrast = self.contrast_of("size")
+        nearer = (1 - contrast) / 2 * (self.radius_large - self.radius_small)
+        return self.radius_large - nearer, self.radius_small + nearer, contrast * self.radius_jitter
+
+    @property
+    def colours(self) -> tuple[float, float]:
+        """How far red is from blue, and the most that a channel is off its mean."""
+        contrast = self.contrast_of("colour")
+        return contrast * self.colour_separation, contrast * self.colour_jitter
+
 
 class Scenes(NamedTuple):
     """What is in n pictures."""
 
     shape: Tensor
-    """(n,): 0 for a disc, 1 for the other shape, between them for one that is neither."""
+    """(n,): 0 for a disc, 1 for the other shape, between them for a figure between the two."""
     radius: Tensor
     """(n,): of a disc of this area."""
     colour: Tensor
@@ -95,11 +125,12 @@ def levels(bits: Tensor, seen: Tensor) -> Tensor:
 
 def class_values(settings: ShapeSettings, bits: Tensor) -> Scenes:
     """The means of their classes for compositions (n, 3): in the middle of a white picture."""
-    _, size, blue = bits.double().unbind(1)
-    toward_blue = settings.colour_separation * (2 * blue - 1)
+    other, size, blue = bits.double().unbind(1)
+    (no_other, all_other), (large, small, _), (separation, _) = settings.shapes, settings.radii, settings.colours
+    toward_blue = separation * (2 * blue - 1)
     return Scenes(
-        shape=bits[:, 0].float(),
-        radius=(settings.radius_large + size * (settings.radius_small - settings.radius_large)).float(),
+        shape=(no_other + other * (all_other - no_other)).float(),
+        radius=(large + size * (small - large)).float(),
         colour=(torch.tensor(MIDDLE).double() + toward_blue[:, None] * torch.tensor(RED_TO_BLUE).double()).float(),
         centre=torch.zeros(len(bits), 2),
         background=torch.ones(len(bits)),
@@ -112,17 +143,23 @@ def draw_scenes(settings: ShapeSettings, bits: Tensor, generator: Generator) -> 
     jitter = 2 * u - 1
     mean = class_values(settings, bits)
     return mean._replace(
-        radius=mean.radius + settings.radius_jitter * jitter[:, 0],
-        colour=(mean.colour + settings.colour_jitter * jitter[:, 1:4]).clamp(0, 1),
+        radius=mean.radius + settings.radii[2] * jitter[:, 0],
+        colour=(mean.colour + settings.colours[1] * jitter[:, 1:4]).clamp(0, 1),
         centre=settings.centre_jitter * jitter[:, 4:6],
         background=settings.background + (1 - settings.background) * u[:, 6],
     )
 
 
 def conditions(settings: ShapeSettings, scenes: Scenes) -> Tensor:
-    """What a model is told of scenes: (n, CONDITIONS)."""
-    middle, half = (settings.radius_large + settings.radius_small) / 2, (settings.radius_large - settings.radius_small) / 2
-    return torch.cat([scenes.shape[:, None], (scenes.radius[:, None] - middle) / half, 2 * scenes.colour - 1], 1)
+    """What a model is told of scenes: (n, CONDITIONS). It is told of a faint factor as loudly as of any other: the numbers are
+    those of scenes in which all classes are as far apart as usual."""
+    (large, small, _), (no_other, all_other) = settings.radii, settings.shapes
+    middle, half = (large + small) / 2, (large - small) / 2
+    other, colour = (scenes.shape[:, None] - no_other) / (all_other - no_other), scenes.colour
+    if (contrast := settings.contrast_of("colour")) != 1:
+        centre = colour.new_tensor(MIDDLE)
+        colour = centre + (colour - centre) / contrast
+    return torch.cat([other, (scenes.radius[:, None] - middle) / half, 2 * colour - 1], 1)
 
 
 def distance(pair: str, shape: Tensor, radius: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables.generative.judge import curves, shares_right
+from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, between, read_by_templates, towards_blue
 from trainables.generative.probe import KINDS, Probe, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
+    FACTORS,
     ShapeSettings,
     bits_of,
     bundles,
@@ -137,6 +138,32 @@ def test_a_picture_counts_when_both_judges_read_all_factors_right() -> None:
     assert torch.allclose(shares["oracle"], torch.full((8,), 5 / 6))
     assert torch.allclose(shares["both"], red * 5 / 6)
     assert torch.allclose(shares["agree"], torch.where(red > 0, 5 / 6, 1 / 6))
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_the_oracle_reads_a_faint_factor(factor: str) -> None:
+    settings = ShapeSettings(faint=factor, contrast=0.1)
+    made = pool(settings, 24, COMPOSITIONS, 400, 0)
+    assert (read_by_templates(settings, made.images).bits == made.bits).all(1).float().mean() > 0.99
+    means = class_values(settings, made.bits)
+    neither = means._replace(radius=torch.full((400,), 0.47)) if factor == "size" else means._replace(
+        colour=torch.tensor([0.5, 0.2, 0.5]).expand(400, 3)
+    )
+    if factor != "shape":  # of which the oracle has no middle
+        assert (read_by_templates(settings, render(settings, 24, neither)).bits[:, FACTORS.index(factor)] == UNCLEAR).all()
+
+
+def test_shares_of_single_factors_are_there_if_one_is_faint() -> None:
+    settings = ShapeSettings(faint="size", contrast=0.8)
+    made = bundles(settings, 24, COMPOSITIONS, 4, 0, "test")
+    shares = shares_right(settings, Colourblind(made.bits.flatten(0, 1)), made.images, made.bits)
+    red = 1 - made.bits[:, 0, 2].float()
+    assert torch.equal(shares["both_colour"], red)
+    assert torch.equal(shares["both_shape"], torch.ones(8))
+    assert torch.equal(shares["both_size"], torch.ones(8))
+    assert torch.equal(shares["both"], red)
+    assert set(shares_right(SETTINGS, Colourblind(made.bits.flatten(0, 1)), made.images, made.bits)) == set(SAID)
 
 
 def test_pictures_are_read_as_a_screen_shows_them() -> None:

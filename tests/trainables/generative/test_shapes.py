@@ -10,6 +10,7 @@ import torch
 
 from trainables.generative.shapes import (
     COMPOSITIONS,
+    FACTORS,
     ShapeSettings,
     bits_of,
     bundles,
@@ -58,6 +59,36 @@ def test_classes_differ_by_the_separations_and_pictures_by_the_jitters() -> None
     assert 0.29 < scenes.centre.abs().max() <= 0.3
     assert 0.95 <= scenes.background.min() < 0.951
     assert scenes.background.max() <= 1
+
+
+FAINT = [ShapeSettings(faint=factor, contrast=0.25) for factor in FACTORS]
+
+
+@pytest.mark.parametrize("settings", FAINT, ids=FACTORS)
+def test_a_faint_factor_and_its_jitter_shrink_and_nothing_else(settings: ShapeSettings) -> None:
+    bits = bits_of(COMPOSITIONS)
+    usual, faint = (class_values(one, bits) for one in (SETTINGS, settings))
+    middle = {"shape": torch.tensor(0.5), "size": torch.tensor(0.47), "colour": torch.tensor([0.5, 0.2, 0.5])}
+    drawn = [draw_scenes(one, bits, stream(0, "test")) for one in (SETTINGS, settings)]
+    for factor, name in zip(FACTORS, ("shape", "radius", "colour"), strict=True):
+        for before, after in ((usual, faint), drawn):
+            old, new = getattr(before, name), getattr(after, name)
+            wanted = middle[factor] + 0.25 * (old - middle[factor]) if factor == settings.faint else old
+            assert torch.allclose(new, wanted, atol=1e-6)
+    assert torch.equal(drawn[0].centre, drawn[1].centre)
+
+
+@pytest.mark.parametrize("settings", FAINT, ids=FACTORS)
+def test_a_model_is_told_of_a_faint_factor_as_loudly(settings: ShapeSettings) -> None:
+    bits = bits_of(COMPOSITIONS)
+    usual, faint = (conditions(one, draw_scenes(one, bits, stream(0, "test"))) for one in (SETTINGS, settings))
+    assert torch.allclose(usual, faint, atol=1e-5)
+
+
+def test_a_contrast_is_that_of_a_faint_factor() -> None:
+    assert ShapeSettings(faint="size").radii == SETTINGS.radii
+    with pytest.raises(ValueError, match="set faint, too, to shape, size or colour"):
+        ShapeSettings(contrast=0.5)
 
 
 def test_conditions_of_the_class_means_are_the_signs_of_the_bits() -> None:

@@ -1,0 +1,172 @@
+"""The answer of the signal study: how much contrast a factor needs for a generator to compose it, and what is lost below."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis import scaling
+from analysis.generators import READ, RECONSTRUCTED, Find, Run, at_least, figures_of
+from orchestrator.command.files import plain, records
+from orchestrator.searches import Row
+from orchestrator.searches.bracket import ThresholdResult
+from trainables.generative.judge import BY_FACTOR, JUDGES
+from trainables.generative.shapes import COMPOSITIONS, FACTORS, ShapeSettings, bits_of, class_values, render
+from trainables.settings import alternatives, value_of
+from trainables.spec import RunSpec
+
+COUNTS = ("seed", "steps", "seeds", "reached")
+"""Columns of whole numbers."""
+STAGES = ("probe", "tokenizer", "generator")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a signal study found. `thresholds`: the least contrasts, as in the scaling study. `runs`: a row for each generator
+    that was trained. `factors`: a row for each factor."""
+
+    thresholds: scaling.Answer
+    runs: pd.DataFrame
+    factors: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, results: Sequence[ThresholdResult], rows: Iterable[Row], find: Find, settings: Mapping[str, Any]
+    ) -> Answer:
+        """From what the search found, and the rows of its generators.
+
+        Args:
+            find: gives the row of a run that one of these needed, by key, if there is one.
+        """
+        found = sorted((row for row in rows if row["status"] != "failed"), key=lambda row: (row["seed"], row["key"]))
+        described = {row["key"]: record(row, find) for row in found}
+        runs = pd.DataFrame(described.values()).reindex(columns=[*record_columns()])
+        if len(runs):
+            order = {factor: n for n, factor in enumerate(FACTORS)}
+            runs = runs.sort_values(["factor", "contrast", "seed"], key=lambda c: c.map(order) if c.name == "factor" else c)
+        thresholds = scaling.Answer.of_results(results, settings)
+        by_place = {(one["factor"], one["contrast"], one["seed"]): one for one in described.values()}
+        specs = {row["key"]: RunSpec.from_dict(row) for row in found}
+        of_factors = []
+        for row in thresholds.summary.to_dict("records"):
+            factor = str(row["faint"])
+            own = [r for r in results if r.along == factor]
+            below = [run for r in own if (run := by_place.get((factor, r.missed, r.seed))) is not None]
+            spec = next((specs[one["key"]] for one in described.values() if one["factor"] == factor), None)
+            of_factors.append(
+                {
+                    "factor": factor,
+                    "contrast": row["total_images"],
+                    "lower": row["lower"],
+                    "upper": row["upper"],
+                    "difference": math.nan if spec is None else difference(spec, row["total_images"]),
+                    "usual_difference": math.nan if spec is None else difference(spec, 1.0),
+                    "seeds": row["seeds"],
+                    "reached": row["reached"],
+                    "held_by": _counted(run["held_by"] for run in below),
+                    "lost": _counted(run["lost"] for run in below),
+                    "note": row["note"],
+                }
+            )
+        return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings)
+
+    def lines(self) -> list[str]:
+        """A line for each factor."""
+        lines = []
+        for row in self.factors.to_dict("records"):
+            if math.isnan(row["contrast"]):
+                told = f"{row['factor']}: no threshold, since {row['reached']} of {row['seeds']} seeds compose at some contrast"
+            else:
+                least = f"{row['contrast']:.3g} [{row['lower']:.3g}, {row['upper']:.3g}]"
+                differ = f"differ by {row['difference']:.3f} (usually by {row['usual_difference']:.3f})"
+                told = f"{row['factor']}: composes from a contrast of {least} on, where its classes {differ}"
+            if row["held_by"]:
+                told += f"; at the contrast below, what fails is the {row['held_by']}"
+            if row["lost"]:
+                told += f"; what is misread most at level 2 is the {row['lost']}"
+            lines.append(told)
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Settings, factors, thresholds and runs in plain values; what is not known or infinite is null."""
+        answer: dict[str, Any] = plain(
+            {
+                "settings": dict(self.settings),
+                "factors": records(self.factors, ("seeds", "reached")),
+                "thresholds": records(self.thresholds.shown, self.thresholds.counts),
+                "runs": records(self.runs, ("seed", "steps")),
+            }
+        )
+        return answer
+
+
+def record(row: Row, find: Find) -> dict[str, Any]:
+    """What there is to say of a generator: shares are those of its last look."""
+    run = Run.of(row, find, {})
+    spec, factor = run.spec, str(value_of(run.spec, "faint"))
+    contrast = float(value_of(run.spec, "contrast"))
+    found: dict[str, Any] = {"factor": factor, "contrast": contrast, "difference": difference(spec, contrast)}
+    found |= {"seed": spec.seed, "status": row["status"], "steps": row["steps"]}
+    found |= {f"level2_{judge}": _last(run, f"{judge}_level2") for judge in JUDGES}
+    found |= {f"level2_{name}": _last(run, f"{told}_level2") for name, told in BY_FACTOR.items()}
+    found |= {name: getattr(run, name) for name in ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")}
+    return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(found, row["status"]), "key": run.key}
+
+
+def record_columns() -> tuple[str, ...]:
+    shares = [f"level2_{name}" for name in (*JUDGES, *BY_FACTOR)]
+    gates = ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")
+    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, *gates, "held_by", "lost", "key"
+
+
+def difference(spec: RunSpec, contrast: float) -> float:
+    """How much the pictures of the two classes of a run's faint factor differ at a contrast: the root mean square over pixels
+    and channels, which reach from 0 to 1, of the class means, over all classes of the other factors."""
+    if math.isnan(contrast):
+        return math.nan
+    figures = dataclasses.replace(figures_of(spec), contrast=contrast)
+    return between_classes(figures, spec.N, FACTORS.index(figures.faint))
+
+
+def between_classes(figures: ShapeSettings, N: int, factor: int) -> float:
+    """The same for a factor, by its place."""
+    bits = bits_of(tuple(word for word in COMPOSITIONS if word[factor] == "0"))
+    other = bits.clone()
+    other[:, factor] = 1
+    pictures = (render(figures, N, class_values(figures, part)) for part in (bits, other))
+    one, two = pictures
+    return float((one - two).square().mean().sqrt())
+
+
+def _last(run: Run, name: str) -> float:
+    curve = run.curves.get(name)
+    return float(curve[-1]) if curve is not None and len(curve) else math.nan
+
+
+def _held_by(run: Run, status: str) -> str:
+    """What of the chain has failed, if the run has missed: the first of STAGES that has not met its gate."""
+    if status == "passed":
+        return ""
+    judged = at_least(READ, run.probe_real, run.oracle_real), at_least(RECONSTRUCTED, run.probe_tokens, run.oracle_tokens)
+    return next((stage for stage, met in zip(STAGES, judged, strict=False) if met is False), STAGES[-1])
+
+
+def _lost(found: Mapping[str, Any], status: str) -> str:
+    """The factor that is read right least often at level 2, if the run has missed."""
+    shares = {factor: found[f"level2_{factor}"] for factor in BY_FACTOR}
+    if status == "passed" or any(map(math.isnan, shares.values())):
+        return ""
+    return min(shares, key=shares.__getitem__)
+
+
+def _counted(words: Iterable[str]) -> str:
+    """`colour (2 of 3) or size (1 of 3)`, the most frequent first."""
+    counts = Counter(filter(None, words))
+    return "" if not counts else alternatives([f"{word} ({count} of {counts.total()})" for word, count in counts.most_common()])

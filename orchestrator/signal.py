@@ -1,0 +1,155 @@
+"""The signal study: how faint may a factor be before a generator no longer composes it, and what is lost first?
+
+    python -m orchestrator.signal
+
+For every factor and seed a threshold search finds the least contrast at which all compositions are drawn, the unseen ones too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from orchestrator.command import options as opt
+from orchestrator.command.axes import HINT
+from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
+from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.errors import UserError
+from orchestrator.generators import GeneratorOptions, planned
+from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.audits import BUDGET
+from orchestrator.searches.axes import Axes, Between
+from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.threshold import rungs_of
+from orchestrator.study import bracket_of
+from orchestrator.thresholds import ThresholdStudy
+from trainables.generative.chain import GENERATOR
+from trainables.generative.settings import HEADS, RENDERED, GeneratorSettings
+from trainables.generative.shapes import FACTORS
+from trainables.generative.tokenizers import KINDS
+from trainables.settings import settings_of, with_values
+from trainables.spec import RunSpec
+from trainables.task import load_task
+
+NAME = "signal"
+LEAST, ALONG = "contrast", "faint"
+CONTRAST = settings_of(GeneratorSettings)[LEAST]
+
+app = App()
+
+
+class SignalStudy(ThresholdStudy):
+    """Thresholds of contrast for every factor and seed."""
+
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return True
+
+    def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
+        from analysis.signal import Answer
+
+        return Answer.of(results, self.generators(rows), rows.get, self.settings)
+
+    def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
+        from analysis.files import write_signal
+
+        return write_signal(answer, out)
+
+    def generators(self, rows: Rows) -> list[Row]:
+        """The finished runs of the search."""
+        return [row for family in self.search.families for row in rows.family(family).values()]
+
+
+def signal(
+    factors: Annotated[str, opt.asked(help="Factors that are made faint, one at a time, comma-separated.")] = ",".join(FACTORS),
+    family: Annotated[str, opt.asked(help="Objective of the generators: `dit`, `maskgit`, `givt` or `mar`.")] = "dit",
+    tokenizer: Annotated[str, opt.asked(help="`vae` (continuous latents) or `vq` (codes). `maskgit` needs codes.")] = "vq",
+    between: Annotated[
+        str, opt.asked("--between", help="Contrasts in which the least is searched, LOW..HIGH, above 0 and at most 1.")
+    ] = "0.05..1",
+    resolution: opt.Resolution = 0.25,
+    share: Annotated[
+        float, opt.asked(help="Share of the pictures of every composition that both judges have to read right, in (0, 1].")
+    ] = 0.5,
+    speculate: opt.Speculate = False,
+    *,
+    generators: GeneratorOptions,
+    where: LaunchOptions,
+) -> int:
+    """How faint may a factor be before a generator no longer composes it, and what is lost first?
+
+    Pictures of a figure have three factors of two classes each: shape, size and colour. Generators learn four of the eight
+    compositions. One factor at a time is made faint: its two classes are drawn nearer to each other, and its jitter shrinks
+    with them. For every factor and seed, the least contrast is searched at which a generator draws all eight compositions so
+    well that a probe and a template oracle read most pictures right, at some look along the way. Every contrast has a probe
+    and a tokenizer of its own, and generators are trained even if these miss their gates: where a run misses, the answer says
+    which of the three has failed first. Finished runs are kept in the store: the same command continues after any
+    interruption.
+
+    **Examples**
+
+    `python -m orchestrator.signal --tier smoke --seeds 1`   shows that everything runs, minutes
+
+    `python -m orchestrator.signal`   the question, for three seeds: about 50 generators, many hours on two cores
+
+    `python -m orchestrator.signal --factors colour --between 0.1..1 --tier coarse`   one factor, with fewer tokens
+
+    `python -m orchestrator.signal --family maskgit`   the same of masked codes
+
+    **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
+    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    """
+    chosen = words("--factors", factors, FACTORS)
+    one_of("--family", family, HEADS)
+    one_of("--tokenizer", tokenizer, KINDS)
+    if generators.dataset != RENDERED:
+        raise UserError(f"--dataset {generators.dataset} has no contrast to choose: {RENDERED} is rendered, omit the option")
+    if not 0 < share <= 1:
+        raise UserError(f"--share must lie above 0 and be at most 1, not {share:g}")
+    if not 0 < resolution < 1:
+        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.25 means 25 %")
+    if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
+        raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
+    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where)
+    if len(plan.templates) > 1:
+        raise UserError("--steps takes one number here, not several: start a study for each")
+    contrasts, task = _between(between), load_task(GENERATOR)
+    template = dataclasses.replace(plan.templates[0], target=1.0, stop="early")
+    axes = Axes.of(LEAST, ALONG, chosen)
+    brackets: list[Bracket] = []
+    for factor in chosen:
+        given = {ALONG: factor, LEAST: contrasts.low, "gate": float(share)}
+        for seed in plan.seeds:
+            spec: RunSpec = dataclasses.replace(checked(with_values, template, given), seed=seed)
+            brackets.append(checked(bracket_of, task, spec, axes, contrasts))
+    if (most := len(brackets) * len(rungs_of(brackets[0], resolution).counts)) > MOST_PLANNED:
+        much = f"{most} possible runs are too many (at most {MOST_PLANNED})"
+        raise UserError(f"{much}: ask for a larger --resolution or fewer --seeds")
+    settings = {
+        **plan.settings, "least": LEAST, "along": ALONG, ALONG: chosen, "between": [contrasts.low, contrasts.high],
+        "share": share, "max_steps": template.max_steps, "resolution": resolution,
+        "decoder": family, "encoding": tokenizer, "task": GENERATOR, "out": where.folder(NAME), "versions": versions(),
+    }  # fmt: skip
+    study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME)
+    return launch(study, dataclasses.replace(where, gates=False), invocation())
+
+
+def _between(text: str) -> Between:
+    """
+    Raises:
+        UserError: it is no range of contrasts.
+    """
+    low, dots, high = text.partition("..")
+    if not (low and dots and high):
+        raise UserError(f"--between {text!r} is no range: {HINT.replace('4..512', '0.05..1')}")
+    ends = [float(checked(CONTRAST.check, checked(CONTRAST.read, end))) for end in (low, high)]
+    return checked(Between, *ends)
+
+
+app.command()(grouped(signal))
+main = main_of(app, "python -m orchestrator.signal")
+
+if __name__ == "__main__":
+    main()

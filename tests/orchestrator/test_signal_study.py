@@ -1,0 +1,181 @@
+"""The signal study: what it searches, how a chain that fails at a contrast is told, and its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import generators
+from analysis.figures.signal import draw
+from analysis.remake import search_of
+from analysis.signal import between_classes
+from orchestrator import signal
+from orchestrator.command.cli import run
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.needs import Staged
+from orchestrator.store.questions import Question
+from tests.analysis.made_objectives import generator_row, parent_rows
+from tests.conftest import check_refusal
+from trainables.generative.generator_task import GeneratorTask
+from trainables.generative.judge import BY_FACTOR
+from trainables.generative.shapes import FACTORS, ShapeSettings
+from trainables.needs import Tasks
+from trainables.settings import value_of
+from trainables.spec import RunSpec
+
+SHORT = "--tier smoke --precision float32"
+NEEDED = {"shape": 0.5, "size": 0.2, "colour": 0.1}
+"""The contrasts from which made generators compose. It is the tokenizer that does not keep sizes below."""
+
+
+def study_of(words: str, monkeypatch: pytest.MonkeyPatch) -> signal.SignalStudy:
+    found: list[Any] = []
+    monkeypatch.setattr(signal, "launch", lambda study, where, _: found.append((study, where)) or 0)
+    assert run(signal.app, words.split()) == 0
+    assert not found[0][1].gates
+    study: signal.SignalStudy = found[0][0]
+    return study
+
+
+def made(spec: RunSpec) -> list[Row]:
+    """A generator, and the runs that it needs."""
+    factor, contrast = str(value_of(spec, "faint")), float(str(value_of(spec, "contrast")))
+    passes = contrast >= NEEDED[factor]
+    row = generator_row(spec, level2=0.8 if passes else 0.2, status="passed" if passes else "missed", accuracy=0.875)
+    for name, told in BY_FACTOR.items():
+        row["curve_summary"][f"{told}_level2"] = [0.3 if name == "colour" and not passes else 0.9]
+    return [row, *parent_rows(spec, reconstructed=1.0 if passes or factor != "size" else 0.5)]
+
+
+def answered(study: signal.SignalStudy, make: Callable[[RunSpec], list[Row]] = made) -> Rows:
+    """All rows that the search asks for."""
+    rows = Rows()
+    while asked := study.search.propose(rows, 1):
+        for row in make(asked[0]):
+            rows.add(row)
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+
+
+def test_every_factor_and_seed_has_a_search_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --between 0.1..0.9 --share 0.7 --family maskgit --seeds 2 --first-seed 3", monkeypatch)
+    names = ("faint", "seed", "decoder", "gate", "target", "stop")
+    found = [tuple(value_of(bracket.template, name) for name in names) for bracket in study.brackets]
+    assert found == [(factor, seed, "maskgit", 0.7, 1.0, "early") for factor in FACTORS for seed in (3, 4)]
+    assert {(bracket.counts.low, bracket.counts.high) for bracket in study.brackets} == {(0.1, 0.9)}
+    [asked] = study.search.propose(Rows(), 1)
+    assert asked.stop == "target"  # the stopping rule gives none up
+    assert all(study.keeps_weights(bracket.template) for bracket in study.brackets)
+    parents = Tasks(GeneratorTask()).needs(asked)
+    assert sorted(parents) == ["probe", "tokenizer"]
+    for parent in parents.values():
+        assert (value_of(parent, "faint"), value_of(parent, "contrast")) == ("shape", value_of(asked, "contrast"))
+
+
+def test_a_usual_contrast_is_looked_up_though_runs_do_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
+    row = generator_row(study.brackets[0].at(1.0), accuracy=0.5, status="missed")
+    assert "contrast" not in row["options"]
+    assert study.line(row).startswith("shapes2d faint=colour seed 0: contrast 1.0 missed")
+
+
+@pytest.mark.slow(2)
+def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 2 --resolution 0.1 --store {tmp_path}", monkeypatch)
+    rows = answered(study)
+    assert study.answered(rows)
+    answer = study.answer(rows)
+    factors = {row["factor"]: row for row in answer["factors"]}
+    for factor, least in NEEDED.items():
+        assert factors[factor]["lower"] < least <= factors[factor]["contrast"] == factors[factor]["upper"]
+        assert factors[factor]["contrast"] <= 1.1 * least
+        assert factors[factor]["lost"] == "colour (2 of 2)"
+    held = {factor: row["held_by"] for factor, row in factors.items()}
+    assert held == {"shape": "generator (2 of 2)", "size": "tokenizer (2 of 2)", "colour": "generator (2 of 2)"}
+    of_colour = factors["colour"]
+    assert of_colour["difference"] == pytest.approx(of_colour["contrast"] * of_colour["usual_difference"], rel=0.02)
+    assert {row["held_by"] for row in answer["runs"] if row["status"] == "passed"} == {""}
+    lines = study._answer(rows).lines()
+    assert lines[0].startswith("shape: composes from a contrast of 0.5")
+    assert "; at the contrast below, what fails is the generator (2 of 2); what is misread most" in lines[0]
+    assert json.dumps(answer, allow_nan=False)
+    names = {file.name for file in study.write(rows, tmp_path / "out", force=True)}
+    assert names == {"signal.csv", "signal-thresholds.csv", "signal.json", "signal.png", "signal.svg"}
+    figure = draw(study._answer(rows))
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"{factor} faint: {factors[factor]['contrast']:.2g}" for factor in FACTORS
+    ]
+
+
+def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
+
+    def missed(spec: RunSpec) -> list[Row]:
+        return [generator_row(spec, level2=0.1, status="missed", accuracy=0.5), *parent_rows(spec, read=0.5)]
+
+    rows = answered(study, missed)
+    [line] = study._answer(rows).lines()
+    assert line.startswith("colour: no threshold, since 0 of 1 seeds compose at some contrast; at the contrast below, ")
+    assert line.endswith("what fails is the probe (1 of 1)")
+    assert draw(study._answer(rows)).axes[0].get_title() == "colour faint"
+
+
+def test_the_search_is_made_again_from_its_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 1", monkeypatch)
+    rows = answered(study)
+    question = Question.of(study.question.to_bytes(), study.question.name)
+    again = search_of(question, None, list(rows))
+    assert again.answer(rows) == study.results(rows)
+
+
+def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors size", monkeypatch)
+    rows = Rows()
+    staged = Staged(study.search, Tasks(GeneratorTask()), lambda _: None, lambda _: True, gates=False)
+    [probe] = staged.propose(rows, 1)
+    assert probe.task.endswith(":ProbeTask")
+    [asked] = study.search.propose(rows, 1)
+    for row in parent_rows(asked, reconstructed=0.0):
+        rows.add({**row, "status": "missed"})
+    assert staged.propose(rows, 1) == [asked]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("--factors hue", "--factors 'hue' is unknown: choose shape, size or colour"),
+        ("--family gan", "--family 'gan' is unknown: choose dit, maskgit, givt or mar"),
+        ("--family maskgit --tokenizer vae", "--families maskgit needs codes"),
+        ("--between 0..1", "contrast must be at least 0.01, not 0.0"),
+        ("--between 0.1..2", "contrast must be at most 1, not 2.0"),
+        ("--between 0.5", "--between '0.5' is no range: write LOW..HIGH, for example --between 0.05..1"),
+        ("--between 0.9..0.1", "the range 0.9..0.1 is empty"),
+        ("--share 0", "--share must lie above 0 and be at most 1, not 0"),
+        ("--resolution 1", "--resolution must lie between 0 and 1, not 1"),
+        ("--steps 10,20", "--steps takes one number here, not several"),
+        ("--option contrast=0.5", "--option contrast=0.5 is what this study varies or asks for"),
+        ("--dataset celeba", "--dataset celeba has no contrast to choose"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(
+    words: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(signal.app, words.split(), hint, tmp_path, capsys)
+
+
+def test_classes_differ_less_the_fainter_they_are() -> None:
+    usual = [between_classes(ShapeSettings(), 24, factor) for factor in range(3)]
+    for place, factor in enumerate(FACTORS):
+        half = between_classes(ShapeSettings(faint=factor, contrast=0.5), 24, place)
+        assert 0.45 < half / usual[place] < 0.7
+        others = [between_classes(ShapeSettings(faint=factor, contrast=0.5), 24, other) for other in range(3) if other != place]
+        assert others == pytest.approx([usual[other] for other in range(3) if other != place], rel=0.25)
