@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.launch import LaunchOptions
+from orchestrator.searches import Rows
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
 from trainables.program import digest, words_of
@@ -81,7 +82,7 @@ def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings
     assert study.brackets[0].counts == Counts(5, 90)
     assert len({bracket.curve for bracket in study.brackets}) == 1
     assert (study.search.stop, study.settings["stop"], study.settings["options"]["counts"]) == ("budget", "budget", "5..90")
-    assert {spec.stop for spec in study.search.propose(scaling.Rows([]), 4)} == {"target"}
+    assert {spec.stop for spec in study.search.propose(Rows([]), 4)} == {"target"}
 
 
 def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list[ThresholdStudy], tmp_path: Path) -> None:
