@@ -79,7 +79,7 @@ def operations(run: Training) -> float:
 def step_and_look(run: Training) -> None:
     """One step, and a look behind it."""
     run.train_step()
-    run._answer(run.look())
+    run.answer(run.look())
 
 
 def main(quick: bool = False) -> None:

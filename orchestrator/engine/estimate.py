@@ -14,6 +14,8 @@ from trainables.spec import RunSpec
 from trainables.task import Task
 
 SAMPLED_STEPS = 3
+SLOW_STEP = 0.5
+"""Seconds of a step from which on no look is timed, as one may take minutes."""
 
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
@@ -117,7 +119,7 @@ def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
 
 
 def step_seconds(spec: RunSpec, task: Task) -> float:
-    """Seconds of an optimizer step of this run, from a few of them done here and now."""
+    """Seconds of an optimizer step of this run and of its share of a look, from a few steps and one look done here and now."""
     from trainables.needs import untrained
     from trainables.training.loop import Training
     from trainables.training.precision import quiet_cpu
@@ -129,4 +131,9 @@ def step_seconds(spec: RunSpec, task: Task) -> float:
         began = time.perf_counter()
         for _ in range(SAMPLED_STEPS):
             training.advance(0)
-        return (time.perf_counter() - began) / SAMPLED_STEPS
+        step = (time.perf_counter() - began) / SAMPLED_STEPS
+        if step >= SLOW_STEP:
+            return step
+        began = time.perf_counter()
+        training.answer(training.look())
+        return step + (time.perf_counter() - began) / training.look_every

@@ -10,6 +10,7 @@ from orchestrator.searches import Latest, Rows
 from orchestrator.store import make_row
 from tests.toy import Toy
 from trainables.spec import RunSpec
+from trainables.training.loop import Training
 
 
 def spec(N: int = 16, **changes: Any) -> RunSpec:
@@ -54,6 +55,26 @@ def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
         times.measure(spec(N), Toy())
     assert asked == [24]
     assert [times(spec(N)) for N in (16, 24)] == [0.01, 0.5]
+
+
+@pytest.mark.parametrize(("slow", "wanted"), [(99.0, 2.0 + 30.0 / 20), (2.0, 2.0)])
+def test_a_step_has_its_share_of_a_look_unless_steps_are_slow(
+    slow: float, wanted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def passing(seconds: float) -> Any:
+        def take(self: Training, *_: Any) -> None:
+            clock[0] += seconds
+
+        return take
+
+    monkeypatch.setattr(Training, "advance", passing(2.0))
+    monkeypatch.setattr(Training, "answer", passing(30.0))
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(estimate, "SLOW_STEP", slow)
+    task = Toy()
+    assert estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=100), task) == wanted
 
 
 def test_a_run_of_the_search_takes_as_many_steps_as_those_of_its_data_set_at_the_nearest_size() -> None:

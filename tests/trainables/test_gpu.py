@@ -121,7 +121,7 @@ def test_a_checkpoint_goes_on_on_the_other_device(first: str, then: str) -> None
     while begun.step < 35:
         begun.train_step()
         if begun.look_is_due:
-            begun._answer(begun.look())
+            begun.answer(begun.look())
     saved = io.BytesIO()
     torch.save(begun.state_dict(), saved)
     saved.seek(0)

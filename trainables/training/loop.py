@@ -141,7 +141,7 @@ class Training:
         while not self.reason:
             self.train_step()
             if self.look_is_due:
-                self._answer(self.look())
+                self.answer(self.look())
             if time.monotonic() >= end:
                 break
         return bool(self.reason)
@@ -269,7 +269,7 @@ class Training:
         Raises:
             RuntimeError: the run is not finished.
         """
-        self._answer(self.evaluate())
+        self.answer(self.evaluate())
         assert self._final is not None
         return self._final
 
@@ -311,7 +311,8 @@ class Training:
             device=str(self.device),
         )
 
-    def _answer(self, questions: Measuring) -> None:
+    def answer(self, questions: Measuring) -> None:
+        """Measure all that `look` or `evaluate` asks for."""
         with contextlib.suppress(StopIteration):
             split = next(questions)
             while True:
