@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.alternatives import Broken, broken_law, without_each
+from analysis.intervals import half_width
 from analysis.posterior import Seen, slope_interval
 from orchestrator.searches.axes import USUAL, Axes
 
@@ -53,7 +53,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
             half = 0.0
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
-                half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n))
+                half = half_width(logs.std(ddof=1), n, confidence)
             lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
                 mean = _rounded(math.exp(_log(reached["total_images"]).mean()))

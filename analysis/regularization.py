@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
-from scipy import stats
 from torch import Tensor
 
 from analysis import tune
+from analysis.intervals import half_width
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.objective import mean
@@ -251,7 +251,7 @@ def _statistics(values: np.ndarray, confidence: float) -> dict[str, float]:
     if not n:
         return dict.fromkeys(("mean", "gmean", "lower", "upper"), math.nan)
     logs = np.log(np.maximum(values, np.finfo(float).tiny))
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = half_width(logs.std(ddof=1), n, confidence) if n > 1 else math.nan
     centre = float(logs.mean())
     return {
         "mean": float(values.mean()),

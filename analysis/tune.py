@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from scipy import stats
 
+from analysis.intervals import half_width
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import setting_of
@@ -167,7 +167,7 @@ def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> 
     if not numbers:
         return math.nan, math.nan, math.nan
     n, scaled = len(numbers), pd.Series([math.log(number) if logs else number for number in numbers])
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * scaled.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = half_width(scaled.std(ddof=1), n, confidence)
     middle = float(scaled.mean())
     bounds = middle - half, middle + half
     lower, upper = (math.exp(bound) if logs else bound for bound in bounds)
