@@ -12,13 +12,16 @@ import pytest
 from analysis import generators
 from analysis.figures.signal import draw
 from analysis.remake import search_of
+from analysis.report.studies import studies_of
+from analysis.report.told import ANSWERED, Around
+from analysis.results import Results
 from analysis.signal import between_classes
 from orchestrator import signal
 from orchestrator.command.cli import run
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.needs import Staged
-from orchestrator.store.questions import Question
-from tests.analysis.made_objectives import generator_row, parent_rows
+from orchestrator.store import Question, ResultStore, save_question
+from tests.analysis.made_objectives import LOOKS, generator_row, parent_rows
 from tests.conftest import check_refusal
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.judge import BY_FACTOR
@@ -47,7 +50,7 @@ def made(spec: RunSpec) -> list[Row]:
     passes = contrast >= NEEDED[factor]
     row = generator_row(spec, level2=0.8 if passes else 0.2, status="passed" if passes else "missed", accuracy=0.875)
     for name, told in BY_FACTOR.items():
-        row["curve_summary"][f"{told}_level2"] = [0.3 if name == "colour" and not passes else 0.9]
+        row["curve_summary"][f"{told}_level2"] = [0.3 if name == "colour" and not passes else 0.9] * LOOKS
     return [row, *parent_rows(spec, reconstructed=1.0 if passes or factor != "size" else 0.5)]
 
 
@@ -179,3 +182,21 @@ def test_classes_differ_less_the_fainter_they_are() -> None:
         assert 0.45 < half / usual[place] < 0.7
         others = [between_classes(ShapeSettings(faint=factor, contrast=0.5), 24, other) for other in range(3) if other != place]
         assert others == pytest.approx([usual[other] for other in range(3) if other != place], rel=0.25)
+
+
+@pytest.mark.slow(2)
+def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 2 --store {tmp_path}", monkeypatch)
+    rows = answered(study)
+    with ResultStore(tmp_path) as store:
+        save_question(store, study.question)
+        curves = ("curve_loss", "curve_accuracy", "curve_error")
+        store.append([{**row, **dict.fromkeys(curves, [0.0] * len(row["curve_step"]))} for row in rows])
+    [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
+    assert (notices, told.state) == ([], ANSWERED)
+    assert list(told.lines) == study._answer(rows).lines()
+    sheets = {sheet.name: sheet.table for sheet in told.sheets}
+    assert list(sheets["factors"]["factor"]) == list(FACTORS)
+    assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.generators(rows)}
+    assert [picture.name for picture in told.pictures] == ["signal"]
+    assert len(told.pictures[0].draw().axes) == len(FACTORS)
