@@ -7,13 +7,13 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from analysis.figures.panels import SMALL
 from analysis.figures.style import COLOURS
 from analysis.signal import Answer
 from trainables.generative.shapes import FACTORS
 
+TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 MARKERS = dict(zip(FACTORS, "s^v", strict=True))
 
 
@@ -52,11 +52,13 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
     title = f"{name} faint"
     if not math.isnan(least):
         axes.axvline(least, color="0.4", lw=0.9)
-        title += f": {least:.2g}"
+        title += f": from {least:.2g} on"
     axes.set_title(title, fontsize=9)
+    low, high = answer.runs["contrast"].min(), answer.runs["contrast"].max()
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(0.85 * low, 1.15 * high)
+    axes.set_xticks(shown := [tick for tick in TICKS if 0.85 * low <= tick <= 1.15 * high], [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
     axes.set_xlabel("contrast", fontsize=8)
     axes.set_ylim(-0.03, 1.03)
     axes.tick_params(labelsize=SMALL)

@@ -114,7 +114,7 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
     assert names == {"signal.csv", "signal-thresholds.csv", "signal.json", "signal.png", "signal.svg"}
     figure = draw(study._answer(rows))
     assert [axes.get_title() for axes in figure.axes] == [
-        f"{factor} faint: {factors[factor]['contrast']:.2g}" for factor in FACTORS
+        f"{factor} faint: from {factors[factor]['contrast']:.2g} on" for factor in FACTORS
     ]
 
 
