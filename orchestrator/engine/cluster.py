@@ -16,13 +16,18 @@ from typing import Any
 
 from orchestrator.engine.pulse import Part
 from orchestrator.engine.scratch import fits, scratch
-from orchestrator.errors import LostRayError, UserError
+from orchestrator.errors import LostRayError, UserError, printable
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
 
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
+
+USUAL_PLACE = Path("/tmp/ray")
+"""Where Ray keeps its files if the folder of a launch has too long a name for its sockets."""
+MOST_SAID = 300
+"""Letters of a line of a log."""
 
 PASSED_ON = "SWEEP_"
 """Variables that begin so are given to the workers of a cluster; an embedded Ray has all that its command has."""
@@ -122,14 +127,7 @@ class Cluster:
         common: dict[str, Any] = {"log_to_driver": self.verbose, "logging_level": level}
         try:
             if self.address == "local":
-                ray.init(
-                    address="local",
-                    num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
-                    include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=str(folder / "ray") if fits(folder) else None,
-                    **common,
-                )
+                self._start(folder, common)
             else:
                 passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
                 passed["PYTHONPATH"] = environment["PYTHONPATH"]  # where a user's task is imported from, on every node
@@ -141,11 +139,6 @@ class Cluster:
                 f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it needs a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
             ) from None
-        except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
-            if self.address != "local":
-                raise
-            told = "Ray could not be started; perhaps the machine is too busy or has too little memory"
-            raise LostRayError(f"{told} ({error})") from error
         logging.getLogger("ray.tune").setLevel(level)
         try:
             resources = ray.cluster_resources()
@@ -156,6 +149,34 @@ class Cluster:
         finally:
             sys.stdout.flush()
             ray.shutdown()
+
+    def _start(self, folder: Path, common: dict[str, Any]) -> None:
+        """Start an embedded Ray; once more if it does not come up, as parts of it have 15 s each.
+
+        Raises:
+            LostRayError: neither did the second. It has the last words of its logs.
+        """
+        import ray
+
+        why = ""
+        for name in ("ray", "ry2"):
+            place = folder / name if fits(folder) else None
+            try:
+                ray.init(
+                    address="local",
+                    num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=None if place is None else str(place),
+                    **common,
+                )
+                return
+            except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
+                why = printable(str(error).partition("\n")[0]) + _last_words(place or USUAL_PLACE)
+                ray.shutdown()
+        raise LostRayError(
+            f"Ray could not be started, twice; perhaps the machine is too busy or has too little memory ({why})"
+        )
 
     def parts(self) -> list[Part]:
         """What of Ray must be alive for a launch to get on, as long as it is connected."""
@@ -182,6 +203,16 @@ class Cluster:
         for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
             if self.address == "local" and wanted > resources.get(name, 0.0):
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
+
+
+def _last_words(place: Path) -> str:
+    """The last line of each log of the parts of Ray that must be alive, as far as there are any."""
+    told = []
+    for name in ("gcs_server.out", "gcs_server.err", "raylet.out", "raylet.err"):
+        with suppress(OSError):  # it has not come so far
+            lines = (place / "session_latest" / "logs" / name).read_text(errors="replace").split("\n")
+            told += [f"{name}: {line.strip()[-MOST_SAID:]}" for line in lines if line.strip()][-1:]
+    return "".join(f"; {line}" for line in map(printable, told))
 
 
 def _threads_of(user: int) -> int:

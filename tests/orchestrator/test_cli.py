@@ -305,7 +305,13 @@ def test_sigterm_before_or_after_the_training_tells_how_to_continue(
 def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def init(**_: object) -> None:
+    places: list[Path] = []
+
+    def init(*, _temp_dir: str, **_: object) -> None:
+        places.append(Path(_temp_dir))
+        logs = places[-1] / "session_latest" / "logs"
+        logs.mkdir(parents=True)
+        (logs / "gcs_server.out").write_text(f"it begins\nno room at the {'inn ' * len(places)}\n\n")
         raise Exception("The current node timed out during startup.")
 
     import ray
@@ -315,7 +321,11 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     monkeypatch.setattr(ray, "init", init)
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
     *_, told, last = capsys.readouterr().out.splitlines()
-    assert told.startswith("stopped: Ray could not be started; perhaps the machine is too busy")
+    assert told == (
+        "stopped: Ray could not be started, twice; perhaps the machine is too busy or has too little memory (The current node "
+        "timed out during startup.; gcs_server.out: no room at the inn inn)"
+    )
+    assert len(set(places)) == 2
     assert last.startswith("all finished runs are kept; to continue: ")
 
 

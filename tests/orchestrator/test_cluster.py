@@ -3,6 +3,7 @@
 import os
 import resource
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,18 @@ def test_threads_of_a_user_are_counted() -> None:
     stop.set()
     assert counted >= 500
     assert before > 0
+
+
+def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import ray
+
+    places: list[str | None] = []
+
+    def init(*, _temp_dir: str | None, **_: object) -> None:
+        places.append(_temp_dir)
+        if len(places) == 1:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", init)
+    cluster.Cluster("local", workers=2)._start(tmp_path, {})
+    assert len(places) == 2
