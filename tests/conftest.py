@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -127,12 +128,12 @@ class Command:
                 words = [sys.executable, "-m", module, *arguments]
                 self.process = subprocess.Popen(words, cwd=folder, env=known, stdout=out, stderr=err, start_new_session=True)
             else:
-                self.process = nursery.start(
-                    Errand(
-                        module=module, argv=list(arguments), cwd=str(folder), output=str(self.output), errors=str(self.errors),
-                        environment=known, here=here,
-                    )
+                errand = Errand(
+                    module=module, argv=list(arguments), cwd=str(folder), output=str(self.output), errors=str(self.errors),
+                    environment=known, here=here,
                 )  # fmt: skip
+                self.process = Forked()
+                nursery.start(asdict(errand), self.process)
 
     @property
     def stdout(self) -> str:
