@@ -12,6 +12,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Empty: Python keeps what it has compiled of the modules and the tests, whatever the shell says. It is a tenth of the work of `make check`.
+export PYTHONDONTWRITEBYTECODE :=
+
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 
 .PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch down check test deep bench \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import math
@@ -318,6 +319,7 @@ def versions() -> str:
     return " ".join([f"python={platform.python_version()}", *(f"{name}={version_of(name)}" for name in names)])
 
 
+@functools.cache
 def version_of(package: str) -> str:
     try:
         return importlib.metadata.version(package)

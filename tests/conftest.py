@@ -1,5 +1,12 @@
-"""Shared by all tests: their tiers and order, a home folder of their own, and real commands in real processes."""
+"""Shared by all tests: their tiers and order, a home folder of their own, and real commands in real processes.
 
+Whoever runs the tests in several processes has one more that only hands them out. It reads this file too, so what takes long to
+import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import gc
 import os
 import re
 import signal
@@ -9,21 +16,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-import psutil
 import pytest
-import torch
-import typer
 
-from orchestrator.command.cli import run
-from tests.chaos.rows import comparable as comparable
-from tests.chaos.rows import read
 from tests.nursery import Errand, Forked, Nursery
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import typer
 
 ROOT = Path(__file__).parent.parent
 TIERS = ("unit", "bucket", "study", "browser", "gpu", "cluster", "chaos")
@@ -34,6 +39,22 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported;
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: the commands under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Let the garbage collector pass over the modules and the tests, which stay to the end: it would look through millions of
+    objects again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # some modules complain at the end of what nobody has collected
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,12 +91,16 @@ def tier_of(item: pytest.Item) -> str | None:
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """As in a worker of a study. More would wait for each other where other tests run beside these."""
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def all_numbers() -> Iterator[None]:
     """A test that trains lets the processor take the least numbers for zero, and Hypothesis refuses to go on so."""
+    import torch
+
     yield
     torch.set_flush_denormal(False)
 
@@ -103,12 +128,12 @@ class Command:
                 words = [sys.executable, "-m", module, *arguments]
                 self.process = subprocess.Popen(words, cwd=folder, env=known, stdout=out, stderr=err, start_new_session=True)
             else:
-                self.process = nursery.start(
-                    Errand(
-                        module=module, argv=list(arguments), cwd=str(folder), output=str(self.output), errors=str(self.errors),
-                        environment=known, here=here,
-                    )
+                errand = Errand(
+                    module=module, argv=list(arguments), cwd=str(folder), output=str(self.output), errors=str(self.errors),
+                    environment=known, here=here,
                 )  # fmt: skip
+                self.process = Forked()
+                nursery.start(asdict(errand), self.process)
 
     @property
     def stdout(self) -> str:
@@ -176,6 +201,8 @@ def start(begin: Callable[..., Command]) -> Callable[..., Command]:
 @contextmanager
 def ray_head(host: str, cores: int, **given: str) -> Iterator[str]:
     """The address of a Ray on this machine, which ends with the block; `given` is in its environment."""
+    import psutil
+
     with TemporaryDirectory(prefix="head-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short: sockets lie below it
         words = [
             *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats", "--port", "0"),
@@ -221,6 +248,8 @@ def here(begin: Callable[..., Command], nurseries: Callable[[], Nursery]) -> Cal
 
 def read_rows(folder: Path, store: str = "results") -> pd.DataFrame:
     """The store as any user reads it."""
+    from tests.chaos.rows import read
+
     return read(folder / store)
 
 
@@ -236,6 +265,8 @@ def wait_for_rows(command: Command, folder: Path, count: int, timeout: float = 3
 
 def colours(pixels: np.ndarray) -> int:
     """The number of different colours in a picture, as `imread` gives it."""
+    import numpy as np
+
     return len(np.unique(np.rint(pixels * 255) @ 256.0 ** np.arange(pixels.shape[-1])))
 
 
@@ -243,6 +274,8 @@ def check_refusal(
     app: typer.Typer, arguments: list[str], hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command that is a mistake: exit code 2, one line on stderr with the hint in it, and nothing written to the folder."""
+    from orchestrator.command.cli import run
+
     assert run(app, arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -1,12 +1,14 @@
 """A process that has imported everything, also what is imported late, and forks a command for every line of JSON on stdin: so
 none waits for imports.
 
-A line is an `Errand` with an id; `ID started PID` and `ID ended CODE` are the answers. What is started so is started as a user
-starts it but for the imports: it has a process, a session, a folder, an environment, arguments and output of its own.
+A line is an errand with an id; `ID started PID` and `ID ended CODE` are the answers. What is started so is started as a user
+starts it but for the imports: it has a process, a session, a folder, arguments and output of its own. Here an errand is an
+`Errand`, with an environment of its own; other modules may `serve` others (see tests.chaos.child).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,27 +48,31 @@ class Errand:
     """Whether it trains in its own process (see tests.here) and not in workers of Ray."""
 
 
-def begin(errand: Errand) -> None:
-    """Make the forked process the one that the errand wants, and do it."""
+def stand_alone(folder: str, output: str, errors: str) -> None:
+    """Give the forked process a session, a folder, and output of its own; and to Ray other names for its objects."""
     os.setsid()
-    os.chdir(errand.cwd)
-    os.environ.clear()
-    os.environ.update(errand.environment)
-    tempfile.tempdir = None
-    sys.path.insert(0, errand.cwd)
+    os.chdir(folder)
+    sys.path.insert(0, folder)
     opened = [os.open(os.devnull, os.O_RDONLY)]
-    opened += [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in (errand.output, errand.errors)]
+    opened += [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for path in (output, errors)]
     for target, descriptor in enumerate(opened):
         os.dup2(descriptor, target)
         os.close(descriptor)
+    import ray
+
+    # Its generator was forked too: two launches would give the same name to different objects, and Ray fails at that.
+    for _ in range(secrets.randbelow(10_000)):
+        ray.ObjectID.from_random()
+
+
+def begin(errand: Errand) -> None:
+    """Make the forked process the one that the errand wants, and do it."""
+    os.environ.clear()
+    os.environ.update(errand.environment)
+    tempfile.tempdir = None
+    stand_alone(errand.cwd, errand.output, errand.errors)
     if errand.here:
         importlib.import_module("tests.here").stay()
-    else:
-        import ray
-
-        # Its generator was forked too: two launches would give the same name to different objects, and Ray fails at that.
-        for _ in range(secrets.randbelow(10_000)):
-            ray.ObjectID.from_random()
     module = importlib.import_module(errand.module)
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{errand.module}.__main__")
@@ -112,7 +118,7 @@ class Forked:
     def __init__(self) -> None:
         self.pid = 0
         self.returncode: int | None = None
-        self.began, self.ended = threading.Event(), threading.Event()
+        self.forked, self.ended = threading.Event(), threading.Event()
 
     def poll(self) -> int | None:
         return self.returncode
@@ -125,21 +131,23 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
 
 class Nursery:
-    """The process that forks, as its user sees it."""
+    """The process that forks, as its user sees it: by this module, or by another one that serves."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], module: str = "tests.nursery") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**environment, "RAY_AUTH_MODE": "disabled"}, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
-        self._born: dict[int, Forked] = {}
+        self.pid = self._process.pid
+        self._born: list[Forked] = []
         self._writing = threading.Lock()
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n", "the nursery could not be started"
@@ -153,20 +161,19 @@ class Nursery:
             born = self._born[int(number)]
             if what == "started":
                 born.pid = int(value)
-                born.began.set()
+                born.forked.set()
             else:
                 born.returncode = int(value)
                 born.ended.set()
 
-    def start(self, errand: Errand) -> Forked:
+    def start(self, errand: Mapping[str, Any], born: Forked) -> None:
+        """Let `born` be a forked process that does this."""
         assert self._process.stdin is not None
         with self._writing:
-            number = len(self._born)
-            born = self._born[number] = Forked()
-            self._process.stdin.write(json.dumps({"id": number, **asdict(errand)}) + "\n")
+            self._born.append(born)
+            self._process.stdin.write(json.dumps({"id": len(self._born) - 1, **errand}) + "\n")
             self._process.stdin.flush()
-        assert born.began.wait(60), "the nursery forks no more"
-        return born
+        assert born.forked.wait(60), "the nursery forks no more"
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import types
 import typing
@@ -129,6 +130,12 @@ def settings_of(kind: type) -> dict[str, Setting]:
     """
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
         raise ValueError(f"the task's settings must be a frozen dataclass, not {kind!r}")
+    return dict(_settings_of(kind))
+
+
+@functools.lru_cache
+def _settings_of(kind: type) -> Mapping[str, Setting]:
+    """What `settings_of` gives, read once for every class: a search asks for every run that it proposes."""
     try:
         hints = typing.get_type_hints(kind)
     except Exception as error:
@@ -160,7 +167,10 @@ def complete(task: Any, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
     Raises:
         ValueError: a setting that the task does not have, or a value that it may not have.
     """
-    kind = settings_class(task)
+    return _complete(settings_class(task), given)
+
+
+def _complete(kind: type, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
     known = settings_of(kind)
     for name in given:
         if name not in known:
@@ -175,10 +185,11 @@ def spec_fields(task: Any, given: Mapping[str, Scalar]) -> dict[str, Any]:
     Raises:
         ValueError: as `complete`.
     """
-    values = complete(task, given)
+    kind = settings_class(task)
+    values = _complete(kind, given)
     nothing = IN_SPEC | {"dataset": type(task).__name__.lower()}  # what tables and figures call the data
     fields: dict[str, Any] = {name: values.pop(name, nothing[name]) for name in IN_SPEC}
-    later = _later(settings_class(task))
+    later = _later(kind)
     return {**fields, "options": tuple((name, value) for name, value in values.items() if not _is(later.get(name), value))}
 
 

@@ -143,17 +143,24 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
     with heeding_sigterm():
         try:
-            command = typer.main.get_command(app.of(words))
+            command = _command(app.of(words), *program())
         except UserError as error:
             return _refuse(str(error))
         return _run(command, arguments, name)
 
 
-def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
+@functools.cache
+def _command(app: App, *program: str) -> Any:
+    """The command of an app. Its help names other commands as the user who started this program would."""
+    command = typer.main.get_command(app)
     for each in (command, *getattr(command, "commands", {}).values()):
         each.help = each.help and re.sub(
             r"python -m ((?:orchestrator|analysis)\.\w+)", lambda found: spelled(found[1]), each.help
         )
+    return command
+
+
+def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
     try:
         code = command.main(arguments, prog_name=name, standalone_mode=False)
     except typer.TyperException as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,11 @@ def generator_row(
 
 def parent_rows(spec: RunSpec, read: float = 1.0, reconstructed: float = 1.0) -> list[dict[str, Any]]:
     """The probe and the tokenizer of a generator."""
+    return [{**row} for row in _parent_rows(spec, read, reconstructed)]
+
+
+@functools.cache
+def _parent_rows(spec: RunSpec, read: float, reconstructed: float) -> list[dict[str, Any]]:
     tasks = Tasks(GeneratorTask())
     curves = {"probe": {"read_least": [0.5, read]}, "tokenizer": {"probe_least": [reconstructed], "oracle_least": [1.0]}}
     if spec.dataset in REAL:

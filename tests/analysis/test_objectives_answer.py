@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -347,6 +348,12 @@ ALL_ROWS = [
 ]  # fmt: skip
 
 
+@functools.cache
+def all_rows_of(**shares: float) -> list[dict[str, Any]]:
+    """The same runs with these shares."""
+    return [generator_row(RunSpec.from_dict(row), **shares) for row in ALL_ROWS]
+
+
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) -> None:
     inside = {row["key"]: INSIDE for row in ALL_ROWS}
@@ -368,13 +375,11 @@ def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) ->
         assert (found.verdict, told in found.told) == (NOT_ENOUGH, True), found.told
     diverged = [{**row, "status": "diverged"} if row["seed"] == 2 else row for row in ALL_ROWS]
     assert verdict(claim, diverged).verdict == NOT_ENOUGH
-    blind = [generator_row(RunSpec.from_dict(row), seen=0.69, level2=0.9) for row in ALL_ROWS]
-    assert verdict(claim, blind).verdict == NOT_ENOUGH
+    assert verdict(claim, all_rows_of(seen=0.69, level2=0.9)).verdict == NOT_ENOUGH
     none = verdict(claim, [row for row in ALL_ROWS if row["decoder"] == "none"])
     assert (none.verdict, none.told.startswith("there are no runs of ")) == (NOT_ENOUGH, True)
-    no_level2 = [generator_row(RunSpec.from_dict(row), level1=NAN, level2=NAN) for row in ALL_ROWS]
-    assert verdict(claim, no_level2).verdict == NOT_ENOUGH
-    assert verdict(claim, no_level2).told.startswith("nothing is known of level ")
+    assert verdict(claim, all_rows_of(level1=NAN, level2=NAN)).verdict == NOT_ENOUGH
+    assert verdict(claim, all_rows_of(level1=NAN, level2=NAN)).told.startswith("nothing is known of level ")
 
 
 def test_seeds_by_which_settings_are_chosen_judge_nothing() -> None:

@@ -1,6 +1,6 @@
-"""A process that has everything imported and forks a launch for every line of JSON on stdin, so that none waits for imports.
+"""What a nursery forks for the chaos harness (see tests.nursery): launches, each of them a `Job`.
 
-A line is a `Job` with an id; `ID started PID` and `ID ended CODE` are the answers. A launch is the study's own `main`; around
+A launch is the study's own `main`; around
 it are the steps of the store (see `steps`), a log of acknowledged rows, and, where asked for, smaller constants, another clock,
 or a broken guarantee, to see that it is found.
 """
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import secrets
 import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import ray
 
 import orchestrator.engine.tune
 import orchestrator.scaling
@@ -27,7 +24,7 @@ from orchestrator.store.rows import encode
 from tests.chaos import steps
 from tests.chaos.tasks import LEDGER
 from tests.here import stay
-from tests.nursery import serve, warm
+from tests.nursery import serve, stand_alone, warm
 from trainables.spec import RunSpec
 
 STUDIES = ("objectives",)
@@ -156,13 +153,7 @@ def break_guarantee(which: str, disk: steps.Disk | None) -> None:
 
 def begin(job: Job) -> None:
     """Make the forked process the one that the job wants."""
-    os.setsid()
-    os.chdir(job.cwd)
-    if job.cwd not in sys.path:
-        sys.path.insert(0, job.cwd)
-    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(job.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, target)
+    stand_alone(job.cwd, job.output, job.output)
     if job.small:
         for name, value in SMALL.items():
             change(register_module, name, value)
@@ -186,9 +177,6 @@ def begin(job: Job) -> None:
 def run(job: Job) -> None:
     begin(job)
     if job.argv:
-        # Ray's generator was forked too: two launches would give the same name to different objects, and Ray fails at that.
-        for _ in range(secrets.randbelow(10_000)):
-            ray.ObjectID.from_random()
         study, argv = orchestrator.scaling, job.argv
         if argv[0] in STUDIES:
             study, argv = importlib.import_module(f"orchestrator.{argv[0]}"), argv[1:]

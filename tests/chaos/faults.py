@@ -75,7 +75,7 @@ def read_only(bench: Bench) -> Verdict:
         trial.use(disk / "store")
         launch = trial.launch(*argv)
         trial.until(lambda: trial.rows() >= 2, launch)
-        launch.send(signal.SIGTERM)
+        launch.send_signal(signal.SIGTERM)
         trial.ends(launch, 143)
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         before = state(trial.store)

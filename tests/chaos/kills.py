@@ -75,11 +75,11 @@ def campaign(bench: Bench, fault: str, disturb: Disturb) -> Verdict:
         with Trial(bench.lab, fault) as trial:
             try:
                 while (left := bench.cycles - whole.kills - trial.verdict.kills) > 0 and not trial.verdict.wrong:
-                    if disturb(bench, trial, argv, left).code == 0:
+                    if disturb(bench, trial, argv, left).returncode == 0:
                         break
                 else:
                     launch = trial.launch(*argv)
-                    trial.check(launch.wait() == 0, f"the last launch ended with {launch.code}: {launch.text[-500:]}")
+                    trial.check(launch.wait() == 0, f"the last launch ended with {launch.returncode}: {launch.text[-500:]}")
             except BrokenError as error:
                 trial.check(False, str(error))
             verdict = trial.judge(reference, undisturbed)
@@ -111,13 +111,13 @@ def _ended_by(trial: Trial, launch: Launch, code: int, *more: int) -> None:
     if launch.wait() in (code, *more):
         trial.verdict.kills += 1
     else:
-        trial.check(launch.code == 0, f"exit code {launch.code} where {code} is due: {launch.text[-500:]}")
+        trial.check(launch.returncode == 0, f"exit code {launch.returncode} where {code} is due: {launch.text[-500:]}")
 
 
 def driver(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
     launch = trial.launch(*argv, small=bench.dice.random() < 0.5)
     if _moment(bench, trial, launch, 0):
-        launch.send(signal.SIGKILL)
+        launch.send_signal(signal.SIGKILL)
     _ended_by(trial, launch, -signal.SIGKILL)
     return launch
 
@@ -126,7 +126,7 @@ def clock(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launc
     """Each launch has another clock: up to two days slow or fast."""
     launch = trial.launch(*argv, clock=bench.dice.uniform(-2, 2) * 86400)
     if _moment(bench, trial, launch, 1):
-        launch.send(signal.SIGKILL)
+        launch.send_signal(signal.SIGKILL)
     _ended_by(trial, launch, -signal.SIGKILL)
     return launch
 
@@ -136,7 +136,7 @@ def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launc
     nth = 1 if step.startswith(("index", "part lock")) else bench.dice.randint(1, 2)
     launch = trial.launch(*argv, small=True, kill=(step, nth))
     _ended_by(trial, launch, -signal.SIGKILL)
-    if launch.code != 0:
+    if launch.returncode != 0:
         trial.verdict.at.append(step)
         bench.turn += 1
     return launch
@@ -157,7 +157,7 @@ def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Laun
                 os.kill(bench.dice.choice(workers), signal.SIGKILL)
                 done += 1
     trial.verdict.kills += done
-    trial.check(launch.wait() == 0, f"exit code {launch.code}: {launch.text[-500:]}")
+    trial.check(launch.wait() == 0, f"exit code {launch.returncode}: {launch.text[-500:]}")
     trial.check(done == 0 or "lost its worker" in launch.text, "no notice of a lost worker")
     return launch
 
@@ -167,10 +167,10 @@ def _signal(number: int, code: int, times: int = 1) -> Disturb:
         launch = trial.launch(*argv)
         if _moment(bench, trial, launch, 1):
             for _ in range(times):
-                launch.send(number)
+                launch.send_signal(number)
                 time.sleep(0.1)
         _ended_by(trial, launch, code)
-        if launch.code == code:
+        if launch.returncode == code:
             trial.check(launch.last_line.startswith("to continue: python -m orchestrator.scaling"), f"ends: {launch.last_line}")
             trial.check("Traceback" not in launch.text, f"a traceback: {launch.text[-500:]}")
         return launch
@@ -197,7 +197,7 @@ def stopped(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Lau
                 os.kill(pid, signal.SIGCONT)
                 done += 1
     trial.verdict.kills += done
-    trial.check(launch.wait() == 0, f"exit code {launch.code}: {launch.text[-500:]}")
+    trial.check(launch.wait() == 0, f"exit code {launch.returncode}: {launch.text[-500:]}")
     return launch
 
 

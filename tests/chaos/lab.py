@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 import secrets
@@ -24,6 +23,7 @@ import pandas as pd
 
 from tests.chaos.rows import comparable, read
 from tests.chaos.tasks import LEDGER
+from tests.nursery import Forked, Nursery
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 900.0
@@ -35,15 +35,12 @@ class BrokenError(Exception):
     """A launch did not do what it must under this fault."""
 
 
-@dataclass
-class Launch:
-    """A forked process: its pid, and, once it has ended, its exit code (negative: a signal)."""
+class Launch(Forked):
+    """A forked launch and its output."""
 
-    output: Path
-    pid: int = 0
-    code: int | None = None
-    began: float = field(default_factory=time.monotonic)
-    ended: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, output: Path) -> None:
+        super().__init__()
+        self.output, self.began = output, time.monotonic()
 
     @property
     def text(self) -> str:
@@ -54,18 +51,14 @@ class Launch:
         return (self.text.strip().splitlines() or [""])[-1]
 
     def alive(self) -> bool:
-        return self.code is None
+        return self.returncode is None
 
-    def send(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    def wait(self, timeout: float = PATIENCE) -> int:
-        if not self.ended.wait(timeout):
-            self.send(signal.SIGKILL)
-            raise BrokenError(f"it did not end within {timeout:g} s: {self.text[-2000:]}")
-        assert self.code is not None
-        return self.code
+    def wait(self, timeout: float | None = PATIENCE) -> int:
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokenError(f"it did not end within {timeout:g} s: {self.text[-2000:]}") from None
 
 
 class Reader(threading.Thread):
@@ -139,15 +132,7 @@ class Lab:
         self._scratch: TemporaryDirectory[str] | None = None
         self.address = self._start_ray() if join else None
         self._count = 0
-        self._launches: dict[int, Launch] = {}
-        self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=self.environment, cwd=folder, start_new_session=True,
-        )  # fmt: skip
-        assert self._nursery.stdout is not None
-        assert self._nursery.stdout.readline() == "ready\n", "the nursery could not be started"
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._nursery = Nursery(self.environment, "tests.chaos.child")
 
     def _start_ray(self) -> str:
         ray = Path(sys.executable).with_name("ray")
@@ -159,32 +144,16 @@ class Lab:
         assert found is not None, done.stdout
         return found.group(1)
 
-    def _listen(self) -> None:
-        assert self._nursery.stdout is not None
-        for line in self._nursery.stdout:
-            number, what, value = line.split()
-            launch = self._launches[int(number)]
-            if what == "started":
-                launch.pid = int(value)
-            else:
-                launch.code = int(value)
-                launch.ended.set()
-
     def start(self, store: Path, *argv: str, **job: Any) -> Launch:
         """Fork a launch of a study with these options (see `child.Job`)."""
         self._count += 1
         launch = Launch(self.folder / f"output-{self._count}.txt")
-        self._launches[self._count] = launch
         job.setdefault("here", self._here)
         if argv:
             joins = self.address is not None and not job["here"]
             argv = (*argv, "--store", str(store), *(("--address", str(self.address)) if joins else ()))
         about = {"cwd": str(self.folder), "store": str(store), "output": str(launch.output)}
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write(json.dumps({"id": self._count, "argv": argv, **about, **job}) + "\n")
-        self._nursery.stdin.flush()
-        while launch.pid == 0:
-            time.sleep(0.002)
+        self._nursery.start({"argv": argv, **about, **job}, launch)
         return launch
 
     def started(self, since: int = 0) -> list[tuple[str, int, float]]:
@@ -220,14 +189,9 @@ class Lab:
     def close(self) -> None:
         self.address = None
         self.clear()
-        self._nursery.kill()
-        self._nursery.wait()
-        self._listener.join()
+        self._nursery.close()
         if self._scratch is not None:
             self._scratch.cleanup()
-        for pipe in (self._nursery.stdin, self._nursery.stdout):
-            assert pipe is not None
-            pipe.close()
 
     def __enter__(self) -> Lab:
         return self

@@ -46,7 +46,7 @@ def sweep(bench: Bench, power: bool, broken: str = "", once: bool = False) -> Ve
                     trial.reader.look()
                     fresh = False
                     continue
-                trial.check(launch.code == 0, f"exit code {launch.code} at {step}: {launch.text[-500:]}")
+                trial.check(launch.returncode == 0, f"exit code {launch.returncode} at {step}: {launch.text[-500:]}")
                 if fresh:  # not even a process that does everything comes there
                     targets.remove((step, nth))
                 break

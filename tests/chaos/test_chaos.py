@@ -167,12 +167,12 @@ def test_a_study_that_forgets_its_rows_is_found(bench: Bench) -> None:
     with Trial(bench.lab, "resume") as trial:
         launch = trial.launch(*argv)
         assert trial.until(lambda: trial.rows() >= 2, launch)
-        launch.send(signal.SIGKILL)
+        launch.send_signal(signal.SIGKILL)
         launch.wait()
         before = len(trial.trainings())
         forgetful = trial.launch(*argv, broken="resume")
         assert trial.until(lambda: len(trial.trainings()) >= before + 6, forgetful)
-        forgetful.send(signal.SIGKILL)
+        forgetful.send_signal(signal.SIGKILL)
         forgetful.wait()
         verdict = trial.judge()
     assert verdict.again >= 2

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.chaos.rows import comparable
 from tests.cluster import hosts
 from tests.cluster.hosts import HOME, SSH, Lab
-from tests.conftest import ROOT, Command, comparable, read_rows
+from tests.conftest import ROOT, Command, read_rows
 
 pytestmark = [
     pytest.mark.slow(135),

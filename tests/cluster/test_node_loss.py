@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 import ray
 
-from tests.conftest import ROOT, Command, comparable, read_rows, wait_for_rows
+from tests.chaos.rows import comparable
+from tests.conftest import ROOT, Command, read_rows, wait_for_rows
 from tests.nursery import Nursery
 from tests.toy import Toy, threshold
 

@@ -21,7 +21,8 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import Staged, has_passed
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
-from tests.conftest import Command, comparable, read_rows, wait_for_rows
+from tests.chaos.rows import comparable
+from tests.conftest import Command, read_rows, wait_for_rows
 from tests.orchestrator.test_execution import RESULT, Watcher
 from tests.toy import Pupil, Teacher
 from trainables.needs import Tasks

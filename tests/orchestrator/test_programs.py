@@ -15,7 +15,8 @@ import pytest
 
 from analysis.report import __main__ as report
 from orchestrator.command.cli import run
-from tests.conftest import Command, comparable, read_rows
+from tests.chaos.rows import comparable
+from tests.conftest import Command, read_rows
 
 Start = Callable[..., Command]
 SCRIPT = """

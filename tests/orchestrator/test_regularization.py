@@ -17,7 +17,8 @@ from orchestrator import regularization
 from orchestrator.command.cli import run
 from orchestrator.command.ranges import parse_range
 from orchestrator.searches.confirm import FRESH, first_seed_of
-from tests.conftest import Command, check_refusal, comparable, many, read_rows, wait_for_rows
+from tests.chaos.rows import comparable
+from tests.conftest import Command, check_refusal, many, read_rows, wait_for_rows
 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01", "--seeds-per-trial", "2",

@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.conftest import ROOT, Command, comparable, many, read_rows, wait_for_rows
+from tests.chaos.rows import comparable
+from tests.conftest import ROOT, Command, many, read_rows, wait_for_rows
 from tests.toy import threshold
 
 pytestmark = pytest.mark.slow(15)

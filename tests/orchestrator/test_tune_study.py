@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.conftest import Command, comparable, many, read_rows, wait_for_rows
+from tests.chaos.rows import comparable
+from tests.conftest import Command, many, read_rows, wait_for_rows
 
 Start = Callable[..., Command]
 SMALL = (
