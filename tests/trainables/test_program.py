@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -228,7 +229,8 @@ def test_a_killed_worker_takes_its_program_along(also: bool, tmp_path: Path) -> 
         worker.kill()
         worker.wait()
     for child in children if also else ():  # as Ray does when a worker ends
-        child.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+            child.kill()
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
