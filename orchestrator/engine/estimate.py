@@ -134,6 +134,7 @@ def step_seconds(spec: RunSpec, task: Task) -> float:
         step = (time.perf_counter() - began) / SAMPLED_STEPS
         if step >= SLOW_STEP:
             return step
+        training.train_step()  # a look needs a step since the last one
         began = time.perf_counter()
         training.answer(training.look())
         return step + (time.perf_counter() - began) / training.look_every

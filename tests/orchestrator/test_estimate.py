@@ -77,6 +77,13 @@ def test_a_step_has_its_share_of_a_look_unless_steps_are_slow(
     assert estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=100), task) == wanted
 
 
+@pytest.mark.parametrize("max_steps", [1, 2, 3, 5, 6, 7])
+def test_a_run_may_end_while_its_steps_are_timed(max_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SLOW_STEP", 99.0)
+    task = Toy()
+    assert 0 < estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=max_steps), task) < 30
+
+
 def test_a_run_of_the_search_takes_as_many_steps_as_those_of_its_data_set_at_the_nearest_size() -> None:
     pace = Pace.of([row(1.0, 100), row(1.0, 300, seed=1), row(1.0, 900, N=32), row(1.0, 50, dataset="others")])
     assert [pace.steps(spec(N)) for N in (8, 16, 64)] == [200, 200, 900]
