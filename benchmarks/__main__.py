@@ -25,6 +25,7 @@ BENCHMARKS = {
     "step": "a training step against the rate of a matrix product",
     "generator_step": "the same of generators, and what looking at their pictures takes",
     "gpu": "many runs on one GPU: alone, shared, packed",
+    "start": "from the command to its first run, and from the last one to the end",
     "engine": "cost of a run in the engine",
     "store": "a million rows in the store",
     "simulator": "a thousand workers and a hundred thousand runs under a virtual clock",
