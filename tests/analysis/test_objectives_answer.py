@@ -105,7 +105,7 @@ def test_the_oracle_has_to_read_real_pictures_too(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow(1)
 def test_the_oracle_reads_the_figures_of_the_tiers_but_none_of_a_pixel() -> None:
-    figures = generators._figures(DIT)
+    figures = generators.figures_of(DIT)
     assert (figures.radius_small, figures.background) == (0.5, 1.0)
     assert ORACLE_READS(figures, 16) == 1.0
     small = dataclasses.replace(figures, radius_small=0.06, radius_large=0.3, centre_jitter=0.0)

@@ -18,9 +18,9 @@ from analysis.results import Results
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator import scaling
 from orchestrator.command.cli import run
-from orchestrator.scaling import ScalingStudy
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, make_row, save_question
+from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
@@ -83,7 +83,7 @@ def test_a_report_starts_no_program_that_a_row_or_a_question_names(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.sh").write_text(f"touch '{tmp_path}/it ran'")
-    studies: list[ScalingStudy] = []
+    studies: list[ThresholdStudy] = []
     monkeypatch.setattr(scaling, "launch", lambda study, *_: studies.append(study) or 0)
     command = "sh train.sh {data_count} {N} {seed}"
     assert run(scaling.app, ["--program", command, "--counts", "1..40", "--N", "8,16,24", "--seeds", "3"]) == 0
