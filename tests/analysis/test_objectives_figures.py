@@ -68,6 +68,7 @@ def test_runs_that_have_one_judge_are_drawn_without_the_other() -> None:
     assert len(draw_curves(answer_of(rows)).axes[0].lines) > 8
 
 
+@pytest.mark.slow(1)
 def test_runs_without_curves_of_other_lengths_and_of_other_splits_are_drawn(tmp_path: Path) -> None:
     short = {**generator_row(spec_of("dit", "vq", seed=1)), "status": "diverged"}
     short["curve_step"] = short["curve_step"][:4]

@@ -289,6 +289,7 @@ def test_generators_bring_their_claims_and_their_figures_and_change_no_other_cla
     assert "paper’s figures" not in second
 
 
+@pytest.mark.slow(5)
 def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Level 2 comes slowly on a vae, at once on codes, and not at all with a categorical loss, which also loses level 1."""
     monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)

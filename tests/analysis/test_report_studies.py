@@ -245,6 +245,7 @@ class Drawing(BumpTask):
         return figure
 
 
+@pytest.mark.slow(2)
 def test_the_task_draws_the_latest_runs_whose_weights_are_kept(ask: Ask, tmp_path: Path) -> None:
     study = ask(f"encodings --N 8 --seeds 3 --width 4 --store {tmp_path}")
     launched(tmp_path, study)

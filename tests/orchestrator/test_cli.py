@@ -302,6 +302,7 @@ def test_sigterm_before_or_after_the_training_tells_how_to_continue(
     assert "interrupted; " in printed.out + printed.err
 
 
+@pytest.mark.slow(2)
 def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_its_options_are_those_of_the_objectives_study_and_three_more() -> None:
     assert found[1] <= found[0]
 
 
+@pytest.mark.slow(2)
 def test_it_says_what_follows_for_its_own_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
     study = study_of(conditioning.app, f"--tier smoke --tokenizers vae --store {tmp_path}", monkeypatch)

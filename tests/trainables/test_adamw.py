@@ -86,6 +86,7 @@ def test_gradients_are_cleared() -> None:
     assert all(p.grad is None for p in model.parameters())
 
 
+@pytest.mark.slow(2)
 def test_a_training_does_not_import_torchs_compiler() -> None:
     """It takes almost two seconds of every worker."""
     command = [sys.executable, "-W", "error", "-c", TRAINS]

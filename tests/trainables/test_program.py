@@ -83,7 +83,10 @@ def wait_for(holds: Callable[[], Any]) -> Any:
 
 
 def is_alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # perhaps only now
+        return False
 
 
 def test_a_program_that_reaches_the_target_passes_and_is_ended(begin: Begin, tmp_path: Path) -> None:
