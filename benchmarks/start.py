@@ -25,7 +25,7 @@ LEVERS = {
     "as it is": {},
     "workers at niceness 15, Ray's own": {"RAY_worker_niceness": "15"},
     "workers start with the node": {"RAY_enable_worker_prestart": "1"},
-    "workers wait for the first run": {"RAY_prestart_worker_first_driver": "0"},
+    "workers at once, Ray's own": {"RAY_prestart_worker_first_driver": "1"},
     "workers import torch and ray.tune at once": {"RAY_preload_python_modules": "torch,ray.tune"},
     "both": {"RAY_enable_worker_prestart": "1", "RAY_preload_python_modules": "torch,ray.tune"},
     "no token": {"RAY_AUTH_MODE": "disabled"},

@@ -115,8 +115,10 @@ class Cluster:
         }
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        if self.address == "local" and "RAY_worker_niceness" not in os.environ:
-            environment["RAY_worker_niceness"] = "0"  # else workers hardly run beside anything else that is busy
+        if self.address == "local":
+            # else workers hardly run beside anything else that is busy; and some are started that no run will use
+            usual = {"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0"}
+            environment |= {name: value for name, value in usual.items() if name not in os.environ}
         if self.address == "local" and "ray" not in sys.modules:  # it looks only once
             environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # no cluster: everything listens on 127.0.0.1
         os.environ.update(environment)

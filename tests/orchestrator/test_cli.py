@@ -317,7 +317,8 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
 
     import ray
 
-    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_CHDIR_TO_TRIAL_DIR", "PYTHONPATH", "RAY_worker_niceness"):
+    of_ray = ("USAGE_STATS_ENABLED", "CHDIR_TO_TRIAL_DIR", "worker_niceness", "prestart_worker_first_driver")
+    for name in ("PYTHONPATH", *(f"RAY_{name}" for name in of_ray)):
         monkeypatch.setenv(name, "0")  # put back afterwards
     monkeypatch.setattr(ray, "init", init)
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
