@@ -118,6 +118,19 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
     ]
 
 
+def test_an_answer_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of("--seeds 1 --resolution 0.5", monkeypatch)
+    rows, written = answered(study), []
+    monkeypatch.setattr(signal.SignalStudy, "write_answer", lambda _, answer, out: written.append(answer) or [out])
+    assert list(study.write(rows, tmp_path, force=False)) == [tmp_path]
+    assert list(study.write(rows, tmp_path, force=False)) == [], "nothing more is answered"
+    assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
+    assert len(written) == 1
+    study._known = None  # as if a threshold had changed
+    assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
+    assert len(written) == 2
+
+
 def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
 
