@@ -48,6 +48,8 @@ GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
     5: ("dit on the same codes composes", ("dit_level2",)),
 }
 """What each gate asks for, and the columns that it looks at."""
+READINGS = (*GATES[1][1], *GATES[2][1])
+"""How well the judges read what a generator stands on."""
 OF_CODES = (3, 5)
 """Gates that are asked of runs on codes alone."""
 MEASURE = "tokens"
@@ -109,9 +111,9 @@ class Run:
             steps=row["steps"] or 0,
             at=np.asarray(row["curve_step"], float),
             curves=curves,
-            probe_real=_last(probe, "read_least"),
-            probe_tokens=_last(tokenizer, "probe_least"),
-            oracle_tokens=_last(tokenizer, "oracle_least"),
+            probe_real=last_look(probe, "read_least"),
+            probe_tokens=last_look(tokenizer, "probe_least"),
+            oracle_tokens=last_look(tokenizer, "oracle_least"),
             unseen=_unseen(spec, measured.get(parents.get("tokenizer", ""), {})),
             tokenizer=parents.get("tokenizer", ""),
             own=measured.get(row["key"], {}),
@@ -204,7 +206,7 @@ class Run:
                 found[f"{level}_{judge}_peak"] = self.peak(level, judge).share
         found |= {"agree": self.agreement} | {f"agree_{level}": self.final(level, "agree") for level in LEVELS}
         found |= dict(zip(("rise_from", "rise_to"), self.rise("level2", "both"), strict=True))
-        found |= {name: getattr(self, name) for name in ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")}
+        found |= {name: getattr(self, name) for name in READINGS}
         found |= dict(zip(("unseen_codes", "unseen_pairs", "unseen_images"), self.unseen, strict=True))
         found |= {"dit_level2": dit} | {f"gate_{gate}": _word(met) for gate, met in self.gates(dit).items()}
         return found | {"key": self.key}
@@ -241,7 +243,7 @@ def _word(met: bool | None) -> str:
     return "" if met is None else "met" if met else "not met"
 
 
-def _last(row: Row | None, name: str) -> float:
+def last_look(row: Row | None, name: str) -> float:
     """The last number of a curve of a run's own; NaN if there is none."""
     curve = ((row or {}).get("curve_summary") or {}).get(name)
     return math.nan if not curve or curve[-1] is None else float(curve[-1])

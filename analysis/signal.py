@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import scaling
-from analysis.generators import READ, RECONSTRUCTED, Find, Run, at_least, figures_of
+from analysis.generators import READ, READINGS, RECONSTRUCTED, Find, Run, at_least, figures_of, last_look
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from orchestrator.searches.bracket import ThresholdResult
@@ -114,16 +114,15 @@ def record(row: Row, find: Find) -> dict[str, Any]:
     contrast = float(value_of(run.spec, "contrast"))
     found: dict[str, Any] = {"factor": factor, "contrast": contrast, "difference": difference(spec, contrast)}
     found |= {"seed": spec.seed, "status": row["status"], "steps": row["steps"]}
-    found |= {f"level2_{judge}": _last(run, f"{judge}_level2") for judge in JUDGES}
-    found |= {f"level2_{name}": _last(run, f"{told}_level2") for name, told in BY_FACTOR.items()}
-    found |= {name: getattr(run, name) for name in ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")}
+    found |= {f"level2_{judge}": last_look(row, f"{judge}_level2") for judge in JUDGES}
+    found |= {f"level2_{name}": last_look(row, f"{told}_level2") for name, told in BY_FACTOR.items()}
+    found |= {name: getattr(run, name) for name in READINGS}
     return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(found, row["status"]), "key": run.key}
 
 
 def record_columns() -> tuple[str, ...]:
     shares = [f"level2_{name}" for name in (*JUDGES, *BY_FACTOR)]
-    gates = ("probe_real", "oracle_real", "probe_tokens", "oracle_tokens")
-    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, *gates, "held_by", "lost", "key"
+    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, *READINGS, "held_by", "lost", "key"
 
 
 def difference(spec: RunSpec, contrast: float) -> float:
@@ -140,14 +139,8 @@ def between_classes(figures: ShapeSettings, N: int, factor: int) -> float:
     bits = bits_of(tuple(word for word in COMPOSITIONS if word[factor] == "0"))
     other = bits.clone()
     other[:, factor] = 1
-    pictures = (render(figures, N, class_values(figures, part)) for part in (bits, other))
-    one, two = pictures
+    one, two = (render(figures, N, class_values(figures, part)) for part in (bits, other))
     return float((one - two).square().mean().sqrt())
-
-
-def _last(run: Run, name: str) -> float:
-    curve = run.curves.get(name)
-    return float(curve[-1]) if curve is not None and len(curve) else math.nan
 
 
 def _held_by(run: Run, status: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.axes import HINT
+from orchestrator.command.axes import HINT, check_resolution
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
@@ -108,8 +108,7 @@ def signal(
         raise UserError(f"--dataset {generators.dataset} has no contrast to choose: {RENDERED} is rendered, omit the option")
     if not 0 < share <= 1:
         raise UserError(f"--share must lie above 0 and be at most 1, not {share:g}")
-    if not 0 < resolution < 1:
-        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.25 means 25 %")
+    check_resolution(resolution, usual=0.25)
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
     plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where)

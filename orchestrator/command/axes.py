@@ -165,6 +165,15 @@ def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:
     return 0
 
 
+def check_resolution(resolution: float, usual: float = 0.05) -> None:
+    """
+    Raises:
+        UserError: thresholds cannot be known as well as this.
+    """
+    if not 0 < resolution < 1:
+        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: {usual:g} means {100 * usual:g} %")
+
+
 def check_precision(asked: Asked, resolution: float, width: float | None, seeds: int) -> None:
     """
     Args:
@@ -173,8 +182,7 @@ def check_precision(asked: Asked, resolution: float, width: float | None, seeds:
     Raises:
         UserError: thresholds or exponents cannot be known as well as this, or there is no exponent.
     """
-    if not 0 < resolution < 1:
-        raise UserError(f"--resolution must lie between 0 and 1, not {resolution:g}: 0.05 means 5 %")
+    check_resolution(resolution)
     if width is None:
         return
     if not 0 < width < math.inf:
