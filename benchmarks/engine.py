@@ -24,7 +24,7 @@ import typer
 from torch import nn
 
 from orchestrator.engine.cluster import Cluster
-from orchestrator.engine.driver import TUNE_SETTINGS, execute
+from orchestrator.engine.driver import TUNE_SETTINGS, executed
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.searches import Curve, Rows
@@ -112,8 +112,8 @@ def through_the_engine(runs: int, workers: int, cluster: Cluster, pack: int, clo
             search=Listed(specs, task.version), task=task, store=store, rows=Rows(), observer=clock, workers=workers,
             limits=Limits(), versions="", launch="benchmark", packs=PackSizes(task, fixed=pack),
         )  # fmt: skip
-        execute(execution, cluster)
-        assert len(store) == runs
+        with executed(execution, cluster):
+            assert len(store) == runs
     return clock
 
 

@@ -1,4 +1,5 @@
-"""How long a launch takes until its first run is stored, and from its last one to its end: as it is, and with each lever alone.
+"""How long a launch takes until its first run is told, and from its last one to its answer and to its end: as it is, and with
+each lever alone.
 
     python -m benchmarks.start            5 launches of each, in turns: about 12 minutes
     python -m benchmarks.start --quick    1 launch of two of them
@@ -20,6 +21,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.store import ResultStore
+
 STUDY = ["--decoder", "mlp", "--N", "16", "--seeds", "2", "--datasets", "bumps", "--max-steps", "20", "--resolution", "0.5"]
 LEVERS = {
     "as it is": {},
@@ -32,8 +35,9 @@ LEVERS = {
 }
 
 
-def launch(given: dict[str, str]) -> tuple[float, float, float]:
-    """Seconds to the first stored run, from the last one to the end, and of the whole command.
+def launch(given: dict[str, str]) -> tuple[float, float, float, float]:
+    """Seconds to the first run; from the end of the last one to the last line of the answer, and to the end of the command; and
+    of the whole command.
 
     Raises:
         RuntimeError: the command stored no run.
@@ -41,18 +45,21 @@ def launch(given: dict[str, str]) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "orchestrator.scaling", *STUDY, "--store", f"{folder}/results"]
         environment = os.environ | {"PYTHONUNBUFFERED": "1"} | given
-        began = time.perf_counter()
-        stored, said = [], []
+        began = time.time()
+        first, answered, said = None, began, []
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as running:
             assert running.stdout is not None
             for line in running.stdout:
                 said.append(line)
-                if " done, " in line:
-                    stored.append(time.perf_counter() - began)
-        whole = time.perf_counter() - began
-    if not stored:
+                answered = time.time()
+                if " done, " in line and first is None:
+                    first = answered
+        ended = time.time()
+        with ResultStore(f"{folder}/results", read_only=True) as store:
+            last = max((row["finished_at"].timestamp() for row in store.rows()), default=0.0)
+    if first is None:
         raise RuntimeError("".join(said))
-    return stored[0], whole - stored[-1], whole
+    return first - began, answered - last, ended - last, ended - began
 
 
 def main(
@@ -62,7 +69,7 @@ def main(
 ) -> None:
     """Print the table."""
     names = list(LEVERS)[:2] if quick else list(LEVERS)
-    found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    found: dict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
     with ExitStack() as beside:
         for _ in range(busy):
             other = beside.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
@@ -70,15 +77,15 @@ def main(
         for _ in range(1 if quick else repeats):
             for name in names:
                 found[name].append(launch(LEVERS[name]))
-    print("| lever | first run stored, s | ratio | after the last run, s | whole, s | ratio |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| lever | first run, s | ratio | last run to answer, s | to the end, s | whole, s | ratio |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in names:
-        first, after, whole = (statistics.median(column) for column in zip(*found[name], strict=True))
+        first, answer, after, whole = (statistics.median(column) for column in zip(*found[name], strict=True))
         ratios = [
             statistics.median(own[part] / usual[part] for own, usual in zip(found[name], found[names[0]], strict=True))
-            for part in (0, 2)
+            for part in (0, 3)
         ]
-        print(f"| {name} | {first:.1f} | {ratios[0]:.2f} | {after:.1f} | {whole:.1f} | {ratios[1]:.2f} |")
+        print(f"| {name} | {first:.1f} | {ratios[0]:.2f} | {answer:.1f} | {after:.1f} | {whole:.1f} | {ratios[1]:.2f} |")
 
 
 if __name__ == "__main__":

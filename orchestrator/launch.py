@@ -24,7 +24,7 @@ from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, h
 from orchestrator.command.progress import Progress, Running, cost_text, estimate_text, format_seconds, say
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
-from orchestrator.engine.driver import execute
+from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError
@@ -122,7 +122,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         cluster.check()
         with heeding_sigterm():  # again, as Ray may have taken it to itself
             return _launch(study, options, command, console, cluster)
-    except INTERRUPTS as error:  # before anything is trained, or after; `execute` takes signals itself
+    except INTERRUPTS as error:  # before anything is trained, or after; `executed` takes signals itself
         say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
         return ended_by(error)
     except StoreError as error:
@@ -215,42 +215,50 @@ def _train_and_answer(
         else:
             say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
 
-    try:
-        if not stages.search.finished(rows):
-            say(console, f"{len(store)} runs are in {options.store}; training the rest with {all_workers} in parallel")
-            if options.price or options.max_hours is not None:
-                seconds = study.seconds_left(rows) or stages.plan(*study.plan(rows))[1]
-                say(console, estimate_text(seconds, all_workers, options.price))
-            if shortage := cluster.shortage():
-                say(console, f"warning: {shortage}")
-            if not console.is_terminal:  # where there is a table at once
-                where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
-                say(console, f"{where}: the first run starts in about 10 to 30 s")
-            with progress, _quiet(options.verbose):
-                outcome = execute(execution, cluster, farewell)
-        else:
-            outcome = Outcome()
-        if stages.search.finished(rows):
-            _drop_kept_ends(store, rows)
-        files = store.publish(study.name, study.write(rows, out, force=True))
-    except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
-        farewell(error)
-        return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
-    console.print(_table(study, rows, stages, {}))
-    spent = format_seconds(time.monotonic() - progress.began)
-    cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
-    failed = f", {outcome.failed} failed," if outcome.failed else ""
-    say(console, f"{outcome.trained} runs trained{failed} in {spent}{cost}")
-    for file in files:
-        say(console, f"wrote {file}")
-    if options.json:
-        needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
-        json.dump(study.answer(rows) | needed, sys.stdout, indent=2, allow_nan=False)
-        sys.stdout.write("\n")
-    if outcome.stopped in ("SIGINT", "SIGTERM"):
-        farewell(None)
-        return Exit[outcome.stopped]
-    return _conclude(study, rows, stages, outcome, console, resume, options.price)
+    with contextlib.ExitStack() as training:  # Ray ends when all is told
+        try:
+            if not stages.search.finished(rows):
+                _announce(study, options, console, cluster, rows, stages, len(store))
+                with progress, _quiet(options.verbose):
+                    outcome = training.enter_context(executed(execution, cluster, farewell))
+            else:
+                outcome = Outcome()
+            if stages.search.finished(rows):
+                _drop_kept_ends(store, rows)
+            files = store.publish(study.name, study.write(rows, out, force=True))
+        except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
+            farewell(error)
+            return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
+        console.print(_table(study, rows, stages, {}))
+        spent = format_seconds(time.monotonic() - progress.began)
+        cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
+        failed = f", {outcome.failed} failed," if outcome.failed else ""
+        say(console, f"{outcome.trained} runs trained{failed} in {spent}{cost}")
+        for file in files:
+            say(console, f"wrote {file}")
+        if options.json:
+            needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
+            json.dump(study.answer(rows) | needed, sys.stdout, indent=2, allow_nan=False)
+            sys.stdout.write("\n")
+        if outcome.stopped in ("SIGINT", "SIGTERM"):
+            farewell(None)
+            return Exit[outcome.stopped]
+        return _conclude(study, rows, stages, outcome, console, resume, options.price)
+
+def _announce(
+    study: Study, options: LaunchOptions, console: Console, cluster: Cluster, rows: Rows, stages: Stages, stored: int
+) -> None:
+    """Say what begins, what it may cost, and what may stand in its way."""
+    workers = cluster.all_workers()
+    say(console, f"{stored} runs are in {options.store}; training the rest with {workers} in parallel")
+    if options.price or options.max_hours is not None:
+        seconds = study.seconds_left(rows) or stages.plan(*study.plan(rows))[1]
+        say(console, estimate_text(seconds, workers, options.price))
+    if shortage := cluster.shortage():
+        say(console, f"warning: {shortage}")
+    if not console.is_terminal:  # where there is a table at once
+        where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
+        say(console, f"{where}: the first run starts in about 10 to 30 s")
 
 
 def _table(study: Study, rows: Rows, stages: Stages, running: Mapping[str, Running]) -> RenderableType:

@@ -49,8 +49,12 @@ Farewell = Callable[[BaseException | None], None]
 """Says how the launch ended: by a signal (None), or by what."""
 
 
-def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None) -> Outcome:
-    """Run the search to its end, or to a limit or signal, on the cluster.
+@contextmanager
+def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None) -> Iterator[Outcome]:
+    """Run the search to its end, or to a limit or signal, on the cluster; then the block is run.
+
+    Ray takes a second or two to end. So it ends after the block, which gives the answer. Only after a signal, which may have
+    ended parts of Ray, it ends before.
 
     Args:
         farewell: called just before the process is ended at once. A third signal does that, one that Ray does not obey, and the
@@ -61,13 +65,16 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
         LostRayError: the embedded Ray starts no worker.
     """
     if execution.is_over():
-        return execution.outcome
+        yield execution.outcome
+        return
+    signals = [number.name for number in STOPPING]
+    answered = False
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
     leaving = _Leaving(farewell)
 
     def lost(part: Part) -> None:
         time.sleep(SIGNAL_SECONDS)
-        if execution.outcome.stopped in [number.name for number in STOPPING]:  # Ray got the signal as well
+        if execution.outcome.stopped in signals:  # Ray got the signal as well
             leaving.now(128 + signal.Signals[execution.outcome.stopped])
             return
         since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
@@ -83,11 +90,15 @@ def execute(execution: Execution, cluster: Cluster, farewell: Farewell = lambda 
         if execution.outcome.stopped is None:
             with watched(cluster.parts(), lost):
                 _fit(execution, cluster, folder / "tune")
+                if execution.fatal is None and execution.outcome.stopped not in signals:
+                    answered = True
+                    yield execution.outcome
         if execution.fatal is not None:
             leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
     if execution.fatal is not None:
         raise execution.fatal
-    return execution.outcome
+    if not answered:
+        yield execution.outcome
 
 
 def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:

@@ -5,7 +5,8 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,14 @@ def trains(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The endings, one after another, of runs that are not really trained."""
     endings: list[dict[str, Any]] = []
 
-    def execute(execution: Execution, cluster: Cluster, farewell: object) -> Outcome:
+    @contextmanager
+    def executed(execution: Execution, cluster: Cluster, farewell: object) -> Iterator[Outcome]:
         (spec,) = execution.search.propose(execution.rows, 2)
         for written in execution.store.append([row(spec, execution.task.version, **endings.pop(0))]):
             execution.rows.add(written)
-        return Outcome(trained=1)
+        yield Outcome(trained=1)
 
-    monkeypatch.setattr(launch, "execute", execute)
+    monkeypatch.setattr(launch, "executed", executed)
     return endings
 
 
