@@ -1,6 +1,7 @@
 """Disturbs small real studies in every way that machines do, and counts what that cost: nothing but time, it must be.
 
     python -m benchmarks.chaos --faults driver,worker --cycles 20 --seed 1
+    python -m benchmarks.chaos --faults driver --cycles 200 --generators    studies of generators, in three stages
 
 The table: *rows* in the stores at the end; *lost*, rows that a reader saw or the program acknowledged and that are gone;
 *doubled* rows; *torn reads*, when `pandas.read_parquet` failed; *trained again*, finished runs of which a further training was
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.faults import FAULTS, SkippedError
-from tests.chaos.kills import KILLS, Bench, campaign
+from tests.chaos.kills import KILLS, Bench, OfGenerators, campaign
 from tests.chaos.lab import BrokenError, Lab, Verdict
 from tests.chaos.store_level import sweep
 
@@ -104,6 +105,8 @@ def main(
     seed: Annotated[str, typer.Option(help="Of the dice that choose studies and moments.")] = "0",
     seeds: Annotated[int, typer.Option(help="Of every study: how long it is.")] = 5,
     join: Annotated[bool, typer.Option("--join", help="Launches join a Ray that is up, as on a cluster.")] = False,
+    here: Annotated[bool, typer.Option("--here", help="Launches train in their own process: no Ray starts.")] = False,
+    generators: Annotated[bool, typer.Option("--generators", help="Studies of generators in place of bumps.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Three disturbances a fault, small studies, short stops.")] = False,
     log: Annotated[Path | None, typer.Option(help="Gets the verdict on every study as a line of JSON.")] = None,
     read: Annotated[list[Path] | None, typer.Option(help="Only print the table of such files.", show_default=False)] = None,
@@ -125,10 +128,11 @@ def main(
                 file.write(json.dumps(dataclasses.asdict(verdict)) + "\n")
 
     verdicts = []
-    with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder, Lab(Path(folder), join) as lab:
+    folder = tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True)
+    with folder as place, Lab(Path(place), join, here) as lab:
         for name in chosen:
             size = (3, 2, 2.0) if quick else (cycles, seeds, 30.0)
-            bench = Bench(lab, random.Random(f"{seed} {name}"), *size, told)
+            bench = (OfGenerators if generators else Bench)(lab, random.Random(f"{seed} {name}"), *size, told)
             verdicts.append(undergo(name, bench))
     raise typer.Exit(show(verdicts, console))
 

@@ -19,7 +19,7 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
 from orchestrator.generators import GeneratorOptions, planned
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -50,16 +50,12 @@ class SignalStudy(ThresholdStudy):
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
         from analysis.signal import Answer
 
-        return Answer.of(results, self.generators(rows), rows.get, self.settings)
+        return Answer.of(results, rows.of(self.search.families), rows.get, self.settings)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal
 
         return write_signal(answer, out)
-
-    def generators(self, rows: Rows) -> list[Row]:
-        """The finished runs of the search."""
-        return [row for family in self.search.families for row in rows.family(family).values()]
 
 
 def signal(

@@ -43,7 +43,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     answer = scaling.Answer.of_results(results, question.settings)
     left = sum(result.verdict == "open" for result in results)
     failed = sum(result.verdict == "failed" for result in results)
-    keys = frozenset(row["key"] for family in search.families for row in rows.family(family).values())
+    keys = frozenset(row["key"] for row in rows.of(search.families))
     along = results[0].axes.along
     records = []
     for i, result in zip(search.numbers(rows), results, strict=True):
@@ -93,8 +93,7 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
     from analysis.figures.signal import draw
     from analysis.signal import COUNTS, Answer
 
-    found = [row for family in search.families for row in rows.family(family).values()]
-    answer = Answer.of(results, found, rows.get, question.settings)
+    answer = Answer.of(results, rows.of(search.families), rows.get, question.settings)
     what = "what a generator draws right at level 2 as one factor grows fainter; the band is the interval of the least contrast"
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),

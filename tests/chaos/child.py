@@ -27,7 +27,7 @@ from tests.here import stay
 from tests.nursery import serve, stand_alone, warm
 from trainables.spec import RunSpec
 
-STUDIES = ("objectives",)
+STUDIES = ("objectives", "conditioning", "jepa", "signal")
 """Studies besides the scaling study."""
 SMALL = {"ROWS_PER_PART": 6, "ROWS_BEYOND_INDEX": 12}
 """So that parts fill up and the index is written every few rows."""

@@ -23,6 +23,15 @@ STEPS = (
 )  # fmt: skip
 """The steps of the write path that come again and again; `python -m benchmarks.chaos --faults store` finds and takes all."""
 
+GENERATORS = (
+    ("objectives", "--families", "dit,maskgit", "--tokenizers", "vq"),
+    ("objectives", "--families", "givt,mar", "--tokenizers", "vae"),
+    ("conditioning", "--conditionings", "full,both"),
+    ("jepa", "--families", "maskgit"),
+    ("signal", "--factors", "colour"),
+)
+"""Studies that need a probe and a tokenizer."""
+
 
 @dataclass
 class Bench:
@@ -60,6 +69,15 @@ class Bench:
                 assert not verdict.broken(), verdict.broken()
             self._references[argv] = trial.store, verdict.seconds
         return self._references[argv]
+
+
+@dataclass
+class OfGenerators(Bench):
+    """Studies of generators with the probe and the tokenizer that they need: three stages of the real tasks."""
+
+    def study(self) -> tuple[str, ...]:
+        asked = self.dice.choice(GENERATORS)
+        return (*asked, "--tier", "smoke", "--seeds", "1", "--steps", "20", "--no-gates", "--workers", "2")
 
 
 Disturb = Callable[[Bench, Trial, tuple[str, ...], int], Launch]
@@ -171,7 +189,7 @@ def _signal(number: int, code: int, times: int = 1) -> Disturb:
                 time.sleep(0.1)
         _ended_by(trial, launch, code)
         if launch.returncode == code:
-            trial.check(launch.last_line.startswith("to continue: python -m orchestrator.scaling"), f"ends: {launch.last_line}")
+            trial.check(launch.last_line.startswith("to continue: python -m orchestrator."), f"ends: {launch.last_line}")
             trial.check("Traceback" not in launch.text, f"a traceback: {launch.text[-500:]}")
         return launch
 

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.chaos import ALL, SWEEPS
 from tests.chaos.faults import FAULTS, SkippedError
-from tests.chaos.kills import KILLS, REAL, STEPS, Bench, campaign, mixed
+from tests.chaos.kills import KILLS, REAL, STEPS, Bench, OfGenerators, campaign, mixed
 from tests.chaos.lab import Lab, Trial, Verdict
 from tests.chaos.store_level import ROWS, found_steps, sweep
 from tests.conftest import THOROUGH, many
@@ -113,17 +113,9 @@ def test_a_study_of_two_stages_under_kills_trains_each_parent_once(staged_bench:
     assert_undisturbed(staged_bench, kind)
 
 
-class GenerativeBench(SmallBench):
-    """Generators with the probe and the tokenizer that they need: three stages of the real tasks."""
-
-    def study(self) -> tuple[str, ...]:
-        smoke = ("objectives", "--tier", "smoke", "--tokenizers", "vq", "--seeds", "1", "--steps", "20", "--no-gates")
-        return (*smoke, "--families", self.dice.choice(("dit", "maskgit", "dit,maskgit")), "--workers", "2")
-
-
 @pytest.mark.deep
 def test_a_study_of_generators_under_kills_trains_each_parent_once(bench: Bench) -> None:
-    generative = GenerativeBench(bench.lab, random.Random(3), cycles=many(3, 200), seeds=1, pause=2.0)
+    generative = OfGenerators(bench.lab, random.Random(3), cycles=many(3, 200), seeds=1, pause=2.0)
     assert_undisturbed(generative, "driver")
 
 
