@@ -5,8 +5,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from orchestrator.searches import Curve, Rows
 from orchestrator.store import ResultStore, make_row
 from orchestrator.store.rows import PROVENANCE, SCHEMA
 from orchestrator.study import GridStudy
-from tests.conftest import Command, check_refusal, read_rows
+from tests.conftest import Command, check_refusal, read_rows, trained_by
 from tests.toy import Toy
 from tests.trainables.generative.made_data import write_celeba
 from trainables import spec as versions
@@ -64,14 +63,13 @@ def trains(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The endings, one after another, of runs that are not really trained."""
     endings: list[dict[str, Any]] = []
 
-    @contextmanager
-    def executed(execution: Execution, cluster: Cluster, farewell: object) -> Iterator[Outcome]:
+    def train(execution: Execution, cluster: Cluster, farewell: object) -> Outcome:
         (spec,) = execution.search.propose(execution.rows, 2)
         for written in execution.store.append([row(spec, execution.task.version, **endings.pop(0))]):
             execution.rows.add(written)
-        yield Outcome(trained=1)
+        return Outcome(trained=1)
 
-    monkeypatch.setattr(launch, "executed", executed)
+    monkeypatch.setattr(launch, "executed", trained_by(train))
     return endings
 
 

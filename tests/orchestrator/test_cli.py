@@ -22,7 +22,7 @@ from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import StoreError
 from orchestrator.thresholds import ThresholdStudy
-from tests.conftest import ROOT, check_refusal
+from tests.conftest import ROOT, check_refusal, trained_by
 from trainables.spec import RunSpec, family_key, run_key
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
@@ -263,10 +263,10 @@ def test_run_keys_depend_on_everything_and_are_stable() -> None:
 def test_ctrl_c_before_or_after_the_training_tells_how_to_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object) -> Outcome:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "execute", interrupted)
+    monkeypatch.setattr(launch, "executed", trained_by(interrupted))
     monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 130
     *_, starting, told, last = capsys.readouterr().out.splitlines()
@@ -289,7 +289,7 @@ def test_sigterm_before_or_after_the_training_tells_how_to_continue(
         "after the training": (ThresholdStudy, "write"),
     }
     monkeypatch.setattr(*places[when], terminated)
-    monkeypatch.setattr(launch, "execute", lambda *_: Outcome())
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome()))
     monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
@@ -334,7 +334,8 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
 def test_failed_runs_do_not_count_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(launch, "execute", lambda *_: Outcome(trained=3, failed=2, stopped="time"))
+    outcome = Outcome(trained=3, failed=2, stopped="time")
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: outcome))
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
     assert "\n3 runs trained, 2 failed, in " in capsys.readouterr().out
 
@@ -342,7 +343,7 @@ def test_failed_runs_do_not_count_as_trained(
 def test_an_answer_that_means_nothing_is_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(launch, "execute", lambda *_: Outcome(trained=3))
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome(trained=3)))
     monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
     monkeypatch.setattr(ThresholdStudy, "answered", lambda *_: True)
     arguments = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
@@ -365,7 +366,7 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
         execution.outcome.stopped = "SIGINT"
         return execution.outcome
 
-    monkeypatch.setattr(launch, "execute", execute)
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(place)]) == code
     told = capsys.readouterr().out
     assert "are kept" not in told

@@ -363,7 +363,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def attempt(line: list[str]) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a line: a command, then its words."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", e, write_through=True) for e in ("strict", "backslashreplace"))
-    starts = patch("orchestrator.launch.execute", side_effect=AssertionError("it began to train"))
+    starts = patch("orchestrator.launch.executed", side_effect=AssertionError("it began to train"))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), starts:
             code = run(APPS[line[0]], line[1:], name=line[0])

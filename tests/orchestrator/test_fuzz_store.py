@@ -57,7 +57,7 @@ from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore
 from orchestrator.store.rows import decode
-from tests.conftest import many
+from tests.conftest import many, trained_by
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec, run_key
 from trainables.training.loop import Training
@@ -186,7 +186,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained, nothing drawn; parts are small, so that there are some, and an index."""
     measures = dict.fromkeys(MEASURES, measure)
     for target, value in {
-        "orchestrator.launch.execute": train,
+        "orchestrator.launch.executed": trained_by(train),
         "orchestrator.engine.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
         "orchestrator.store.register.ROWS_PER_PART": 8,
         "orchestrator.store.register.ROWS_BEYOND_INDEX": 16,

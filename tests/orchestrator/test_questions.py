@@ -16,6 +16,7 @@ from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.store import Question, ResultStore, StoreError, load_questions, save_question
 from orchestrator.store import questions as module
+from tests.conftest import trained_by
 from trainables.spec import RunSpec
 
 TOY = ["scaling", "--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2"]
@@ -31,7 +32,7 @@ Ask = Callable[..., int]
 def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ask:
     """Launches a study in `tmp_path`, which trains nothing."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, "execute", lambda *_: Outcome())
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome()))
 
     def asked(*words: str) -> int:
         monkeypatch.setattr(sys, "argv", ["sweep", *words])
@@ -125,7 +126,7 @@ def test_it_is_there_before_the_first_run_and_after_an_interruption(ask: Ask, mo
         there.append(len(files()))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "execute", execute)
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
     assert ask(*TOY) == 130
     assert ask(*TOY) == 130
     assert there == [1, 1]
