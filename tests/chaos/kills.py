@@ -198,7 +198,7 @@ def _signal(number: int, code: int, times: int = 1) -> Disturb:
 
 def stopped(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
     """A worker and the driver in turns."""
-    launch = trial.launch(*argv)
+    launch = trial.launch(*argv, here=False)
     done, rows = 0, trial.rows()
 
     def is_further() -> bool:
