@@ -137,7 +137,7 @@ class Folder:
         try:
             return sorted(place / name for name in os.listdir(place) if name[0] != ".")  # noqa: PTH208 - it says if it may not
         except (FileNotFoundError, NotADirectoryError):
-            if os.path.lexists(place):
+            if os.path.lexists(place) and not place.is_dir():  # one that others have made meanwhile was empty
                 self.note(f"{self.shown(folder)} is not a folder: nothing is read from it")
             return []
 

@@ -227,6 +227,25 @@ def test_a_file_in_the_place_of_weights_or_measures_is_told(tmp_path: Path, fold
     assert table.notices == [f"{tmp_path}/{folder} is not a folder: nothing is read from it"]
 
 
+def test_a_folder_that_others_make_at_that_moment_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+
+    def listed_before(place: Any) -> list[str]:
+        if Path(place).name == "measures":
+            monkeypatch.undo()
+            try:
+                return listed(place)
+            finally:
+                Path(place).mkdir()
+        return listed(place)
+
+    monkeypatch.setattr(os, "listdir", listed_before)
+    table = MeasureTable(tmp_path)
+    assert table.rows() == []
+    assert (tmp_path / "measures").is_dir()
+    assert table.notices == []
+
+
 @pytest.mark.parametrize("target", ["nowhere", "s"])
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_store_that_is_a_broken_link_is_refused(tmp_path: Path, target: str, read_only: bool) -> None:
