@@ -37,11 +37,9 @@ regularization: $(VENV)/.installed ## the regularization study; options: make re
 encodings geometry tuning rotation: $(VENV)/.installed ## the studies of why decoders fail; options: make tuning ARGS="--N 16"
 	@$(BIN)/python -m orchestrator.$@ $(ARGS)
 
-generative: $(VENV)/.installed ## the studies of generators; options: make generative ARGS="--tier smoke"
-	@$(BIN)/python -m orchestrator.objectives $(ARGS)
-	@$(BIN)/python -m orchestrator.conditioning $(ARGS)
-	@$(BIN)/python -m orchestrator.jepa $(ARGS)
-	@$(BIN)/python -m orchestrator.signal $(ARGS)
+generative: $(VENV)/.installed ## the studies of generators, also after one that is not answered; options: make generative ARGS="--tier smoke"
+	@all=0; for study in objectives conditioning jepa signal; do \
+		$(BIN)/python -m orchestrator.$$study $(ARGS) || { all=$$?; test $$all = 1 || break; }; done; exit $$all
 
 paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)

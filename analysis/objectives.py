@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,8 @@ class Answer:
     settings: Mapping[str, Any]
     study: str
     """Whose claims are judged."""
+    replaced: Mapping[RunSpec, RunSpec] = field(default_factory=dict)
+    """Runs that were asked for and could not be trained, as what they need missed its gate, and those in their place."""
 
     @classmethod
     def of(
@@ -51,9 +53,10 @@ class Answer:
         names: Mapping[str, str],
         settings: Mapping[str, Any],
         study: str = "objectives",
+        replaced: Mapping[RunSpec, RunSpec] | None = None,
     ) -> Answer:
         """From the rows of generators; see `Run.of`."""
-        return cls([Run.of(row, find, measured) for row in rows], names, settings, study)
+        return cls([Run.of(row, find, measured) for row in rows], names, settings, study, replaced or {})
 
     @classmethod
     def of_store(cls, rows: Sequence[Row], measured: Measured, settings: Mapping[str, Any]) -> Answer:
@@ -105,11 +108,20 @@ class Answer:
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
     def lines(self) -> list[str]:
-        """A line for each gate and each claim."""
+        """A line for each gate and each claim, and for seeds in the place of others."""
         if not self.runs:
             return []
         of_probe = [ONE_JUDGE] if any(run.is_real for run in self.runs) else []
-        return [*(self._gate_line(gate) for gate in GATES), *of_probe, *(verdict.line for verdict in self.verdicts)]
+        gates = [self._gate_line(gate) for gate in GATES]
+        return [*gates, *self._seeds_lines(), *of_probe, *(verdict.line for verdict in self.verdicts)]
+
+    def _seeds_lines(self) -> Iterator[str]:
+        of: dict[tuple[int, int], list[str]] = {}
+        for lost, taken in self.replaced.items():
+            of.setdefault((lost.seed, taken.seed), []).append(self.label(taken))
+        for (lost_seed, seed), labels in of.items():
+            settings = labels[0] if len(labels) == 1 else f"{len(labels)} settings"
+            yield f"seed {seed} is in the place of seed {lost_seed} ({settings}), whose probe or tokenizer misses its gate"
 
     @property
     def lacks(self) -> str:
@@ -126,7 +138,13 @@ class Answer:
             for one in self.verdicts
         ]
         runs = records(self.table, COUNTS) if self.runs else []
-        found: dict[str, Any] = plain({"settings": self.settings, "verdicts": verdicts, "runs": runs})
+        replaced = [
+            {told: value_of(lost, name) for name, told in self.names.items()} | {"seed": lost.seed, "by": taken.seed}
+            for lost, taken in self.replaced.items()
+        ]
+        found: dict[str, Any] = plain(
+            {"settings": self.settings, "verdicts": verdicts, "replaced": replaced, "runs": runs}
+        )
         return found
 
     def _gate_line(self, gate: int) -> str:

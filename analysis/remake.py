@@ -26,6 +26,7 @@ from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS, THRESHOLDS, TRIALS
 from orchestrator.study import bracket_of, brackets_again
+from trainables.needs import Tasks
 from trainables.regularization import COMPARED, TASKS
 from trainables.settings import Setting, settings_class, settings_of, value_of, with_values
 from trainables.spec import RunSpec, Scalar
@@ -55,7 +56,10 @@ def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> Any
         return tune_search(question, task, rows)
     if RUNS not in question.specs:
         raise ValueError(f"the study {question.study} is none of this version")
-    return GridSearch(list(question.specs[RUNS]), question.task_version)
+    spares = question.settings.get("spares", 0)
+    if type(spares) is not int or not 0 <= spares <= MOST_PLANNED:
+        raise ValueError(f"spares must be a whole number from 0 to {MOST_PLANNED}, not {spares!r:.100}")
+    return GridSearch(list(question.specs[RUNS]), question.task_version, spares, None if task is None else Tasks(task))
 
 
 def threshold_search(question: Question, task: Task | None) -> ThresholdSearch:

@@ -55,7 +55,7 @@ PLAIN = re.compile(r"[\w{}./=:,+-]+", re.ASCII)
 app = App()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AsStored(GridSearch):
     """A `Search` of one run. If that was pruned, by a search that is not made here, this one ends where it ended."""
 
@@ -78,7 +78,7 @@ class Again(GridStudy):
     def __post_init__(self) -> None:
         GridStudy.__post_init__(self)
         points = len(self.stored["curve_step"]) or None if self.stored["status"] == "pruned" else None
-        self.search = AsStored(self.specs, self.task.version, points)
+        self.search = AsStored(self.specs, self.task.version, points=points)
 
     def answered(self, rows: Rows) -> bool:
         return self._endings(rows) is not None

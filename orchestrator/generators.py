@@ -89,7 +89,7 @@ class GeneratorStudy(GridStudy):
         ended: dict[Any, list[Any]] = {}
         for one in answer.runs:
             ended.setdefault(self._setting(one.spec), []).append(one)
-        for setting, specs in self._by_setting().items():
+        for setting, specs in self._by_setting(rows).items():
             done, busy = ended.get(setting, []), going.get(setting, [])
             runs = f"{len(done)}/{len(specs)}" + (f" +{len(busy)}" if busy else "")
             step = str(min(run.step for run in busy)) if busy else ""
@@ -119,13 +119,14 @@ class GeneratorStudy(GridStudy):
         from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
         from analysis.objectives import Answer
 
-        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
+        found = self.search.found(rows)
         measured: list[dict[str, Any]] = []
         if any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS:
             with contextlib.suppress(StoreError):  # without them the answer says what is not known
                 measured = MeasureTable(self.settings["store"]).rows([MEASURE, *OF_GENERATORS.get(self.name, ())])
         names = {name: self.about[name] for name in self.columns}
-        return Answer.of(found, rows.get, numbers_of(measured), names, self.settings, self.name)
+        replaced = self.search.replaced(rows)
+        return Answer.of(found, rows.get, numbers_of(measured), names, self.settings, self.name, replaced)
 
     def _told(self, spec: RunSpec) -> str:
         family, tokenizer, *more = self._cells(self._setting(spec))
@@ -205,7 +206,14 @@ class GeneratorOptions:
     ] = "train1"
     dataset: Dataset = RENDERED
     data: DataFolder = None
-    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting; claims need three.")] = 3
+    seeds: Annotated[
+        int,
+        opt.asked(
+            min=1,
+            max=1000,
+            help="Seeds per setting; claims need three. A seed whose probe or tokenizer misses its gate gives way to the next.",
+        ),
+    ] = 3
     first_seed: Annotated[
         int, opt.asked(min=0, max=1_000_000, help="The first seed. No claim counts those from 100 on: choose settings by them.")
     ] = 0
@@ -320,7 +328,8 @@ def train(
     about = {each: _named(each) for each in (*always, *varied, "max_steps")}
     if "channels" not in plan.values:
         del about["channels"]  # it follows from the network
-    settings = {**plan.settings, "out": where.folder(name), "versions": versions()}
+    spares = options.seeds if where.gates else 0
+    settings = {**plan.settings, "spares": spares, "out": where.folder(name), "versions": versions()}
     study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, plan.notes)
     return launch(study, where, invocation())
 

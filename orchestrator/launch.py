@@ -171,6 +171,7 @@ def _train_and_answer(
     wanted = study.wanted
 
     def refresh_files() -> None:
+        stages.complete()
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
             study.write(rows, out, force=False)
 
@@ -225,6 +226,7 @@ def _train_and_answer(
                 outcome = Outcome()
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
+            stages.complete()
             files = store.publish(study.name, study.write(rows, out, force=True))
         except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
             farewell(error)

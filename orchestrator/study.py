@@ -22,6 +22,7 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
 from trainables.check import counts_of
+from trainables.needs import Tasks
 from trainables.settings import value_of
 from trainables.spec import Counts, RunSpec
 from trainables.task import Task
@@ -183,6 +184,8 @@ class GridStudy:
     task: Task
     specs: list[RunSpec]
     settings: dict[str, Any]
+    """Those of the answer. `spares`: how many further seeds a setting may take, where what its runs need misses; none if it is
+    not there."""
     about: Mapping[str, str] = field(default_factory=lambda: ABOUT)
     """Fields and options of a spec that may tell runs of one seed apart, and what tables call them."""
     always: Sequence[str] = ()
@@ -195,7 +198,7 @@ class GridStudy:
 
     def __post_init__(self) -> None:
         self.specs = list(dict.fromkeys(self.specs))
-        self.search = GridSearch(self.specs, self.task.version)
+        self.search = GridSearch(self.specs, self.task.version, self.settings.get("spares", 0), Tasks(self.task))
         differ = (name for name in self.about if name in self.always or len({value_of(spec, name) for spec in self.specs}) > 1)
         self.columns = tuple(differ) or ("decoder",)
 
@@ -207,7 +210,9 @@ class GridStudy:
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
         shared = ("task", "dataset", "N", "decoder", "holdout", "seed", "data_count")
-        return {"task_version": {self.task.version}} | {name: {getattr(s, name) for s in self.specs} for name in shared}
+        found = {"task_version": {self.task.version}} | {name: {getattr(s, name) for s in self.specs} for name in shared}
+        last = max(found["seed"])
+        return found | {"seed": {*found["seed"], *range(last + 1, last + 1 + self.search.spares)}}
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
@@ -216,8 +221,7 @@ class GridStudy:
         return False
 
     def answered(self, rows: Rows) -> bool:
-        found = [self.search.row(rows, spec) for spec in self.specs]
-        return all(row is not None and row["status"] != "failed" for row in found)
+        return self.search.finished(rows) and all(row["status"] != "failed" for row in self.search.found(rows))
 
     def doubt(self, rows: Rows) -> str | None:
         return None
@@ -234,7 +238,7 @@ class GridStudy:
         """A line per setting: runs done and in progress, means over seeds."""
         busy = [self._setting(run.spec) for run in running.values()]
         table = self._begun(f"{self.name}: means over seeds", "runs", "ID MSE", "OOD MSE", "OOD accuracy")
-        for setting, specs in self._by_setting().items():
+        for setting, specs in self._by_setting(rows).items():
             found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
             runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
             means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
@@ -243,17 +247,17 @@ class GridStudy:
 
     def seconds_left(self, rows: Rows) -> float | None:
         times = self._times(rows)
-        missing = (spec for spec in self.specs if self.search.row(rows, spec) is None)
+        missing = (spec for spec in self.search.asked(rows) if self.search.row(rows, spec) is None)
         return sum(spec.max_steps * times(spec) for spec in missing) if times else None
 
     def _times(self, rows: Rows) -> StepTimes:
-        return StepTimes.of(row for spec in self.specs if (row := self.search.row(rows, spec)) is not None)
+        return StepTimes.of(self.search.found(rows))
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do in every setting, and how long they may take."""
         table = self._begun("plan", "runs done", "runs to do", "steps of a run", "time (about)")
         times, total = self._times(rows), 0.0
-        for setting, specs in self._by_setting().items():
+        for setting, specs in self._by_setting(rows).items():
             missing = [spec for spec in specs if self.search.row(rows, spec) is None]
             if missing:
                 times.measure(missing[0], self.task)
@@ -289,12 +293,11 @@ class GridStudy:
         return answer
 
     def _records(self, rows: Rows) -> list[dict[str, Any]]:
-        found = [row for spec in self.specs if (row := self.search.row(rows, spec)) is not None]
         return [
             dict(zip(self.columns, self._setting(RunSpec.from_dict(row)), strict=True))
             | {name: row[name] for name in ("seed", *MEASURED)}
             | {"status": ending(row)}
-            for row in found
+            for row in self.search.found(rows)
         ]
 
     def _begun(self, title: str, *more: str) -> FittingTable:
@@ -313,9 +316,9 @@ class GridStudy:
         """What tables show of a setting."""
         return list(map(str, setting))
 
-    def _by_setting(self) -> dict[Setting, list[RunSpec]]:
+    def _by_setting(self, rows: Rows) -> dict[Setting, list[RunSpec]]:
         groups: dict[Setting, list[RunSpec]] = {}
-        for spec in self.specs:
+        for spec in self.search.asked(rows):
             groups.setdefault(self._setting(spec), []).append(spec)
         return groups
 

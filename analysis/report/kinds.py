@@ -222,7 +222,7 @@ def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:
 
 def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Told:
     assert isinstance(search, GridSearch)
-    found = [row for spec in search.specs if (row := search.row(rows, spec)) is not None]
+    found = search.found(rows)
     keys = frozenset(row["key"] for row in found)
     of_generators = any(spec.task.startswith("trainables.generative.") for spec in search.specs)
     lines, sheets, pictures = (_generators if of_generators else _table)(found, search, question, rows, around)
@@ -236,7 +236,8 @@ def _generators(found: Sequence[Row], search: GridSearch, question: Question, ro
     from analysis.objectives import COUNTS, NAMES, Answer
 
     varied = {name: name.replace("_", " ") for name in varied_in(search.specs)}
-    answer = Answer.of(found, rows.get, around.measured(), {**varied, **NAMES}, question.settings, question.study)
+    names, replaced = {**varied, **NAMES}, search.replaced(rows)
+    answer = Answer.of(found, rows.get, around.measured(), names, question.settings, question.study, replaced)
     if not answer.runs:
         return [], [], []
     pictures = [

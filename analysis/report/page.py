@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -77,7 +77,7 @@ class Report:
     ended: Sequence[Ended] = ()
     """How runs failed."""
     others: int = 0
-    """Runs that no study asked for that is shown."""
+    """Runs that no study asked for that is shown, nor needed for those that it asked for."""
     failed: int = 0
     """Of the runs."""
 
@@ -112,7 +112,8 @@ class Report:
                 studies.append(StudyPart(one, [draw(replace(p, name=f"{one.id}-{p.name}")) for p in one.pictures]))
         hours = sum(run["seconds"] for run in results.runs) / 3600
         asked = frozenset[str]().union(*(one.keys for one in told))
-        others = sum(run["key"] not in asked for run in results.runs)
+        served = asked | _needed(asked, results.runs)
+        others = sum(run["key"] not in served for run in results.runs)
         failed = sum(run["status"] == "failed" for run in results.runs)
         return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others, failed)
 
@@ -250,3 +251,13 @@ def outcome(condition: Condition) -> str:
     if not condition.enough:
         return "too few seeds"
     return "met" if condition.met else "not met"
+
+
+def _needed(keys: Collection[str], runs: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The keys of the runs that these needed, and of those that these needed in turn."""
+    parents = {run["key"]: (run.get("parents") or {}).values() for run in runs}
+    found: set[str] = set()
+    latest = set(keys)
+    while latest := {parent for key in latest for parent in parents.get(key, ())} - found:
+        found |= latest
+    return found

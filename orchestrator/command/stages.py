@@ -14,6 +14,7 @@ from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
+from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
@@ -37,11 +38,27 @@ class Stages:
         self._tasks, self._question, self._store, self._rows = Tasks(task), question, store, rows
         self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
         self._kept: set[str] = set()
-        self._resting = Latest(_rests_on)
+        self._version = task.version
+        self._asked = {spec.task for specs in question.specs.values() for spec in specs}
+        self._complete: set[str] = set()
+        """Finished runs of the study of which the rows have what they needed."""
+        self._resting = Latest(self._rests_on)
+        self._grid = search if isinstance(search, GridSearch) else None
         self.search: Search = self._staged or search
         if self._staged is not None:
-            self._check(task)
+            self._check()
             self._staged.parents(rows, self._known_specs())
+            self.complete()
+
+    def complete(self) -> None:
+        """Look up what finished runs of the study needed, also those of former launches and of others: what is said of a run
+        may rest on it."""
+        if self._staged is None:
+            return
+        for row in list(self._rows):
+            if row["key"] not in self._complete and self._is_own(row):
+                self._complete.add(row["key"])
+                self._staged.parents(self._rows, [RunSpec.from_dict(row)])
 
     def is_parent(self, spec: RunSpec) -> bool:
         """Whether others need this run."""
@@ -104,16 +121,20 @@ class Stages:
         return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def obstacles(self) -> list[str]:
-        """Why runs are not trained: a sentence for each run that they need and that has not made it."""
+        """Why runs are not trained: a sentence for each run that they need and that has not made it, and for each that keeps
+        another seed from taking their place."""
         if self._staged is None:
             return []
         waiting = self._staged.waiting(self._rows)
         needed_by = Counter(key for spec in waiting for of in self._staged.parents(self._rows, [spec]).values() for key in of)
-        return [
-            f"{_told(unmet)}, so {_runs(count)} that {'needs' if count == 1 else 'need'} it {_was(count)} not trained"
-            for unmet in self._staged.unmet(self._rows)
-            if (count := needed_by[unmet.row["key"]])
-        ]
+        told, of_spares = [], []
+        for unmet in self._staged.unmet(self._rows):
+            if count := needed_by[unmet.row["key"]]:
+                needs = "needs" if count == 1 else "need"
+                told.append(f"{_told(unmet)}, so {_runs(count)} that {needs} it {_was(count)} not trained")
+            elif self._grid is not None and self._grid.spares:
+                of_spares.append(f"{_told(unmet)}, so its seed is passed over")
+        return [*told, *of_spares] if told else []
 
     def advice(self) -> str:
         """What to do about obstacles."""
@@ -128,6 +149,20 @@ class Stages:
     def rests_on(self) -> list[dict[str, Any]]:
         """The runs that finished ones needed though they had missed their target, ready for JSON."""
         return self._resting.of(self._rows)
+
+    def _rests_on(self, rows: Rows) -> list[dict[str, Any]]:
+        left_out = [self._tasks.key(spec) for spec in self._grid.replaced(rows)] if self._grid is not None else []
+        needed_by: Counter[tuple[str, str]] = Counter()
+        for row in rows:
+            if row["key"] not in left_out:
+                needed_by.update((row.get("parents") or {}).items())
+        told = []
+        for (name, key), count in needed_by.items():
+            parent = rows.get(key)
+            if parent is not None and not has_passed(parent):
+                about = {column: parent[column] for column in ("status", "accuracy", "target")}
+                told.append({"name": name, "key": key, **about, "needed_by": count})
+        return told
 
     def _lines(self, staged: Staged, running: Mapping[str, Running]) -> list[str]:
         busy = Counter(name for key in running if (name := staged.name(key)) is not None)
@@ -166,11 +201,15 @@ class Stages:
             self._kept = self._store.with_weights()
         return key in self._kept
 
-    def _check(self, task: Task) -> None:
+    def _is_own(self, row: Row) -> bool:
+        """Whether a row is that of a run of the study that needed others. What a row names is not imported, unless the command
+        names it too."""
+        return bool(row.get("parents")) and row["task"] in self._asked and row["task_version"] == self._version
+
+    def _check(self) -> None:
         """Refuse rows of runs that needed others than they would need now: their keys do not tell that they are of the past."""
-        asked = {spec.task for specs in self._question.specs.values() for spec in specs}
-        for row in self._rows:  # what a row names is not imported, unless the command names it too
-            if row.get("parents") and row["task"] in asked and row["task_version"] == task.version:
+        for row in self._rows:
+            if self._is_own(row):
                 spec = RunSpec.from_dict(row)
                 now = self._tasks.parents(spec)
                 if row["parents"] != now:
@@ -180,19 +219,6 @@ class Stages:
                         f"{_pairs(row['parents'])}, now {_pairs(now)}. The version of {', '.join(sorted(parents)) or 'a task'} "
                         f"has changed, or needs() of {spec.task}: change the version of {spec.task}, too"
                     )
-
-
-def _rests_on(rows: Rows) -> list[dict[str, Any]]:
-    needed_by: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        needed_by.update((row.get("parents") or {}).items())
-    told = []
-    for (name, key), count in needed_by.items():
-        parent = rows.get(key)
-        if parent is not None and not has_passed(parent):
-            about = {column: parent[column] for column in ("status", "accuracy", "target")}
-            told.append({"name": name, "key": key, **about, "needed_by": count})
-    return told
 
 
 def _told(unmet: Unmet) -> str:

@@ -1,25 +1,41 @@
-"""The search that knows all its runs beforehand: every spec of a list, each once."""
+"""The search that knows its runs beforehand: all of a list, each once, and other seeds of those that cannot be trained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches import Curve, Latest, Row, Rows
+from orchestrator.searches.needs import Needs, has_passed
 from trainables.spec import RunSpec, run_key
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GridSearch:
-    """Proposes its specs in the order given; satisfies `Search`. Nothing is pruned."""
+    """Proposes its specs in the order given; satisfies `Search`. Nothing is pruned.
+
+    A run may need others that miss their target. Then it is not trained, and the next seed of the same setting takes its place,
+    as long as there are spares.
+    """
 
     specs: Sequence[RunSpec]
     task_version: str
+    spares: int = 0
+    """How many seeds after the last one each setting may take."""
+    needs: Needs | None = None
+    """Which runs a run needs; None if that is not known any more: then a spare that was trained replaces a run that was not."""
+    _replaced: Latest[Mapping[RunSpec, RunSpec]] = field(init=False, repr=False, compare=False)
+    _needed: dict[RunSpec, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+    """The keys of the runs that a run needs, and that these need in turn."""
+
+    def __post_init__(self) -> None:
+        self._replaced, self._needed = Latest(self._replace), {}
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         busy = {run_key(spec, self.task_version) for spec in running}
         proposed: list[RunSpec] = []
-        for spec in self.specs:
+        for spec in self.asked(rows):
             if len(proposed) == room:
                 break
             if self.row(rows, spec) is None and run_key(spec, self.task_version) not in busy:
@@ -30,8 +46,56 @@ class GridSearch:
         return None
 
     def finished(self, rows: Rows) -> bool:
-        return all(self.row(rows, spec) is not None for spec in self.specs)
+        return all(self.row(rows, spec) is not None for spec in self.asked(rows))
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         """The finished run of a spec, or None."""
         return rows.get(run_key(spec, self.task_version))
+
+    def asked(self, rows: Rows) -> list[RunSpec]:
+        """The runs of the answer, in the order of `specs`: these, or what takes their place."""
+        replaced = self.replaced(rows)
+        return [replaced.get(spec, spec) for spec in self.specs]
+
+    def found(self, rows: Rows) -> list[Row]:
+        """The finished runs of the answer."""
+        return [row for spec in self.asked(rows) if (row := self.row(rows, spec)) is not None]
+
+    def replaced(self, rows: Rows) -> Mapping[RunSpec, RunSpec]:
+        """The specs that cannot be trained, and what takes their place."""
+        return self._replaced.of(rows) if self.spares else {}
+
+    def _replace(self, rows: Rows) -> Mapping[RunSpec, RunSpec]:
+        found: dict[RunSpec, RunSpec] = {}
+        spares: dict[RunSpec, Iterator[RunSpec]] = {}
+        for spec in self.specs:
+            if self._is_lost(rows, spec):
+                setting = dataclasses.replace(spec, seed=0)
+                if setting not in spares:
+                    spares[setting] = (one for one in self._spares_of(setting) if not self._is_lost(rows, one))
+                if (spare := next(spares[setting], None)) is not None:
+                    found[spec] = spare
+        return found
+
+    def _spares_of(self, setting: RunSpec) -> list[RunSpec]:
+        last = max(spec.seed for spec in self.specs if dataclasses.replace(spec, seed=0) == setting)
+        return [dataclasses.replace(setting, seed=last + n) for n in range(1, self.spares + 1)]
+
+    def _is_lost(self, rows: Rows, spec: RunSpec) -> bool:
+        """Whether a run cannot be trained, since one that it needs has missed its target. Where one failed, its task has to be
+        mended."""
+        if self.needs is None:
+            return self.row(rows, spec) is None
+        if spec not in self._needed:
+            self._needed[spec] = tuple(_keys(self.needs, spec))
+        return any((row := rows.get(key)) is not None and _has_missed(row) for key in self._needed[spec])
+
+
+def _has_missed(row: Row) -> bool:
+    return row["status"] != "failed" and not has_passed(row)
+
+
+def _keys(needs: Needs, spec: RunSpec) -> Iterator[str]:
+    for parent in needs.needs(spec).values():
+        yield needs.key(parent)
+        yield from _keys(needs, parent)

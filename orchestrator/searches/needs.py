@@ -65,17 +65,20 @@ class Staged:
         self._finished: tuple[int, bool] | None = None
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """As the search does; a run that waits for others makes room for more."""
+        """As the search does, which is told of runs found meanwhile; a run that waits for others makes room for more."""
         fill = room if fill is None else min(fill, room)
         hidden = 0
         while True:
+            additions = rows.additions
             asked = self.search.propose(rows, room + hidden, running, fill + hidden)
             chosen: dict[str, RunSpec] = {}
             for spec in asked:
                 chosen |= self._first(rows, spec)
-            if len(chosen) >= fill or len(asked) < fill + hidden or hidden > ALL:
+            is_all = len(asked) < fill + hidden or hidden > ALL
+            if len(chosen) >= fill or (is_all and additions == rows.additions):
                 return list(chosen.values())[:room]
-            hidden = 2 * hidden + len(asked) - len(chosen)
+            if not is_all:
+                hidden = 2 * hidden + len(asked) - len(chosen)
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         """None for a run that others need."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.objectives import NAMES, Answer
@@ -79,6 +79,12 @@ def _parent_rows(spec: RunSpec, read: float, reconstructed: float) -> list[dict[
         }
         for name, parent in tasks.needs(spec).items()
     ]  # fmt: skip
+
+
+def storable(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Made rows as a store takes them: all of their curves have a number for each step."""
+    curves = ("curve_loss", "curve_accuracy", "curve_error")
+    return [{**row, **dict.fromkeys(curves, [0.0] * len(row["curve_step"]))} for row in rows]
 
 
 def answer_of(

@@ -37,10 +37,10 @@ def spec_of(name: str, **changes: Any) -> RunSpec:
 
 
 class Graph:
-    """Runs by name, and the names of those that each needs."""
+    """Runs by name, and the names of those that each needs. The last digit of a name is its seed, if there are `seeds`."""
 
-    def __init__(self, needs: Mapping[str, tuple[str, ...]]) -> None:
-        self.specs = {name: spec_of(name) for name in needs}
+    def __init__(self, needs: Mapping[str, tuple[str, ...]], seeds: bool = False) -> None:
+        self.specs = {name: spec_of(name[:-1], seed=int(name[-1])) if seeds else spec_of(name) for name in needs}
         self._needs = {self.specs[name]: {other: self.specs[other] for other in others} for name, others in needs.items()}
 
     def key(self, spec: RunSpec) -> str:
@@ -168,6 +168,88 @@ def test_whatever_fails_nothing_is_trained_before_what_it_needs(seed: int) -> No
             assert not all(other in passed for other in graph.needs(graph.specs[name]))
 
 
+# A list of runs, with other seeds for those that cannot be trained
+
+
+SEEDS = 8
+CHOICE = Graph(
+    {f"{kind}{seed}": needs for seed in range(SEEDS) for kind, needs in
+     (("probe", ()), ("tokens", (f"probe{seed}",)), ("a", (f"tokens{seed}",)), ("b", ()), ("c", (f"probe{seed}",)))},
+    seeds=True,
+)  # fmt: skip
+
+
+def choosing(spares: int, kinds: str = "abc", seeds: int = 2, known: bool = True) -> GridSearch:
+    asked = [CHOICE.specs[f"{kind}{seed}"] for seed in range(seeds) for kind in kinds]
+    return GridSearch(asked, "1", spares, CHOICE if known else None)
+
+
+def places(specs: list[RunSpec]) -> list[str]:
+    return [f"{name}{spec.seed}" for name, spec in zip(names(specs), specs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("spares", "missed", "asked"),
+    [
+        (2, (), ["a0", "b0", "c0", "a1", "b1", "c1"]),
+        (2, ("tokens0",), ["a2", "b0", "c0", "a1", "b1", "c1"]),
+        (2, ("probe0",), ["a2", "b0", "c2", "a1", "b1", "c1"]),
+        (2, ("probe0", "tokens2"), ["a3", "b0", "c2", "a1", "b1", "c1"]),
+        (2, ("tokens0", "tokens1"), ["a2", "b0", "c0", "a3", "b1", "c1"]),
+        (1, ("tokens0", "tokens1"), ["a2", "b0", "c0", "a1", "b1", "c1"]),
+        (0, ("tokens0",), ["a0", "b0", "c0", "a1", "b1", "c1"]),
+    ],
+)
+def test_a_seed_that_cannot_be_trained_is_replaced_by_the_next(spares: int, missed: tuple[str, ...], asked: list[str]) -> None:
+    search = choosing(spares)
+    rows = Rows([CHOICE.row(name, "missed") for name in missed])
+    assert places(search.asked(rows)) == asked
+    replaced = {old: new for old, new in zip(places(list(search.specs)), asked, strict=True) if old != new}
+    assert {places([old])[0]: places([new])[0] for old, new in search.replaced(rows).items()} == replaced
+    for name in asked:
+        rows.add(CHOICE.row(name))
+    assert search.finished(rows)
+    assert [row["key"] for row in search.found(rows)] == [CHOICE.key(CHOICE.specs[name]) for name in asked]
+    assert places(choosing(spares, known=False).asked(rows)) == asked, "what was trained tells it, too"
+
+
+def test_where_a_run_failed_no_other_seed_hides_it() -> None:
+    search = choosing(2)
+    assert places(search.asked(Rows([CHOICE.row("tokens0", "failed")])))[0] == "a0"
+    assert places(search.asked(Rows([CHOICE.row("tokens0", "diverged")])))[0] == "a2"
+
+
+def test_seeds_that_others_have_tried_in_vain_are_passed_over_at_once() -> None:
+    in_store = {row["key"]: row for row in (CHOICE.row(f"tokens{seed}", "missed") for seed in range(3))}
+    search = Staged(choosing(3, "a", 1), CHOICE, lambda spec: in_store.get(CHOICE.key(spec)), lambda key: True)
+    assert places(search.propose(Rows(), 4)) == ["probe3"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_study_ends_with_as_many_seeds_as_it_asked_for_while_there_are_spares(seed: int) -> None:
+    dice = random.Random(seed)
+    share = dice.choice([0.0, 0.2, 0.5])
+    misses = {name for name in CHOICE.specs if name.startswith(("probe", "tokens")) and dice.random() < share}
+    known = {name: CHOICE.row(name, "missed" if name in misses else "passed") for name in CHOICE.specs if dice.random() < 0.3}
+    in_store = {row["key"]: row for row in known.values()}
+    grid = choosing(SEEDS - 2)
+    search, rows = Staged(grid, CHOICE, lambda spec: in_store.get(CHOICE.key(spec)), lambda key: True), Rows()
+    while not search.finished(rows):
+        chosen = search.propose(rows, dice.randint(1, 4))
+        assert chosen, "nothing is proposed, and it is not over"
+        [place] = places([dice.choice(chosen)])
+        rows.add(CHOICE.row(place, "missed" if place in misses else "passed"))
+    good = {"a": [n for n in range(SEEDS) if not {f"probe{n}", f"tokens{n}"} & misses], "b": [*range(SEEDS)],
+            "c": [n for n in range(SEEDS) if f"probe{n}" not in misses]}  # fmt: skip
+    for kind, seeds in good.items():
+        of_kind = [row["seed"] for row in grid.found(rows) if row["task"] == f"made:{kind}"]
+        if len(seeds) >= 2:
+            assert sorted(of_kind) == seeds[:2]
+        else:
+            assert not set(of_kind) - set(seeds)
+            assert search.unmet(rows)
+
+
 # The engine, without Ray
 
 OPTIONS = tuple(Pupil.defaults.items())
@@ -184,14 +266,14 @@ def store(tmp_path: Path) -> Iterator[ResultStore]:
         yield opened
 
 
-def stages_of(store: ResultStore, rows: Rows, gates: bool = True) -> Stages:
+def stages_of(store: ResultStore, rows: Rows, gates: bool = True, spares: int = 0) -> Stages:
     question = Question(study="grid", task_version=Pupil.version, specs={RUNS: SPECS}, search={}, settings={})
-    return Stages(Pupil(), GridSearch(SPECS, Pupil.version), question, store, rows, gates)
+    return Stages(Pupil(), GridSearch(SPECS, Pupil.version, spares, Tasks(Pupil())), question, store, rows, gates)
 
 
-def execution_of(store: ResultStore, gates: bool = True) -> tuple[Execution, Stages]:
+def execution_of(store: ResultStore, gates: bool = True, spares: int = 0) -> tuple[Execution, Stages]:
     rows = Rows(store.rows())
-    stages = stages_of(store, rows, gates)
+    stages = stages_of(store, rows, gates, spares)
     execution = Execution(
         search=stages.search, task=Pupil(), store=store, rows=rows, observer=Watcher(), workers=1,
         limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(Pupil(), fixed=8),
@@ -268,6 +350,16 @@ def test_what_is_in_the_way_is_told_with_its_number(store: ResultStore, result: 
     assert "seed 1" in second
     assert ("--no-gates" in stages.advice()) is (result["status"] != "failed")
     assert stages.rests_on() == []
+
+
+def test_where_no_seed_is_left_the_spares_are_told_too(store: ResultStore) -> None:
+    execution, stages = execution_of(store, spares=1)
+    train_all(execution, Teacher={"status": "missed", "accuracy": 0.25})
+    told = stages.obstacles()
+    assert [line.rpartition(", so ")[2] for line in told] == [
+        "2 runs that need it were not trained", "2 runs that need it were not trained", "its seed is passed over",
+    ]  # fmt: skip
+    assert "seed 2) missed its target (accuracy 0.250, and 0.9 is asked for)" in told[2]
 
 
 def test_without_gates_the_answer_says_what_it_rests_on(store: ResultStore) -> None:

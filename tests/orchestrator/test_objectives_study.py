@@ -3,6 +3,7 @@ runs it."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -16,16 +17,22 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from analysis import generators
+from analysis.remake import search_of
+from analysis.report.page import Report
+from analysis.report.studies import studies_of
+from analysis.report.told import ANSWERED, Around
+from analysis.results import Results
 from orchestrator import generators as of_generators
 from orchestrator import objectives
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
+from orchestrator.command.stages import Stages
 from orchestrator.engine import estimate
 from orchestrator.generators import GeneratorStudy
 from orchestrator.searches import Rows
-from orchestrator.store import MeasureTable, make_row
+from orchestrator.store import MeasureTable, ResultStore, make_row, save_question
 from orchestrator.store.measures import encode
-from tests.analysis.made_objectives import GOOD, curve, generator_row, parent_rows
+from tests.analysis.made_objectives import GOOD, curve, generator_row, parent_rows, storable
 from tests.conftest import Command, check_refusal, read_rows
 from tests.orchestrator.test_grid_studies import WHERE
 from trainables.generative.generator_task import GeneratorTask
@@ -225,6 +232,55 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert {one["claim"]: one["verdict"] for one in told["verdicts"]} == again
     assert told["settings"]["tier"] == "smoke"
     assert curve(0.5)[0] == 0.5
+
+
+@pytest.mark.slow(2)
+def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
+    rows = Rows()
+    while asked := study.search.propose(rows, 1):
+        [spec] = asked
+        misses = spec.encoding == "vq" and spec.seed == 1
+        for parent in parent_rows(spec):
+            bad = misses and parent["task"].endswith("TokenizerTask")
+            rows.add({**parent, "status": "missed"} if bad else parent)
+        if not misses:
+            rows.add(generator_row(spec, level2=0.1 if spec.decoder == "maskgit" else 0.9))
+    answer = study.answer(rows)
+    vae, *vq = ([one["seed"] for one in answer["runs"] if (one["family"], one["tokenizer"]) == setting]
+                for setting in (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq")))  # fmt: skip
+    assert (vae, *map(sorted, vq)) == ([0, 1, 2], [0, 2, 3], [0, 2, 3])
+    about = {"tokenizer": "vq", "seed": 1, "by": 3}
+    assert answer["replaced"] == [{"family": "dit", **about}, {"family": "maskgit", **about}]
+    line = "seed 3 is in the place of seed 1 (2 settings), whose probe or tokenizer misses its gate"
+    assert [line] in shown(study.table(rows, {}))
+    assert [cells[2] for cells in shown(study.table(rows, {}))[2:5]] == ["3/3"] * 3
+    assert study.answered(rows)
+    with ResultStore(tmp_path) as store:
+        save_question(store, study.question)
+        store.append(storable(rows))
+    [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
+    assert (notices, told.state) == ([], ANSWERED)
+    assert line in told.lines
+    assert told.keys == {row["key"] for row in study.search.found(rows)}
+    assert Report.of((), Results.of(tmp_path), [told]).others == 1, "the tokenizer that missed; the others are needed"
+    others = [generator_row(spec) for spec in study.specs if (spec.encoding, spec.seed) == ("vq", 1)]
+    with ResultStore(tmp_path) as store:
+        stages = Stages(study.task, study.search, study.question, store, Rows([*rows, *others]), gates=True)
+        assert stages.search.finished(rows)
+        assert stages.rests_on() == [], "runs of others, without gates, that are not counted"
+    with_all = study_of(f"--tier smoke --no-gates --store {tmp_path}", monkeypatch)
+    assert sorted(spec.seed for spec in with_all.search.propose(rows, 10)) == [1, 1]
+
+
+@pytest.mark.parametrize("spares", [-1, 1.5, "3", True, 10**9])
+def test_a_question_with_impossible_spares_is_refused(spares: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = study_of("--tier smoke", monkeypatch).question
+    assert question.settings["spares"] == 3
+    assert question.name == study_of("--tier smoke --no-gates", monkeypatch).question.name, "one place on the page"
+    with pytest.raises(ValueError, match=r"^spares must be a whole number from 0 to 100000, not "):
+        search_of(dataclasses.replace(question, settings={**question.settings, "spares": spares}), None, [])
 
 
 @pytest.mark.slow(35)

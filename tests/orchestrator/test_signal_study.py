@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +17,14 @@ from analysis.report.studies import studies_of
 from analysis.report.told import ANSWERED, Around
 from analysis.results import Results
 from analysis.signal import between_classes
-from orchestrator import signal
+from orchestrator import launch, signal
 from orchestrator.command.cli import run
+from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.needs import Staged
 from orchestrator.store import Question, ResultStore, save_question
-from tests.analysis.made_objectives import LOOKS, generator_row, parent_rows
-from tests.conftest import check_refusal
+from tests.analysis.made_objectives import LOOKS, generator_row, parent_rows, storable
+from tests.conftest import check_refusal, trained_by
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.judge import BY_FACTOR
 from trainables.generative.shapes import FACTORS, ShapeSettings
@@ -203,8 +205,7 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     rows = answered(study)
     with ResultStore(tmp_path) as store:
         save_question(store, study.question)
-        curves = ("curve_loss", "curve_accuracy", "curve_error")
-        store.append([{**row, **dict.fromkeys(curves, [0.0] * len(row["curve_step"]))} for row in rows])
+        store.append(storable(rows))
     [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
     assert (notices, told.state) == ([], ANSWERED)
     assert list(told.lines) == study._answer(rows).lines()
@@ -213,3 +214,32 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in rows.of(study.search.families)}
     assert [picture.name for picture in told.pictures] == ["signal"]
     assert len(told.pictures[0].draw().axes) == len(FACTORS)
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_launch_tells_what_fails_also_where_generators_were_trained_by_others(
+    share: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = f"{SHORT} --seeds 1 --factors size --store {tmp_path / 'results'} --out {tmp_path}"
+    study = study_of(words, monkeypatch)
+    monkeypatch.undo()
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    rows = answered(study)
+    generators_asked = [row for row in rows if row["task"].endswith(":GeneratorTask")]
+    now = round(share * len(generators_asked))
+    with ResultStore(tmp_path / "results") as store:
+        store.append(storable(Rows(row for row in rows if row not in generators_asked[:now])))
+
+    def trained(execution: Execution, *_: object) -> Outcome:
+        """The runs that are left come in at once."""
+        for row in generators_asked[:now]:
+            execution.rows.add(row)
+        return Outcome(trained=now)
+
+    monkeypatch.setattr(launch, "executed", trained_by(trained))
+    assert run(signal.app, words.split()) == 0
+    with (tmp_path / "signal.csv").open() as file:
+        told = {row["key"]: row["held_by"] for row in csv.DictReader(file)}
+    assert told == {row["key"]: row["held_by"] for row in study.answer(rows)["runs"]}
+    assert "tokenizer" in told.values()
