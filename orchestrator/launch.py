@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
-from orchestrator.command.progress import Progress, Running, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
@@ -170,10 +170,15 @@ def _train_and_answer(
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
     wanted = study.wanted
 
-    def refresh_files() -> None:
-        stages.complete()
+    def write() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
             study.write(rows, out, force=False)
+
+    written = Sparing(write)
+
+    def refresh_files() -> None:
+        stages.complete()
+        written()
 
     progress = Progress(
         console=console,

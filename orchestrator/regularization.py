@@ -56,7 +56,7 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
-TRIALS_OF = {"weights": 40, "decoder": 120}
+TRIALS_OF = {"weights": 20, "decoder": 120}
 """Trials, if the user does not say."""
 
 
@@ -214,7 +214,7 @@ def regularization(
     ] = "weights",
     trials: Annotated[
         int | None,
-        opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default="40; 120 of decoders"),
+        opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default="20; 120 of decoders"),
     ] = None,
     confirm: Annotated[
         int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")

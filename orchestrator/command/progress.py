@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ LAG_SECONDS = 0.3
 """A finished run is told so much later in plain lines: by then its worker has its next one, and is counted."""
 QUIET_SECONDS = 10.0
 """Until the first run has ended, plain lines tell at least so often what is going on, later on more rarely."""
+WRITING_SHARE = 0.05
+"""The most of its time that a launch spends writing result files while it trains."""
 
 
 @dataclass(slots=True)
@@ -30,6 +33,21 @@ class Running:
     accuracy: float | None = None
     summary: Mapping[str, float] = field(default_factory=dict)
     """What its task said at its last look, see `summarise` of `trainables.task.Task`."""
+
+
+@dataclass(slots=True)
+class Sparing:
+    """Calls a function each time that it is called, unless that would spend more than a share of the time in the function."""
+
+    act: Callable[[], object]
+    share: float = WRITING_SHARE
+    clock: Callable[[], float] = time.monotonic
+    _due: float = -math.inf
+
+    def __call__(self) -> None:
+        if (began := self.clock()) >= self._due:
+            self.act()
+            self._due = began + (self.clock() - began) / self.share
 
 
 @dataclass(slots=True)

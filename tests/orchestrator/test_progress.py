@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress
+from orchestrator.command.progress import Progress, Sparing
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
 from trainables.spec import RunSpec
@@ -124,3 +124,20 @@ def test_a_reader_that_has_gone_ends_the_launch() -> None:
         with pytest.raises(OSError, match="nobody reads"):
             progress.finished(row("b"))
         progress._held.clear()
+
+
+@pytest.mark.parametrize(("cost", "calls"), [(0.0, 1000), (0.04, 1000), (0.5, 100), (5.0, 10), (500.0, 1)])
+def test_what_is_called_sparingly_takes_at_most_its_share(cost: float, calls: int) -> None:
+    now, begun = 0.0, list[float]()
+
+    def act() -> None:
+        nonlocal now
+        begun.append(now)
+        now += cost
+
+    sparing = Sparing(act, share=0.05, clock=lambda: now)
+    for asked in range(1000):
+        now = max(now, asked)
+        sparing()
+    assert begun[0] == 0.0
+    assert len(begun) == calls
