@@ -41,7 +41,7 @@ generative: $(VENV)/.installed ## the studies of generators, also after one that
 	@all=0; for study in objectives conditioning jepa signal; do \
 		$(BIN)/python -m orchestrator.$$study $(ARGS) || { all=$$?; test $$all = 1 || break; }; done; exit $$all
 
-paper: $(VENV)/.installed ## every study at a small size, then the report; about an hour on two cores; STORE=results REPORT=report
+paper: $(VENV)/.installed ## every study at a small size, then the report; about 75 minutes on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store $(STORE)
@@ -84,7 +84,7 @@ deep: $(VENV)/.installed-bench $(VENV)/.installed-test ## all but the quick test
 bench: $(VENV)/.installed-bench ## all benchmarks at full size, hours; some: make bench ARGS="step peers"
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-quick: $(VENV)/.installed-bench ## all benchmarks in their quick modes, a few minutes
+bench-quick: $(VENV)/.installed-bench ## all benchmarks in their quick modes, ten minutes
 	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
 lint: ruff mypy lint-imports ## lint, types and imports only

@@ -1,6 +1,6 @@
 """Runs the benchmarks one after another, quick modes two at a time, each as a command of its own, and keeps what they print.
 
-    python -m benchmarks --quick                  all of them in a few minutes, to see that they work
+    python -m benchmarks --quick                  all of them in ten minutes, to see that they work
     python -m benchmarks                          all of them at full size: hours; best on a quiet machine
     python -m benchmarks step peers --out tables  some of them
 

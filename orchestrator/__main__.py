@@ -62,7 +62,7 @@ def again(context: typer.Context) -> int:
 
 @app.command("measure", context_settings=_PASSED_ON)
 def measure(context: typer.Context) -> int:
-    """Measure every trained decoder in a store."""
+    """Measure every trained network in a store."""
     from analysis.measure import app
 
     return run(app, context.args, context.command_path)
@@ -70,7 +70,7 @@ def measure(context: typer.Context) -> int:
 
 @app.command("report", context_settings=_PASSED_ON)
 def report(context: typer.Context) -> int:
-    """Write a page that says which claims of the paper the runs in a store reproduce."""
+    """Write a page of every study in a store: its answer, its runs, and the claims of the papers."""
     from analysis.report.__main__ import app
 
     return run(app, context.args, context.command_path)

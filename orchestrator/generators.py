@@ -211,7 +211,7 @@ class GeneratorOptions:
         opt.asked(
             min=1,
             max=1000,
-            help="Seeds per setting; claims need three. A seed whose probe or tokenizer misses its gate gives way to the next.",
+            help="Seeds per setting; claims need three. With gates, a seed whose probe or tokenizer misses its gate gives way to the next.",
         ),
     ] = 3
     first_seed: Annotated[

@@ -89,7 +89,7 @@ PAPERS = (
             ),
             Cost("python -m orchestrator.conditioning", "as long again: DiT that is told the factors in four ways"),
             Cost("python -m orchestrator.jepa", "two hours more: MaskGIT and DiT with an auxiliary loss at some layers"),
-            Cost("python -m orchestrator.objectives --tier long", "a night on two cores: ten times as many steps"),
+            Cost("python -m orchestrator.objectives --tier long", "a night on two cores: fifteen times as many steps"),
         ),
         task=GENERATOR,
     ),
