@@ -16,6 +16,7 @@ from trainables.generative.judge import JUDGES
 from trainables.generative.oracle import read_by_templates
 from trainables.generative.settings import REAL
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, bundles, levels, seen_of
+from trainables.generative.tiers import CHOOSING
 from trainables.settings import value_of
 from trainables.spec import RunSpec
 
@@ -25,8 +26,6 @@ LAST = 5
 """Numbers at the end are means over the last fifth of the looks."""
 LEAST_SEEN = 0.85
 """What is unseen is not looked at while a model draws fewer than this of the seen compositions."""
-CHOOSING = 100
-"""Seeds from here on are for choosing settings: no claim is judged by them."""
 LEAST_RISE = 0.1
 """A share that ends below this has not risen, so nothing is said of when it did."""
 READ = 0.99

@@ -16,7 +16,7 @@ from orchestrator.searches import Row
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
-from orchestrator.searches.grid import GridSearch
+from orchestrator.searches.grid import MOST_SPARES, GridSearch
 from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.narrowing import threshold_search as narrowed
 from orchestrator.searches.objective import Objective
@@ -57,8 +57,8 @@ def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> Any
     if RUNS not in question.specs:
         raise ValueError(f"the study {question.study} is none of this version")
     spares = question.settings.get("spares", 0)
-    if type(spares) is not int or not 0 <= spares <= MOST_PLANNED:
-        raise ValueError(f"spares must be a whole number from 0 to {MOST_PLANNED}, not {spares!r:.100}")
+    if type(spares) is not int or not 0 <= spares <= MOST_SPARES:
+        raise ValueError(f"spares must be a whole number from 0 to {MOST_SPARES}, not {spares!r:.100}")
     return GridSearch(list(question.specs[RUNS]), question.task_version, spares, None if task is None else Tasks(task))
 
 

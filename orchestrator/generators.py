@@ -35,7 +35,7 @@ from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
 from trainables.generative.shapes import ShapeSettings, seen_of
-from trainables.generative.tiers import FIGURES, TIERS, generator
+from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
@@ -119,7 +119,7 @@ class GeneratorStudy(GridStudy):
         from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
         from analysis.objectives import Answer
 
-        found = self.search.found(rows)
+        found = self.search.runs(rows)
         measured: list[dict[str, Any]] = []
         if any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS:
             with contextlib.suppress(StoreError):  # without them the answer says what is not known
@@ -211,7 +211,7 @@ class GeneratorOptions:
         opt.asked(
             min=1,
             max=1000,
-            help="Seeds per setting; claims need three. With gates, a seed whose probe or tokenizer misses its gate gives way to the next.",
+            help="Seeds per setting; claims need three. With gates, one whose probe or tokenizer misses gives way to the next.",
         ),
     ] = 3
     first_seed: Annotated[
@@ -313,6 +313,12 @@ def planned(
     return Planned(templates, seeds, settings, values, notes)
 
 
+def _spares(seeds: range) -> int:
+    """How many further seeds each setting may take: as many as were asked for, but none that no claim counts."""
+    last = seeds[-1]
+    return len(seeds) if last >= CHOOSING else min(len(seeds), CHOOSING - 1 - last)
+
+
 def train(
     name: str, asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions,
     where: LaunchOptions,
@@ -328,7 +334,7 @@ def train(
     about = {each: _named(each) for each in (*always, *varied, "max_steps")}
     if "channels" not in plan.values:
         del about["channels"]  # it follows from the network
-    spares = options.seeds if where.gates else 0
+    spares = _spares(plan.seeds) if where.gates else 0
     settings = {**plan.settings, "spares": spares, "out": where.folder(name), "versions": versions()}
     study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, plan.notes)
     return launch(study, where, invocation())

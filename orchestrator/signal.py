@@ -50,7 +50,7 @@ class SignalStudy(ThresholdStudy):
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
         from analysis.signal import Answer
 
-        return Answer.of(results, rows.of(self.search.families), rows.get, self.settings)
+        return Answer.of(results, self.search.runs(rows), rows.get, self.settings)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

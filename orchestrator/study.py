@@ -221,7 +221,7 @@ class GridStudy:
         return False
 
     def answered(self, rows: Rows) -> bool:
-        return self.search.finished(rows) and all(row["status"] != "failed" for row in self.search.found(rows))
+        return self.search.finished(rows) and all(row["status"] != "failed" for row in self.search.runs(rows))
 
     def doubt(self, rows: Rows) -> str | None:
         return None
@@ -251,7 +251,7 @@ class GridStudy:
         return sum(spec.max_steps * times(spec) for spec in missing) if times else None
 
     def _times(self, rows: Rows) -> StepTimes:
-        return StepTimes.of(self.search.found(rows))
+        return StepTimes.of(self.search.runs(rows))
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do in every setting, and how long they may take."""
@@ -297,7 +297,7 @@ class GridStudy:
             dict(zip(self.columns, self._setting(RunSpec.from_dict(row)), strict=True))
             | {name: row[name] for name in ("seed", *MEASURED)}
             | {"status": ending(row)}
-            for row in self.search.found(rows)
+            for row in self.search.runs(rows)
         ]
 
     def _begun(self, title: str, *more: str) -> FittingTable:

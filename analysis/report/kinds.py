@@ -43,7 +43,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     answer = scaling.Answer.of_results(results, question.settings)
     left = sum(result.verdict == "open" for result in results)
     failed = sum(result.verdict == "failed" for result in results)
-    keys = frozenset(row["key"] for row in rows.of(search.families))
+    keys = frozenset(row["key"] for row in search.runs(rows))
     along = results[0].axes.along
     records = []
     for i, result in zip(search.numbers(rows), results, strict=True):
@@ -93,7 +93,7 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
     from analysis.figures.signal import draw
     from analysis.signal import COUNTS, Answer
 
-    answer = Answer.of(results, rows.of(search.families), rows.get, question.settings)
+    answer = Answer.of(results, search.runs(rows), rows.get, question.settings)
     what = "what a generator draws right at level 2 as one factor grows fainter; the band is the interval of the least contrast"
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
@@ -222,7 +222,7 @@ def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:
 
 def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Told:
     assert isinstance(search, GridSearch)
-    found = search.found(rows)
+    found = search.runs(rows)
     keys = frozenset(row["key"] for row in found)
     of_generators = any(spec.task.startswith("trainables.generative.") for spec in search.specs)
     lines, sheets, pictures = (_generators if of_generators else _table)(found, search, question, rows, around)

@@ -16,6 +16,7 @@ from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
 from trainables.needs import Tasks, needs_others
@@ -40,9 +41,10 @@ class Stages:
         self._kept: set[str] = set()
         self._version = task.version
         self._asked = {spec.task for specs in question.specs.values() for spec in specs}
-        self._complete: set[str] = set()
-        """Finished runs of the study of which the rows have what they needed."""
+        self._complete: set[str | RunSpec] = set()
+        """Runs of the study of which the rows have what they needed."""
         self._resting = Latest(self._rests_on)
+        self._asking = search if isinstance(search, GridSearch | ThresholdSearch) else None
         self._grid = search if isinstance(search, GridSearch) else None
         self.search: Search = self._staged or search
         if self._staged is not None:
@@ -51,14 +53,21 @@ class Stages:
             self.complete()
 
     def complete(self) -> None:
-        """Look up what finished runs of the study needed, also those of former launches and of others: what is said of a run
-        may rest on it."""
+        """Look up what runs of the study needed, also those of former launches and of others: what is said of a run may rest on
+        it, and whether it is asked for at all."""
         if self._staged is None:
             return
-        for row in list(self._rows):
-            if row["key"] not in self._complete and self._is_own(row):
-                self._complete.add(row["key"])
-                self._staged.parents(self._rows, [RunSpec.from_dict(row)])
+        additions = -1
+        while additions != self._rows.additions:
+            additions = self._rows.additions
+            if self._grid is not None:
+                specs = [spec for spec in self._grid.asked(self._rows) if spec not in self._complete]
+                self._complete.update(specs)
+            else:
+                rows = [row for row in self._finished(self._rows) if row["key"] not in self._complete]
+                self._complete.update(row["key"] for row in rows)
+                specs = [RunSpec.from_dict(row) for row in rows]
+            self._staged.parents(self._rows, specs)
 
     def is_parent(self, spec: RunSpec) -> bool:
         """Whether others need this run."""
@@ -93,9 +102,13 @@ class Stages:
         table = FittingTable("trained first, as other runs need them")
         for name in ("what", "runs done", "runs to do", "steps of a run", "time (at most)"):
             table.add_column(name, justify="left" if name == "what" else "right")
-        needed = self._staged.parents(self._rows, [*self._known_specs(), *self._staged.waiting(self._rows)])
+        waiting = self._staged.waiting(self._rows)
+        needed = self._staged.parents(self._rows, [*self._known_specs(), *waiting])
+        now = {key for of_name in self._staged.parents(self._rows, waiting).values() for key in of_name}
         for name, specs in needed.items():
-            missing = [spec for key, spec in specs.items() if self._rows.get(key) is None or self.again(key)]
+            missing = [
+                spec for key, spec in specs.items() if self._rows.get(key) is None or (key in now and self.again(key))
+            ]
             times = StepTimes.of(row for key in specs if (row := self._rows.get(key)) is not None)
             if missing:
                 times.measure(missing[0], self._tasks.of(missing[0]))
@@ -151,11 +164,13 @@ class Stages:
         return self._resting.of(self._rows)
 
     def _rests_on(self, rows: Rows) -> list[dict[str, Any]]:
-        left_out = [self._tasks.key(spec) for spec in self._grid.replaced(rows)] if self._grid is not None else []
         needed_by: Counter[tuple[str, str]] = Counter()
-        for row in rows:
-            if row["key"] not in left_out:
-                needed_by.update((row.get("parents") or {}).items())
+        found = {row["key"]: row for row in self._finished(rows)}
+        while found:
+            parents = [parent for row in found.values() for parent in (row.get("parents") or {}).items()]
+            new = {key for parent in parents if parent not in needed_by for key in parent[1:]}
+            needed_by.update(parents)
+            found = {key: row for key in new if (row := rows.get(key)) is not None}
         told = []
         for (name, key), count in needed_by.items():
             parent = rows.get(key)
@@ -200,6 +215,10 @@ class Stages:
         if key not in self._kept:
             self._kept = self._store.with_weights()
         return key in self._kept
+
+    def _finished(self, rows: Rows) -> list[Row]:
+        """The finished runs of the study that needed others."""
+        return [row for row in (rows if self._asking is None else self._asking.runs(rows)) if self._is_own(row)]
 
     def _is_own(self, row: Row) -> bool:
         """Whether a row is that of a run of the study that needed others. What a row names is not imported, unless the command

@@ -61,7 +61,7 @@ class Rows:
 
     def of(self, families: Iterable[str]) -> list[Row]:
         """The finished runs of these families."""
-        return [row for family in families for row in self.family(family).values()]
+        return [row for family in families for row in list(self.family(family).values())]
 
     @property
     def additions(self) -> int:
@@ -73,7 +73,8 @@ class Rows:
         return self._added[additions:]
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self._by_key.values())
+        """Over the rows there are now: others may add to them meanwhile."""
+        return iter(list(self._by_key.values()))
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -84,16 +85,14 @@ class Latest(Generic[T]):
 
     def __init__(self, make: Callable[[Rows], T]) -> None:
         self._make = make
-        self._rows: Rows | None = None
-        self._additions = 0
-        self._made: T
+        self._kept: tuple[Rows, int, T] | None = None
+        """Set at once: a thread that shows the study and the one that decides may ask at the same time."""
 
     def of(self, rows: Rows) -> T:
-        if self._rows is not rows or self._additions != rows.additions:
-            self._additions = rows.additions
-            self._made = self._make(rows)
-            self._rows = rows
-        return self._made
+        kept, additions = self._kept, rows.additions
+        if kept is None or kept[0] is not rows or kept[1] != additions:
+            self._kept = kept = rows, additions, self._make(rows)
+        return kept[2]
 
 
 class Search(Protocol):

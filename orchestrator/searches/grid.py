@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.searches import Curve, Latest, Row, Rows
 from orchestrator.searches.needs import Needs, has_passed
 from trainables.spec import RunSpec, run_key
+
+MOST_SPARES = 1000
 
 
 @dataclass(slots=True)
@@ -28,9 +30,14 @@ class GridSearch:
     _replaced: Latest[Mapping[RunSpec, RunSpec]] = field(init=False, repr=False, compare=False)
     _needed: dict[RunSpec, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     """The keys of the runs that a run needs, and that these need in turn."""
+    _settings: Mapping[RunSpec, Sequence[RunSpec]] = field(init=False, repr=False, compare=False)
+    """The specs of each setting, by that of seed 0."""
+    _spares: dict[RunSpec, dict[int, RunSpec]] = field(init=False, repr=False, compare=False)
+    """The spares of each setting by seed, as far as they were asked for."""
 
     def __post_init__(self) -> None:
-        self._replaced, self._needed = Latest(self._replace), {}
+        self._replaced, self._needed, self._spares = Latest(self._replace), {}, {}
+        self._settings = _by_setting(self.specs) if self.spares else {}
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         busy = {run_key(spec, self.task_version) for spec in running}
@@ -57,7 +64,7 @@ class GridSearch:
         replaced = self.replaced(rows)
         return [replaced.get(spec, spec) for spec in self.specs]
 
-    def found(self, rows: Rows) -> list[Row]:
+    def runs(self, rows: Rows) -> list[Row]:
         """The finished runs of the answer."""
         return [row for spec in self.asked(rows) if (row := self.row(rows, spec)) is not None]
 
@@ -67,19 +74,17 @@ class GridSearch:
 
     def _replace(self, rows: Rows) -> Mapping[RunSpec, RunSpec]:
         found: dict[RunSpec, RunSpec] = {}
-        spares: dict[RunSpec, Iterator[RunSpec]] = {}
-        for spec in self.specs:
-            if self._is_lost(rows, spec):
-                setting = dataclasses.replace(spec, seed=0)
-                if setting not in spares:
-                    spares[setting] = (one for one in self._spares_of(setting) if not self._is_lost(rows, one))
-                if (spare := next(spares[setting], None)) is not None:
-                    found[spec] = spare
+        for setting, specs in self._settings.items():
+            if lost := [spec for spec in specs if self._is_lost(rows, spec)]:
+                spares = (spare for spare in self._spares_of(setting) if not self._is_lost(rows, spare))
+                found.update(zip(lost, spares, strict=False))
         return found
 
-    def _spares_of(self, setting: RunSpec) -> list[RunSpec]:
-        last = max(spec.seed for spec in self.specs if dataclasses.replace(spec, seed=0) == setting)
-        return [dataclasses.replace(setting, seed=last + n) for n in range(1, self.spares + 1)]
+    def _spares_of(self, setting: RunSpec) -> Iterator[RunSpec]:
+        last = max(spec.seed for spec in self._settings[setting])
+        made = self._spares.setdefault(setting, {})
+        for seed in range(last + 1, last + 1 + self.spares):
+            yield made.get(seed) or made.setdefault(seed, dataclasses.replace(setting, seed=seed))
 
     def _is_lost(self, rows: Rows, spec: RunSpec) -> bool:
         """Whether a run cannot be trained, since one that it needs has missed its target. Where one failed, its task has to be
@@ -89,6 +94,13 @@ class GridSearch:
         if spec not in self._needed:
             self._needed[spec] = tuple(_keys(self.needs, spec))
         return any((row := rows.get(key)) is not None and _has_missed(row) for key in self._needed[spec])
+
+
+def _by_setting(specs: Iterable[RunSpec]) -> dict[RunSpec, list[RunSpec]]:
+    found: dict[RunSpec, list[RunSpec]] = {}
+    for spec in specs:
+        found.setdefault(dataclasses.replace(spec, seed=0), []).append(spec)
+    return found
 
 
 def _has_missed(row: Row) -> bool:

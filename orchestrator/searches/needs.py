@@ -104,7 +104,7 @@ class Staged:
     def known(self) -> dict[str, list[str]]:
         """The keys of the runs that others need, as far as they are known, by name."""
         found: dict[str, list[str]] = {}
-        for key, (name, _) in self._parents.items():
+        for key, (name, _) in list(self._parents.items()):  # others may add to them meanwhile
             found.setdefault(name, []).append(key)
         return found
 
@@ -114,7 +114,7 @@ class Staged:
 
     def unmet(self, rows: Rows) -> list[Unmet]:
         """The runs that others need, as far as they are known, and that have not made it."""
-        found = ((name, rows.get(key)) for key, (name, _) in self._parents.items())
+        found = ((name, rows.get(key)) for key, (name, _) in list(self._parents.items()))
         return [Unmet(name, row) for name, row in found if row is not None and self._is_unmet(row)]
 
     def parents(self, rows: Rows, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:

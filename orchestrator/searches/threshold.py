@@ -131,6 +131,11 @@ class ThresholdSearch:
         """The finished runs of bracket number `i`."""
         return self._places[i].found(rows)
 
+    def runs(self, rows: Rows) -> list[Row]:
+        """The finished runs of the brackets of an answer."""
+        ways = (way for i in self.numbers(rows) for found in [self.found(rows, i)] for way in (found.early, found.full))
+        return list({row["key"]: row for way in ways for row in list(way.values())}.values())
+
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
         state = self._state(rows)

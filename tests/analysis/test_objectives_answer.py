@@ -215,6 +215,18 @@ def test_classes_are_told_less_well_than_values_if_seeds_differ_more(
     )
 
 
+def test_the_range_of_more_seeds_is_compared_over_as_many_as_the_others_have() -> None:
+    many = (0.8, 0.85, 0.75, 0.2, 1.0)
+    rows = [
+        generator_row(one, level2=share)
+        for shares, conditioning in ((many, "full"), ((0.6, 0.8, 0.75), "quantised"))
+        for one, share in zip(seeds(spec_of("dit", "vq", conditioning=conditioning), len(shares)), shares, strict=True)
+    ]
+    found = verdict("quantised-unstable", rows)
+    assert found.numbers == pytest.approx({"full": 0.8, "full_range": 0.1, "quantised": 0.75, "quantised_range": 0.2})
+    assert found.verdict == "pass"
+
+
 def test_models_that_are_told_less_may_draw_less_of_what_they_have_seen() -> None:
     def of(seen: float) -> Verdict:
         rows = [generator_row(one, seen=seen, level2=0.1) for one in seeds(spec_of("dit", "vq", conditioning="both"))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import UserError
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import Staged, has_passed
 from orchestrator.store import Question, ResultStore, make_row
@@ -209,8 +210,48 @@ def test_a_seed_that_cannot_be_trained_is_replaced_by_the_next(spares: int, miss
     for name in asked:
         rows.add(CHOICE.row(name))
     assert search.finished(rows)
-    assert [row["key"] for row in search.found(rows)] == [CHOICE.key(CHOICE.specs[name]) for name in asked]
+    assert [row["key"] for row in search.runs(rows)] == [CHOICE.key(CHOICE.specs[name]) for name in asked]
     assert places(choosing(spares, known=False).asked(rows)) == asked, "what was trained tells it, too"
+
+
+def test_spares_are_made_once_however_many_rows_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, replace = [], dataclasses.replace
+    monkeypatch.setattr(dataclasses, "replace", lambda *args, **changes: made.append(args) or replace(*args, **changes))
+    search, rows = choosing(2), Rows([CHOICE.row("probe0", "missed")])
+    assert places(search.asked(rows)) == ["a2", "b0", "c2", "a1", "b1", "c1"]
+    so_far = len(made)
+    for seed in range(3, SEEDS):
+        rows.add(CHOICE.row(f"probe{seed}"))
+        assert places(search.asked(rows)) == ["a2", "b0", "c2", "a1", "b1", "c1"]
+    assert len(made) == so_far
+
+
+def test_what_is_made_of_rows_is_not_that_of_fewer_while_another_thread_makes_it() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def count(rows: Rows) -> int:
+        if threading.current_thread() is other:
+            begun.set()
+            assert go.wait(20)
+        return len(rows)
+
+    latest, rows = Latest(count), Rows()
+    other = threading.Thread(target=latest.of, args=(rows,))
+    assert latest.of(rows) == 0
+    rows.add(CHOICE.row("probe0"))
+    other.start()
+    assert begun.wait(20)
+    assert latest.of(rows) == 1
+    go.set()
+    other.join()
+    assert latest.of(rows) == 1
+
+
+def test_rows_may_come_in_while_others_are_read() -> None:
+    rows = Rows(CHOICE.row(f"probe{seed}") for seed in range(4))
+    for seed, _ in enumerate(rows):
+        rows.add(CHOICE.row(f"tokens{seed}"))
+    assert len(rows) == 8
 
 
 def test_where_a_run_failed_no_other_seed_hides_it() -> None:
@@ -242,7 +283,7 @@ def test_a_study_ends_with_as_many_seeds_as_it_asked_for_while_there_are_spares(
     good = {"a": [n for n in range(SEEDS) if not {f"probe{n}", f"tokens{n}"} & misses], "b": [*range(SEEDS)],
             "c": [n for n in range(SEEDS) if f"probe{n}" not in misses]}  # fmt: skip
     for kind, seeds in good.items():
-        of_kind = [row["seed"] for row in grid.found(rows) if row["task"] == f"made:{kind}"]
+        of_kind = [row["seed"] for row in grid.runs(rows) if row["task"] == f"made:{kind}"]
         if len(seeds) >= 2:
             assert sorted(of_kind) == seeds[:2]
         else:

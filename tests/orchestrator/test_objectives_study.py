@@ -263,7 +263,7 @@ def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: P
     [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
     assert (notices, told.state) == ([], ANSWERED)
     assert line in told.lines
-    assert told.keys == {row["key"] for row in study.search.found(rows)}
+    assert told.keys == {row["key"] for row in study.search.runs(rows)}
     assert Report.of((), Results.of(tmp_path), [told]).others == 1, "the tokenizer that missed; the others are needed"
     others = [generator_row(spec) for spec in study.specs if (spec.encoding, spec.seed) == ("vq", 1)]
     with ResultStore(tmp_path) as store:
@@ -274,12 +274,70 @@ def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: P
     assert sorted(spec.seed for spec in with_all.search.propose(rows, 10)) == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("words", "spares"),
+    [("", 3), ("--seeds 5", 5), ("--no-gates", 0), ("--first-seed 95", 2), ("--first-seed 97", 0), ("--first-seed 98", 3)],
+)
+def test_there_are_as_many_spares_as_seeds_but_none_that_no_claim_counts(
+    words: str, spares: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert study_of(f"--tier smoke {words}", monkeypatch).search.spares == spares
+
+
+def missed_tokenizers(study: GeneratorStudy, *seeds: int) -> list[dict[str, Any]]:
+    """The parents of all runs of the study, of which tokenizers of codes with these seeds have missed."""
+    parents = [row for spec in study.specs for row in parent_rows(spec)]
+    return [
+        {**row, "status": "missed"}
+        if row["task"].endswith("TokenizerTask") and row["encoding"] == "vq" and row["seed"] in seeds
+        else row
+        for row in parents
+    ]  # fmt: skip
+
+
+def test_what_is_told_is_of_the_study_and_not_of_others_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    other = study_of("--tier smoke --families maskgit --tokenizers vq --codes 8 --no-gates", monkeypatch)
+    own = study_of("--tier smoke --families maskgit --tokenizers vq", monkeypatch)
+    foreign = [*map(generator_row, other.specs), *missed_tokenizers(other, 0, 1, 2)]
+    rows = [*foreign, *map(generator_row, own.specs), *missed_tokenizers(own)]
+    with ResultStore(tmp_path) as store:
+        store.append(storable({row["key"]: row for row in rows}.values()))
+        stages = Stages(own.task, own.search, own.question, store, Rows(store.rows(where=own.wanted)), gates=True)
+        assert stages.rests_on() == []
+        assert stages.obstacles() == []
+        told = [line for [line] in shown(stages.table("-", {})) if ": " in line]
+        assert [line.partition(" (")[0] for line in told] == ["probe: 3 of 3 trained", "tokenizer: 3 of 3 trained"]
+        theirs = Stages(other.task, other.search, other.question, store, Rows(store.rows(where=other.wanted)), gates=False)
+        assert [one["name"] for one in theirs.rests_on()] == ["tokenizer"] * 3
+
+
+def test_the_plan_knows_what_other_seeds_need_and_asks_for_no_weights_that_nobody_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of("--tier smoke --families maskgit --tokenizers vq", monkeypatch)
+    more = study_of("--tier smoke --families maskgit --tokenizers vq --seeds 5", monkeypatch)
+    trained = [generator_row(spec) for spec in more.specs if spec.seed in (0, 2, 4)]
+    with ResultStore(tmp_path) as store:
+        store.append(storable({row["key"]: row for row in [*trained, *missed_tokenizers(more, 1, 3)]}.values()))
+        rows = Rows(store.rows(where=study.wanted))
+        stages = Stages(study.task, study.search, study.question, store, rows, gates=True)
+        assert [spec.seed for spec in study.search.asked(rows)] == [0, 4, 2]
+        assert stages.search.finished(rows)
+        assert not store.with_weights()
+        plan, seconds = stages.plan(*study.plan(rows))
+        assert [cells[:3] for cells in shown(plan) if cells[0] in ("probe", "tokenizer")] == [
+            ["probe", "3", "0"], ["tokenizer", "3", "0"],
+        ]  # fmt: skip
+        assert not seconds
+
+
 @pytest.mark.parametrize("spares", [-1, 1.5, "3", True, 10**9])
 def test_a_question_with_impossible_spares_is_refused(spares: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     question = study_of("--tier smoke", monkeypatch).question
     assert question.settings["spares"] == 3
     assert question.name == study_of("--tier smoke --no-gates", monkeypatch).question.name, "one place on the page"
-    with pytest.raises(ValueError, match=r"^spares must be a whole number from 0 to 100000, not "):
+    with pytest.raises(ValueError, match=r"^spares must be a whole number from 0 to 1000, not "):
         search_of(dataclasses.replace(question, settings={**question.settings, "spares": spares}), None, [])
 
 

@@ -146,6 +146,16 @@ def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.Monk
     assert draw(study._answer(rows)).axes[0].get_title() == "colour faint"
 
 
+def test_runs_of_another_pool_are_not_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = [study_of(f"{SHORT} --seeds 1 --factors size --pool {pool}", monkeypatch) for pool in (64, 128)]
+    alone = [answered(study) for study in studies]
+    both = Rows([*alone[0], *alone[1]])
+    for study, rows in zip(studies, alone, strict=True):
+        keys = {row["key"] for row in rows if row["task"].endswith(":GeneratorTask")}
+        assert {row["key"] for row in study.search.runs(both)} == keys
+        assert {one["key"] for one in study.answer(both)["runs"]} == keys
+
+
 def test_the_search_is_made_again_from_its_question(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 1", monkeypatch)
     rows = answered(study)

@@ -11,6 +11,9 @@ from trainables.settings import spec_fields
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
 
+CHOOSING = 100
+"""Seeds from here on are for choosing settings: no claim is judged by them."""
+
 
 @dataclass(frozen=True)
 class Tier:
