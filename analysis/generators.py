@@ -123,7 +123,7 @@ class Run:
         """Whether its pictures are real ones, which only the probe reads."""
         return self.spec.dataset in REAL
 
-    @property
+    @cached_property
     def oracle_real(self) -> float:
         """The same of the oracle; NaN of real pictures, which it does not know."""
         return math.nan if self.is_real else oracle_reads(figures_of(self.spec), self.spec.N)

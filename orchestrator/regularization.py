@@ -57,7 +57,10 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
 TRIALS_OF = {"weights": 20, "decoder": 120}
-"""Trials, if the user does not say."""
+CONFIRM_SEEDS_OF = {"weights": 4, "decoder": 8}
+EPOCHS_OF = {"weights": 400, "decoder": 150}
+"""What each kind of search takes if the user does not say. A token of a decoder dies in one training of many, so confirmation
+takes more seeds. Decoders learn from fewer passes, as their learning rate is searched too."""
 
 
 @dataclass(slots=True)
@@ -243,8 +246,14 @@ def regularization(
         int, opt.searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")
     ] = 3,
     confirm_seeds: Annotated[
-        int, opt.searched(min=0, max=FRESH, help="Fresh seeds of each trial that is confirmed; 0: the search alone decides.")
-    ] = 4,
+        int | None,
+        opt.searched(
+            min=0,
+            max=FRESH,
+            help="Fresh seeds of each trial that is confirmed; 0: the search alone decides.",
+            show_default="4; 8 of decoders",
+        ),
+    ] = None,
     search_seed: Annotated[
         int,
         opt.searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler; every search seed has its own seeds of trainings."),
@@ -274,7 +283,9 @@ def regularization(
     ] = None,
     tolerance: Annotated[int, opt.subject(min=0, help="Pixels by which a peak may miss its place.")] = 1,
     option: opt.TaskOption = None,
-    epochs: Annotated[int, opt.trained(min=1, help="Passes over the training set.")] = 400,
+    epochs: Annotated[
+        int | None, opt.trained(min=1, help="Passes over the training set.", show_default="400; 150 of decoders")
+    ] = None,
     schedule: Annotated[
         str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="cosine")
     ] = None,
@@ -310,6 +321,8 @@ def regularization(
     """
     one_of("--search", search, tuple(SEARCHES))
     trials = TRIALS_OF[search] if trials is None else trials
+    confirm_seeds = CONFIRM_SEEDS_OF[search] if confirm_seeds is None else confirm_seeds
+    epochs = EPOCHS_OF[search] if epochs is None else epochs
     one_of("--sampler", sampler, SAMPLERS)
     one_of("--objectives", objectives, tuple(OBJECTIVES))
     if pruner is None:
