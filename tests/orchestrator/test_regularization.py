@@ -72,6 +72,22 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", (20, 4, 20 * 400)),
+        ("--search decoder", (120, 8, 20 * 150)),
+        ("--search decoder --trials 7 --confirm-seeds 0 --epochs 400", (7, 0, 20 * 400)),
+    ],
+)
+def test_each_search_has_its_own_size(words: str, expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(regularization, "launch", lambda study, *_: found.append(study) or 0)
+    assert run(regularization.app, words.split()) == 0
+    search = found[0].search
+    assert (search.tuning.trials, len(search.confirming.seeds), search.final[0].max_steps) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "bounds"), [("0.001..1", (0.001, 1.0)), ("1e-3..1e0", (0.001, 1.0)), ("0", (0.0, 0.0)), ("0.1", (0.1, 0.1))]
 )
 def test_ranges(text: str, bounds: tuple[float, float]) -> None:
