@@ -59,10 +59,6 @@ class Rows:
         """Finished runs that differ only in their data count, by data count. A live view: do not change it."""
         return self._families.get(family, _NONE)
 
-    def of(self, families: Iterable[str]) -> list[Row]:
-        """The finished runs of these families."""
-        return [row for family in families for row in list(self.family(family).values())]
-
     @property
     def additions(self) -> int:
         """How often a row was added: an equal number means that nothing changed in between."""

@@ -221,7 +221,7 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     assert list(told.lines) == study._answer(rows).lines()
     sheets = {sheet.name: sheet.table for sheet in told.sheets}
     assert list(sheets["factors"]["factor"]) == list(FACTORS)
-    assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in rows.of(study.search.families)}
+    assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.search.runs(rows)}
     assert [picture.name for picture in told.pictures] == ["signal"]
     assert len(told.pictures[0].draw().axes) == len(FACTORS)
 
