@@ -21,7 +21,7 @@ from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.narrowing import threshold_search as narrowed
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.searches.space import Dimension, Values, in_turn, log_range
+from orchestrator.searches.space import Dimension, Values, in_turn, known_points, log_range
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS, THRESHOLDS, TRIALS
@@ -121,7 +121,10 @@ def penalty_search(question: Question, weights: Sequence[str] | None) -> Confirm
     of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
     sampler, pruner, objectives = (str(search.get(name)) for name in ("sampler", "pruner", "objectives"))
     dimensions = [_dimension(name, value, known[name]) for name, value in space.items()]
-    made = partial(OptunaSearch, make=in_turn(templates), seeds=max(1, len(of_trial)), level=len(templates) > 1)
+    points = known_points(templates[0], dimensions, _known(search))
+    made = partial(
+        OptunaSearch, make=in_turn(templates), seeds=max(1, len(of_trial)), known=points, level=len(templates) > 1
+    )
     tuning = made(templates[0], question.task_version, dimensions, trials, sampler, pruner, objectives, seed)
     compared = {setting: question.specs[setting] for setting in COMPARED if setting in question.specs}
     return ConfirmAndJudge(ConfirmBest(tuning, _confirmed(search), fresh), compared, question.specs.get(TUNED, ()))
@@ -235,6 +238,18 @@ def _dimension(name: str, value: Any, setting: Setting) -> Dimension:
     except (UserError, ValueError) as error:
         raise ValueError(f"the space of {name} is {value!r:.100}, which is none: {error}") from None
     return found
+
+
+def _known(search: Mapping[str, Any]) -> list[Mapping[str, float]]:
+    """The settings that the winner has to be better than; none in older questions.
+
+    Raises:
+        ValueError: they are no settings of the comparison.
+    """
+    names = search.get("known", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in COMPARED for name in names):
+        raise ValueError(f"known must be a list of some of {', '.join(COMPARED)}, not {names!r:.100}")
+    return [COMPARED[name] for name in dict.fromkeys(names)]
 
 
 def _confirmed(search: Mapping[str, Any]) -> int:

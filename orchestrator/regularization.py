@@ -35,7 +35,7 @@ from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
-from orchestrator.searches.space import Dimension, Values, in_turn
+from orchestrator.searches.space import Dimension, in_turn, known_points
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
@@ -92,7 +92,7 @@ class RegularizationStudy:
             study=NAME,
             task_version=self.task.version,
             specs={TRIALS: self.templates, TUNED: self.search.final, **self.search.known},
-            search={"space": {d.name: d.text for d in tuning.dimensions}, **words, **seeds, **counts},
+            search={"space": {d.name: d.text for d in tuning.dimensions}, **words, **seeds, **counts, "known": list(COMPARED)},
             settings=self.settings,
         )
 
@@ -369,8 +369,8 @@ def regularization(
         return checked(dataclasses.replace, spec, data_count=count, max_steps=steps_of(epochs, count, batch_size))
 
     templates = [template(region + box, first) for box in BOXES]
-    first_tried = known_points(templates[0], dimensions)
-    made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, first=first_tried, level=True)
+    points = known_points(templates[0], dimensions, COMPARED.values())
+    made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, known=points, level=True)
     tuning = checked(made, templates[0], task.version, dimensions, trials, sampler, pruner, objectives, search_seed)
     fresh = range(first + FRESH, first + FRESH + confirm_seeds)
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials) if confirm_seeds else 1, fresh if dimensions else ())
@@ -390,12 +390,6 @@ def regularization(
     }
     judging = ConfirmAndJudge(confirming, known_finals, finals)
     return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where, invocation())
-
-
-def known_points(template: RunSpec, dimensions: Sequence[Dimension]) -> list[Values]:
-    """The settings that all are compared with, as far as they lie in what is searched: no search should do worse than these."""
-    points = [{one.name: with_values(template, weights).value(one.name) for one in dimensions} for weights in COMPARED.values()]
-    return [values for values in points if all(one.holds(values[one.name]) for one in dimensions)] if dimensions else []
 
 
 main = main_of(app, "python -m orchestrator.regularization")

@@ -61,8 +61,8 @@ class Followed(ABC):
 
 @dataclass(slots=True)
 class ConfirmBest(Followed):
-    """A search, then its best trials over seeds that no trial has used. With several objectives these are trials of the front,
-    spread evenly along the first one.
+    """A search, then its best trials over seeds that no trial has used, and the best known point if it is none of these. With
+    several objectives they are trials of the front, spread evenly along the first one.
 
     Args:
         most: how many trials to confirm.
@@ -82,7 +82,8 @@ class ConfirmBest(Followed):
         if not self.tuning.finished(rows):
             return []
         if len(self.tuning.aims) == 1:
-            return self.tuning.ranked(rows)[: self.most]
+            best, known = self.tuning.ranked(rows)[: self.most], self.tuning.known(rows)
+            return [*best, *(known[:1] if {trial.number for trial in known}.isdisjoint(trial.number for trial in best) else ())]
         front = sorted(self.tuning.front(rows), key=lambda trial: (trial.scores[0], trial.number))
         if len(front) <= self.most:
             return front

@@ -59,7 +59,8 @@ class OptunaSearch:
         make: makes a run; replaces the values in `template` if not given.
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
-        first: points that are tried before any that the sampler asks for.
+        known: points that the winner has to be better than. They are tried before any that the sampler asks for, on every
+            seed, and none is pruned: one seed that is bad luck for them all cannot hide them.
         level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
             seeds that stand for tasks of different difficulty.
 
@@ -81,7 +82,7 @@ class OptunaSearch:
         make: Make | None = None,
         matters: Matters | None = None,
         seeds: int = 1,
-        first: Sequence[Values] = (),
+        known: Sequence[Values] = (),
         level: bool = False,
     ) -> None:
         words = [("sampler", sampler, SAMPLERS), ("pruner", pruner, PRUNERS)]
@@ -102,7 +103,8 @@ class OptunaSearch:
         dimensions = [one if isinstance(one, Dimension) else log_range(name, *one) for name, one in self.space.items()]
         self.seeds = range(template.seed, template.seed + seeds)
         self._space = Space(dimensions, make or self._in_template, matters)
-        self._first = list(dict.fromkeys(self.spec(values) for values in first))
+        self._first = list(dict.fromkeys(self.spec(values) for values in known))
+        self._first_keys = frozenset(map(self._key, self._first))
         self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
         """Of the grid, or, if it is finite, of the space."""
         if self._points is not None:
@@ -192,10 +194,16 @@ class OptunaSearch:
         return found
 
     def contending(self, rows: Rows) -> list[Trial]:
-        """The trials that deserve every seed, the best first; see the class."""
+        """The trials that deserve every seed, the best first, then the other known points; see the class."""
         if self._contending is None or self._contending[0] != len(rows):
-            self._contending = len(rows), self.front(rows) if len(self.aims) > 1 else self._near_the_best(self.ranked(rows))
+            found = self.front(rows) if len(self.aims) > 1 else self._near_the_best(self.ranked(rows))
+            numbers = {trial.number for trial in found}
+            self._contending = len(rows), [*found, *(trial for trial in self.known(rows) if trial.number not in numbers)]
         return self._contending[1]
+
+    def known(self, rows: Rows) -> list[Trial]:
+        """The complete trials of known points, the best first."""
+        return [trial for trial in self.ranked(rows) if trial.row["key"] in self._first_keys]
 
     def _near_the_best(self, ranked: Sequence[Trial]) -> list[Trial]:
         numbers = ([math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked)
@@ -222,6 +230,8 @@ class OptunaSearch:
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         if self.pruner == "none" or spec.seed != self.template.seed or (values := self._values(spec)) is None:
+            return None
+        if self._key(spec) in self._first_keys:
             return None
         study = self._study_of(rows)
         pruner = pruner_of(self.pruner)

@@ -266,6 +266,12 @@ def log_range(name: str, low: float, high: float) -> Dimension:
     return Dimension(name, (), (float(low), float(high)), log=True)
 
 
+def known_points(template: RunSpec, dimensions: Sequence[Dimension], settings: Iterable[Mapping[str, Scalar]]) -> list[Values]:
+    """The points of a space that are the template with one of these settings, as far as they lie in it."""
+    points = [{one.name: value_of(with_values(template, values), one.name) for one in dimensions} for values in settings]
+    return [values for values in points if all(one.holds(values[one.name]) for one in dimensions)] if dimensions else []
+
+
 def in_turn(templates: Sequence[RunSpec]) -> Make:
     """Makes a run from the template whose turn it is: the seed of the first one takes the first, the next seed the next one."""
 

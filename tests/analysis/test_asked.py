@@ -271,6 +271,8 @@ def test_a_question_of_thresholds_that_nobody_could_ask_is_named_and_passed_over
         ({"space": {"lambda_entropy": [0.0, 1.0]}}, "the range of lambda_entropy must be 0 < low <= high"),
         ({"space": [1.0]}, "space must name what is searched"),
         ({"sampler": ["tpe"]}, "sampler must be one of"),
+        ({"known": ["none", "all"]}, "known must be a list of some of none, entropy, variance, both, not"),
+        ({"known": "none"}, "known must be a list of some of none, entropy, variance, both, not"),
     ],
 )
 def test_a_question_of_penalties_that_nobody_could_ask_is_named_and_passed_over(

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.regularization import known_points
-from orchestrator.searches import Row, Rows
+from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.race import contenders, seed_effects
-from orchestrator.searches.space import Dimension, in_turn
+from orchestrator.searches.space import Dimension, in_turn, known_points
 from orchestrator.store import make_row
 from trainables.regularization import BOXES, COMPARED
 from trainables.settings import with_values
@@ -220,7 +219,7 @@ def test_a_space_that_the_task_can_do_nothing_of_ends_the_search() -> None:
 
 def test_known_points_are_tried_first_and_once() -> None:
     first = [dict(weights) for weights in (*COMPARED.values(), COMPARED["both"])]
-    search = made(first=first)
+    search = made(known=first)
     running: list[RunSpec] = []
     rows = Rows()
     asked = search.tuning.propose(rows, 2)
@@ -235,8 +234,57 @@ def test_known_points_are_tried_first_and_once() -> None:
 
 
 def test_the_study_tries_the_settings_that_it_compares_with_where_they_lie_in_its_space() -> None:
-    assert known_points(spec("corner", 0), [ENTROPY, VARIANCE]) == [dict(weights) for weights in COMPARED.values()]
-    assert known_points(spec("corner", 0), [dataclasses.replace(ENTROPY, words=()), VARIANCE]) == [
+    settings = COMPARED.values()
+    assert known_points(spec("corner", 0), [ENTROPY, VARIANCE], settings) == [dict(weights) for weights in settings]
+    assert known_points(spec("corner", 0), [dataclasses.replace(ENTROPY, words=()), VARIANCE], settings) == [
         dict(COMPARED["entropy"]), dict(COMPARED["both"]),
     ]  # fmt: skip
-    assert known_points(spec("corner", 0), []) == []
+    assert known_points(spec("corner", 0), [], settings) == []
+
+
+def unlucky(run: RunSpec) -> float:
+    """The first seed is bad luck for all settings but those with a small entropy penalty, which are the worse ones."""
+    entropy = float(run.option("lambda_entropy"))
+    if run.seed == first_seed_of(0) and not 0 < entropy < 0.01:
+        return 1e6 * error(run)
+    return (30.0 if entropy else 1.0) * error(run)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_no_search_does_worse_than_what_is_known_by_the_bad_luck_of_one_seed(guarded: bool) -> None:
+    known = {setting: dict(weights) for setting, weights in COMPARED.items()}
+    worse = [{"lambda_entropy": 0.002, "lambda_variance": variance} for variance in (0.02, 0.05, 0.1, 0.2)]
+    search, rows = made(trials=8, known=list(known.values()) if guarded else ()), Rows()
+    for values in (*known.values(), *worse):
+        run = search.tuning.spec(values)
+        rows.add(finish(run, len(rows), unlucky(run)))
+    rows = walk(search, unlucky, rows)
+    chosen, winner = search.confirming.chosen(rows), search.confirming.winner(rows)
+    assert winner is not None
+    assert [dict(trial.values) in worse for trial in chosen] == [True] * 3 + [False] * guarded
+    if guarded:
+        trials = search.tuning.finished_trials(rows)
+        assert all(len(trial.rows) == 3 for trial in trials if dict(trial.values) not in worse)
+        assert dict(winner.values) == known["variance"]
+    else:
+        assert dict(winner.values) in worse
+
+
+def test_a_known_point_that_is_among_the_best_is_confirmed_once() -> None:
+    search = made(known=[{"lambda_entropy": 0.0, "lambda_variance": 0.1}])
+    rows = walk(search)
+    assert len(search.confirming.chosen(rows)) == 3
+
+
+def test_known_points_are_not_pruned() -> None:
+    first = first_seed_of(0)
+    known = {"lambda_entropy": 1.0, "lambda_variance": 1.0}
+    rows = Rows()
+    for second, entropy in enumerate(n / 100 for n in range(12)):
+        one = with_values(spec("corner-box-1", first), {"lambda_entropy": entropy, "lambda_variance": 0.1})
+        rows.add(finish(one, second, 1.0))
+    bad = with_values(spec("corner-box-1", first), known)
+    curve = Curve([25, 50, 75, 100], [9.0] * 4)
+    for points, pruned in (([known], False), ([], True)):
+        tuning = OptunaSearch(bad, "1", [ENTROPY, VARIANCE], 20, "tpe", "median", known=points)
+        assert (tuning.pruned_at(rows, bad, curve) is not None) == pruned
