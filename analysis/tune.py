@@ -203,12 +203,16 @@ def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool)
 
 
 def comparison_text(found: Mapping[str, Any]) -> str:
-    """The comparison of the winner with the second, in a line."""
+    """The comparison of the winner with the second, in a line. A ratio is one of errors: above 1 the winner is the worse one."""
     kind = "ratio" if "ratio" in found else "difference"
     text = f"{found['winner']} against {found['second']}, seed by seed: {kind} of {found['objective']} {found[kind]:.3g}"
     if math.isnan(found["lower"]):
         return f"{text}; one seed tells no more"
-    verdict = "so it is better" if found["decides"] else "so they cannot be told apart"
+    verdict = "so they cannot be told apart"
+    if found["decides"]:
+        verdict = "so it is worse" if kind == "ratio" and found["lower"] > 1 else "so it is better"
+    elif found["lower"] == found["upper"]:
+        verdict = "so they are the same"
     return f"{text} [{found['lower']:.3g}, {found['upper']:.3g}], {verdict}"
 
 

@@ -195,6 +195,15 @@ class TestLines:
         assert none.endswith("], so they cannot be told apart")
         assert [found["pairs"] for found in answer.to_json()["comparisons"]] == [2, 3]
 
+    def test_a_tuned_decoder_that_is_worse_than_another_is_said_to_be_worse(self) -> None:
+        finals = [final("tuned", s, o) for s, o in enumerate((2e-4, 4e-4, 9e-4))]
+        finals += [final("both", s, o) for s, o in enumerate((1e-4, 2e-4, 4e-4))]
+        finals += [final("variance", s, o) for s, o in enumerate((2e-4, 4e-4, 9e-4))]
+        variance, both = sorted(Answer.of([], finals, None, [], STUDY).lines()[-2:], reverse=True)
+        assert both.startswith("tuned against both, seed by seed: ratio of OOD MSE 2.08 [")
+        assert both.endswith("], so it is worse")
+        assert variance == "tuned against variance, seed by seed: ratio of OOD MSE 1 [1, 1], so they are the same"
+
     def test_a_setting_whose_runs_all_failed(self) -> None:
         failed = final("none", 0, None, None, status="failed", accuracy=None, measures={})
         assert Answer.of([], [failed], None, [], STUDY).lines()[1:] == ["none: nothing to average; 1 failed"]
