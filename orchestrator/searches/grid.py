@@ -62,7 +62,7 @@ class GridSearch:
     def asked(self, rows: Rows) -> list[RunSpec]:
         """The runs of the answer, in the order of `specs`: these, or what takes their place."""
         replaced = self.replaced(rows)
-        return [replaced.get(spec, spec) for spec in self.specs]
+        return [replaced.get(spec, spec) for spec in self.specs] if replaced else list(self.specs)
 
     def runs(self, rows: Rows) -> list[Row]:
         """The finished runs of the answer."""
