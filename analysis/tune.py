@@ -203,7 +203,7 @@ def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool)
 
 
 def comparison_text(found: Mapping[str, Any]) -> str:
-    """The comparison of the winner with the second, in a line. A ratio is one of errors: above 1 the winner is the worse one."""
+    """The comparison of the winner with the second, in a line. A ratio is one of errors: above 1 the winner is worse."""
     kind = "ratio" if "ratio" in found else "difference"
     text = f"{found['winner']} against {found['second']}, seed by seed: {kind} of {found['objective']} {found[kind]:.3g}"
     if math.isnan(found["lower"]):
