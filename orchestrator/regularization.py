@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -56,11 +56,24 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
-TRIALS_OF = {"weights": 20, "decoder": 120}
-CONFIRM_SEEDS_OF = {"weights": 4, "decoder": 8}
-EPOCHS_OF = {"weights": 400, "decoder": 150}
-"""What each kind of search takes if the user does not say. A token of a decoder dies in one training of many, so confirmation
-takes more seeds. Decoders learn from fewer passes, as their learning rate is searched too."""
+
+
+class Size(NamedTuple):
+    """How much a search takes."""
+
+    trials: int
+    confirm_seeds: int
+    epochs: int
+
+    @classmethod
+    def shown(cls, name: str) -> str:
+        """What `--help` says of the number that is taken if the user gives none."""
+        return f"{getattr(SIZES['weights'], name)}; {getattr(SIZES['decoder'], name)} of decoders"
+
+
+SIZES = {"weights": Size(trials=20, confirm_seeds=4, epochs=400), "decoder": Size(trials=120, confirm_seeds=8, epochs=150)}
+"""Of each kind of search, if the user does not say. A token of a decoder dies in one training of many, so confirmation takes
+more seeds. Decoders learn from fewer passes, as their learning rate is searched too."""
 
 
 @dataclass(slots=True)
@@ -217,7 +230,7 @@ def regularization(
     ] = "weights",
     trials: Annotated[
         int | None,
-        opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default="20; 120 of decoders"),
+        opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default=Size.shown("trials")),
     ] = None,
     confirm: Annotated[
         int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")
@@ -251,7 +264,7 @@ def regularization(
             min=0,
             max=FRESH,
             help="Fresh seeds of each trial that is confirmed; 0: the search alone decides.",
-            show_default="4; 8 of decoders",
+            show_default=Size.shown("confirm_seeds"),
         ),
     ] = None,
     search_seed: Annotated[
@@ -284,7 +297,7 @@ def regularization(
     tolerance: Annotated[int, opt.subject(min=0, help="Pixels by which a peak may miss its place.")] = 1,
     option: opt.TaskOption = None,
     epochs: Annotated[
-        int | None, opt.trained(min=1, help="Passes over the training set.", show_default="400; 150 of decoders")
+        int | None, opt.trained(min=1, help="Passes over the training set.", show_default=Size.shown("epochs"))
     ] = None,
     schedule: Annotated[
         str | None, opt.trained(help="Learning rate: `constant`, or `cosine`, falling to 0.", show_default="cosine")
@@ -320,9 +333,10 @@ def regularization(
     learned); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     one_of("--search", search, tuple(SEARCHES))
-    trials = TRIALS_OF[search] if trials is None else trials
-    confirm_seeds = CONFIRM_SEEDS_OF[search] if confirm_seeds is None else confirm_seeds
-    epochs = EPOCHS_OF[search] if epochs is None else epochs
+    usual = SIZES[search]
+    trials = usual.trials if trials is None else trials
+    confirm_seeds = usual.confirm_seeds if confirm_seeds is None else confirm_seeds
+    epochs = usual.epochs if epochs is None else epochs
     one_of("--sampler", sampler, SAMPLERS)
     one_of("--objectives", objectives, tuple(OBJECTIVES))
     if pruner is None:

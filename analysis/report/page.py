@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from analysis.report.told import Told
 from analysis.results import Results
 from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
 from orchestrator.command.progress import format_seconds
+from orchestrator.searches.needs import with_needed
 
 PAGE, NUMBERS, STAMP = "index.html", "claims.json", "stamp.js"
 FOLDER = "studies"
@@ -112,8 +113,8 @@ class Report:
                 studies.append(StudyPart(one, [draw(replace(p, name=f"{one.id}-{p.name}")) for p in one.pictures]))
         hours = sum(run["seconds"] for run in results.runs) / 3600
         asked = frozenset[str]().union(*(one.keys for one in told))
-        served = asked | _needed(asked, results.runs)
-        others = sum(run["key"] not in served for run in results.runs)
+        runs = {run["key"]: run for run in results.runs}
+        others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
         return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others, failed)
 
@@ -251,13 +252,3 @@ def outcome(condition: Condition) -> str:
     if not condition.enough:
         return "too few seeds"
     return "met" if condition.met else "not met"
-
-
-def _needed(keys: Collection[str], runs: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The keys of the runs that these needed, and of those that these needed in turn."""
-    parents = {run["key"]: (run.get("parents") or {}).values() for run in runs}
-    found: set[str] = set()
-    latest = set(keys)
-    while latest := {parent for key in latest for parent in parents.get(key, ())} - found:
-        found |= latest
-    return found

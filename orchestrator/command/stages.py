@@ -15,7 +15,7 @@ from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed
+from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed, with_needed
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
@@ -165,12 +165,8 @@ class Stages:
 
     def _rests_on(self, rows: Rows) -> list[dict[str, Any]]:
         needed_by: Counter[tuple[str, str]] = Counter()
-        found = {row["key"]: row for row in self._finished(rows)}
-        while found:
-            parents = [parent for row in found.values() for parent in (row.get("parents") or {}).items()]
-            new = {key for parent in parents if parent not in needed_by for key in parent[1:]}
-            needed_by.update(parents)
-            found = {key: row for key in new if (row := rows.get(key)) is not None}
+        for row in with_needed(self._finished(rows), rows.get):
+            needed_by.update((row.get("parents") or {}).items())
         told = []
         for (name, key), count in needed_by.items():
             parent = rows.get(key)

@@ -82,8 +82,8 @@ class ConfirmBest(Followed):
         if not self.tuning.finished(rows):
             return []
         if len(self.tuning.aims) == 1:
-            best, known = self.tuning.ranked(rows)[: self.most], self.tuning.known(rows)
-            return [*best, *(known[:1] if {trial.number for trial in known}.isdisjoint(trial.number for trial in best) else ())]
+            best = self.tuning.ranked(rows)[: self.most]
+            return best if any(map(self.tuning.is_known, best)) else [*best, *self.tuning.known(rows)[:1]]
         front = sorted(self.tuning.front(rows), key=lambda trial: (trial.scores[0], trial.number))
         if len(front) <= self.most:
             return front

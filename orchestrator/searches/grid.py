@@ -11,6 +11,7 @@ from orchestrator.searches.needs import Needs, has_passed
 from trainables.spec import RunSpec, run_key
 
 MOST_SPARES = 1000
+"""As many seeds as a study of generators may ask for."""
 
 
 @dataclass(slots=True)

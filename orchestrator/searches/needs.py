@@ -3,7 +3,7 @@ made it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +38,22 @@ def has_passed(row: Row) -> bool:
     under it."""
     accuracy = row.get("accuracy") if row.get("stop") == "budget" else None
     return bool(row["status"] == PASSED and (accuracy is None or accuracy >= row["target"] - ROUNDING))
+
+
+def with_needed(rows: Iterable[Row], find: Callable[[str], Row | None]) -> list[Row]:
+    """These rows, then those of the runs that they needed, and that these needed in turn, each once.
+
+    Args:
+        find: gives a row by its key, if there is one.
+    """
+    found = {row["key"]: row for row in rows}
+    queue = list(found.values())
+    for row in queue:
+        for key in (row.get("parents") or {}).values():
+            if key not in found and (parent := find(key)) is not None:
+                found[key] = parent
+                queue.append(parent)
+    return queue
 
 
 class Staged:

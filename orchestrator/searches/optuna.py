@@ -59,8 +59,8 @@ class OptunaSearch:
         make: makes a run; replaces the values in `template` if not given.
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
-        known: points that the winner has to be better than. They are tried before any that the sampler asks for, on every
-            seed, and none is pruned: one seed that is bad luck for them all cannot hide them.
+        known: points that are tried before any that the sampler asks for, and not pruned. With one objective the winner has
+            to be better than these, and they take every seed: one that is bad luck for them all cannot hide them.
         level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
             seeds that stand for tasks of different difficulty.
 
@@ -104,7 +104,7 @@ class OptunaSearch:
         self.seeds = range(template.seed, template.seed + seeds)
         self._space = Space(dimensions, make or self._in_template, matters)
         self._first = list(dict.fromkeys(self.spec(values) for values in known))
-        self._first_keys = frozenset(map(self._key, self._first))
+        self._known_keys = frozenset(map(self._key, self._first))
         self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
         """Of the grid, or, if it is finite, of the space."""
         if self._points is not None:
@@ -194,20 +194,26 @@ class OptunaSearch:
         return found
 
     def contending(self, rows: Rows) -> list[Trial]:
-        """The trials that deserve every seed, the best first, then the other known points; see the class."""
+        """The trials that deserve every seed; see the class."""
         if self._contending is None or self._contending[0] != len(rows):
-            found = self.front(rows) if len(self.aims) > 1 else self._near_the_best(self.ranked(rows))
-            numbers = {trial.number for trial in found}
-            self._contending = len(rows), [*found, *(trial for trial in self.known(rows) if trial.number not in numbers)]
+            self._contending = len(rows), self.front(rows) if len(self.aims) > 1 else self._near_the_best(rows)
         return self._contending[1]
 
     def known(self, rows: Rows) -> list[Trial]:
         """The complete trials of known points, the best first."""
-        return [trial for trial in self.ranked(rows) if trial.row["key"] in self._first_keys]
+        return [trial for trial in self.ranked(rows) if self.is_known(trial)]
 
-    def _near_the_best(self, ranked: Sequence[Trial]) -> list[Trial]:
-        numbers = ([math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked)
-        return [ranked[place] for place in contenders(list(numbers), self.aims[0].up)] if ranked else []
+    def is_known(self, trial: Trial) -> bool:
+        """Whether it is of a known point."""
+        return trial.row["key"] in self._known_keys
+
+    def _near_the_best(self, rows: Rows) -> list[Trial]:
+        """The contenders, then the other known points."""
+        ranked = self.ranked(rows)
+        numbers = [[math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked]
+        places = contenders(numbers, self.aims[0].up) if ranked else []
+        others = (place for place, trial in enumerate(ranked) if self.is_known(trial) and place not in places)
+        return [ranked[place] for place in (*places, *others)]
 
     def ranked(self, rows: Rows) -> list[Trial]:
         """The complete trials by their mean, in the last objective if there are several; the best first."""
@@ -231,12 +237,11 @@ class OptunaSearch:
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         if self.pruner == "none" or spec.seed != self.template.seed or (values := self._values(spec)) is None:
             return None
-        if self._key(spec) in self._first_keys:
+        if (key := self._key(spec)) in self._known_keys:
             return None
         study = self._study_of(rows)
         pruner = pruner_of(self.pruner)
         warmup, interval = pruning_steps(spec.max_steps)
-        key = self._key(spec)
         known = self._asked.get(key, 0)
         due = -(-warmup // interval) * interval
         judged = curve.accuracy if self.aims[0].curve == "curve_accuracy" else curve.error

@@ -133,8 +133,11 @@ class ThresholdSearch:
 
     def runs(self, rows: Rows) -> list[Row]:
         """The finished runs of the brackets of an answer."""
-        ways = (way for i in self.numbers(rows) for found in [self.found(rows, i)] for way in (found.early, found.full))
-        return list({row["key"]: row for way in ways for row in list(way.values())}.values())
+        runs: dict[str, Row] = {}
+        for i in self.numbers(rows):
+            found = self.found(rows, i)
+            runs |= {row["key"]: row for way in (found.early, found.full) for row in list(way.values())}
+        return list(runs.values())
 
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""

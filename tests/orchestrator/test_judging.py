@@ -276,6 +276,19 @@ def test_a_known_point_that_is_among_the_best_is_confirmed_once() -> None:
     assert len(search.confirming.chosen(rows)) == 3
 
 
+@pytest.mark.parametrize(("objectives", "others"), [("validation", [1]), ("id,validation", [])])
+def test_known_points_behind_take_further_seeds_where_there_is_one_objective(objectives: str, others: list[int]) -> None:
+    behind = {"lambda_entropy": 1.0, "lambda_variance": 1.0}
+    search, rows = made(trials=5, known=[behind], objectives=objectives).tuning, Rows()
+    for variance in (0.1, 0.09, 0.11, 0.12):
+        run = search.spec({"lambda_entropy": 0.0, "lambda_variance": variance})
+        rows.add(finish(run, len(rows), error(run)))
+    run = search.spec(behind)
+    rows.add(finish(run, len(rows), error(run)))
+    asked = [run.seed - first_seed_of(0) for run in search.propose(rows, 100) if dict(run.options) == behind]
+    assert asked == others
+
+
 def test_known_points_are_not_pruned() -> None:
     first = first_seed_of(0)
     known = {"lambda_entropy": 1.0, "lambda_variance": 1.0}

@@ -19,7 +19,7 @@ from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import UserError
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.grid import GridSearch
-from orchestrator.searches.needs import Staged, has_passed
+from orchestrator.searches.needs import Staged, has_passed, with_needed
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
 from tests.chaos.rows import comparable
@@ -167,6 +167,13 @@ def test_whatever_fails_nothing_is_trained_before_what_it_needs(seed: int) -> No
     for name in made:  # what is left out needs something that has not passed
         if name in asked and name not in trained:
             assert not all(other in passed for other in graph.needs(graph.specs[name]))
+
+
+def test_what_runs_needed_is_found_once_also_under_two_names_and_in_the_same_order() -> None:
+    parents = {"a": {"x": "b", "y": "c"}, "b": {"z": "d"}, "c": {"w": "b", "gone": "nowhere"}, "d": {}, "other": {"z": "d"}}
+    rows = {key: {"key": key, "parents": of_run} for key, of_run in parents.items()}
+    assert [row["key"] for row in with_needed([rows["a"]], rows.get)] == ["a", "b", "c", "d"]
+    assert [row["key"] for row in with_needed([rows["other"], rows["c"]], rows.get)] == ["other", "c", "d", "b"]
 
 
 # A list of runs, with other seeds for those that cannot be trained
