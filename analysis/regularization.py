@@ -269,15 +269,15 @@ def _counts(finals: pd.DataFrame) -> pd.Series:
 
 
 def _trial(trial: Trial, rows: Sequence[Row] = ()) -> dict[str, Any]:
-    """A mapping of TRIALS: the errors are geometric means over its runs, or over others with its settings. That on the
-    validation sets is what the search goes by."""
+    """A mapping of TRIALS: the errors are geometric means over its runs, or over others with its settings. An error that the
+    search minimises is the one that it goes by: without what a pseudo-box adds to all trials."""
     runs = rows or trial.rows
     state = tune.state_of(trial)
     errors: dict[str, float | None] = {"id_mse": trial.row["id_mse"], "ood_mse": trial.row["ood_mse"]}
     if len(runs) > 1 and all(run[name] is not None for run in runs for name in errors):
         errors = {name: mean([run[name] for run in runs], all(run[name] > 0 for run in runs)) for name in errors}
-    if not rows and trial.scores:
-        errors["ood_mse"] = trial.scores[-1]
+    if not rows:
+        errors |= zip(("ood_mse", "id_mse"), reversed(trial.scores), strict=False)
     return {
         "number": trial.number,
         **trial.values,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from analysis.regularization import Answer
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
@@ -287,6 +288,29 @@ def test_known_points_behind_take_further_seeds_where_there_is_one_objective(obj
     rows.add(finish(run, len(rows), error(run)))
     asked = [run.seed - first_seed_of(0) for run in search.propose(rows, 100) if dict(run.options) == behind]
     assert asked == others
+
+
+@pytest.mark.slow(1)
+def test_the_front_of_two_objectives_holds_by_the_errors_that_are_shown() -> None:
+    """Trials have different pseudo-boxes, so their plain means may be ordered otherwise."""
+    search = made(trials=16, objectives="id,validation")
+
+    def id_error(run: RunSpec) -> float:
+        difficulty = DIFFICULTY[run.seed % 4] ** 2
+        return 1e-5 * difficulty * (1 + 0.1 * float(run.option("lambda_entropy")) + float(run.option("lambda_variance")))
+
+    rows = Rows()
+    while not search.finished(rows):
+        for run in search.propose(rows, 1, fill=1):
+            rows.add({**finish(run, len(rows), error(run)), "id_mse": id_error(run)})
+    answer = Answer.of_search(search, rows, {})
+    shown = {row["key"]: (row["id_mse"], row["validation_mse"]) for row in answer.trials.to_dict("records")}
+    beaten = {
+        key for key, a in shown.items() if any(b[0] <= a[0] and b[1] <= a[1] and b != a for b in shown.values())
+    }  # fmt: skip
+    assert set(answer.front["key"]) == shown.keys() - beaten
+    assert beaten
+    assert len({row["seeds"] for row in answer.trials.to_dict("records")}) > 1
 
 
 def test_known_points_are_not_pruned() -> None:

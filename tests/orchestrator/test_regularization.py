@@ -193,15 +193,19 @@ def test_with_several_workers_no_finished_run_is_lost_or_repeated(join: Start, t
         told = re.findall(r"(\d+) runs trained", command.stdout)
         trained += int(told[-1]) if told else len(rows) - len(seen)  # if Ray is slow to end, it leaves untold
         seen = set(rows["key"])
-    command = join(*options, study="regularization")
+    command = join(*options, "--json", study="regularization")
     assert command.wait() == 0, command.stdout + command.stderr
-    trained += int(re.findall(r"(\d+) runs trained", command.stdout)[-1])
+    trained += int(re.findall(r"(\d+) runs trained", command.stderr)[-1])
     rows = read_rows(tmp_path)
     assert seen <= set(rows["key"])
     assert trained == len(rows) == rows["key"].nunique()
-    assert (rows["holdout"] == "corner").sum() == 5
+    answer = json.loads(command.stdout)
+    judged = {(one["lambda_entropy"], one["lambda_variance"]) for one in answer["finals"]}  # the winner may be one of the four
+    assert len(judged) in (4, 5)
+    assert (rows["holdout"] == "corner").sum() == len(judged)
     assert (rows["seed"] == first_seed_of(0)).sum() == 16
-    assert (rows["seed"] >= first_seed_of(0) + FRESH).sum() == 2 * 2
+    assert len(answer["confirmed"]) in (2, 3)  # the best known pair comes on top
+    assert (rows["seed"] >= first_seed_of(0) + FRESH).sum() == 2 * len(answer["confirmed"])
 
 
 @pytest.mark.deep
