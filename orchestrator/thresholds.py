@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.progress import Running
 from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
-from orchestrator.engine.estimate import GUESSED_PROBES, GUESSED_STEPS, Pace
+from orchestrator.engine.estimate import GUESSED_PROBES, GUESSED_STEPS, Mean, Pace
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes, value_of
@@ -161,13 +161,19 @@ class ThresholdStudy:
         pace = self._pace(rows)
         if not pace.times:
             return None
-        return sum(self._seconds_left(r, pace) for r in self.results(rows) if r.verdict == "open")
+        results = self.results(rows)
+        usual = usual_of(results)
+        return sum(self._seconds_left(r, pace, usual[r.dataset]) for r in results if r.verdict == "open")
 
-    def _seconds_left(self, result: ThresholdResult, pace: Pace) -> float:
+    def _seconds_left(self, result: ThresholdResult, pace: Pace, usual: Usual) -> float:
         """Work that one open threshold may still take."""
         spec = self._typical[result.dataset, result.along]
-        probes = result.probes_left or (0 if result.audits_left and result.upper is not None else GUESSED_PROBES)
-        return (probes * pace.steps(spec) + result.audits_left * spec.max_steps) * pace.times(spec)
+        if result.audits_left and result.upper is not None and not result.probes_left:  # its walk is over
+            steps: float = result.audits_left * spec.max_steps
+        else:
+            audits = result.audits_left * usual.share_audited
+            steps = (result.probes_left or usual.probes) * pace.steps(spec) + audits * spec.max_steps
+        return steps * pace.times(spec)
 
     def _pace(self, rows: Rows) -> Pace:
         """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
@@ -190,10 +196,12 @@ class ThresholdStudy:
         if not pace.times and not self.of_program:
             self._measure(pace)
         seconds = dict.fromkeys(self._typical, 0.0)
+        usual = usual_of(results)
         for r in results:
             if r.verdict == "open":
-                seconds[r.dataset, r.along] += self._seconds_left(r, pace)
-        table = plan_table(results, seconds if pace.times else {}, GUESSED_PROBES)
+                seconds[r.dataset, r.along] += self._seconds_left(r, pace, usual[r.dataset])
+        guessed = {dataset: round(found.probes) for dataset, found in usual.items()}
+        table = plan_table(results, seconds if pace.times else {}, guessed)
         where = (
             f"{what_is_trained(self.brackets[0].template)}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
@@ -204,10 +212,11 @@ class ThresholdStudy:
         """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
         steps = GUESSED_STEPS
         for spec in sorted(self._typical.values(), key=lambda spec: spec.N):
-            if spec.dataset not in pace.mean_steps:
+            if spec.dataset not in pace.steps_taken:
                 pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
                 # under `budget` half of the runs, which do not pass, take all steps
-                pace.mean_steps[spec.dataset] = {spec.N: (steps + spec.max_steps) // 2 if self.stop == "budget" else steps}
+                guessed = (steps + spec.max_steps) // 2 if self.stop == "budget" else steps
+                pace.steps_taken[spec.dataset] = {spec.N: Mean(guessed, 1)}
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """The files of the answer, from the first answered grid size on, renewed with every further one."""
@@ -229,6 +238,25 @@ class ThresholdStudy:
             if r.outliers
         ]
         return {**self._answer(rows).to_json(), "outliers": outliers}
+
+
+class Usual(NamedTuple):
+    """What a threshold takes of which nothing is known."""
+
+    probes: float
+    share_audited: float
+    """Share of the thresholds that need an audit where audits are due: not those whose least value passes."""
+
+
+def usual_of(results: Sequence[ThresholdResult]) -> Mapping[str, Usual]:
+    """By data set, from the thresholds that are answered, and what is expected beforehand."""
+    found = {}
+    for dataset in {r.dataset for r in results}:
+        answered = [r for r in results if r.dataset == dataset and r.verdict != "open"]
+        runs = Mean(sum(r.runs for r in answered), len(answered))
+        audited = Mean(sum(r.verdict != "minimum" for r in answered), len(answered))
+        found[dataset] = Usual(runs.drawn_to(GUESSED_PROBES), audited.drawn_to(1.0))
+    return found
 
 
 def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

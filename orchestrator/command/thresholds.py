@@ -63,15 +63,20 @@ def _in_brief(place: At, row: Sequence[ThresholdResult], probing: Mapping[tuple[
     return [Text(f"{len(row) - len(still)} of {len(row)}"), Text(span), Text(", ").join([*shown, *more])]
 
 
-def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], guessed_probes: int) -> FittingTable:
-    """Runs done and to do at each place. `seconds`: the time that they may take; empty if nobody knows."""
+def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], guessed: Mapping[str, int]) -> FittingTable:
+    """Runs done and to do at each place.
+
+    Args:
+        seconds: the time that they may take; empty if nobody knows.
+        guessed: by data set, the probes of a threshold of which nothing is known.
+    """
     table = FittingTable("plan: open thresholds; the number of runs to do is an estimate")
     for name in ("data set", results[0].axes.along, "open", "runs done", "runs to do", "audits", "time"):
         table.add_column(name, justify="left" if name == "data set" else "right")
     for place in dict.fromkeys((r.dataset, r.along) for r in results):
         row = [r for r in results if (r.dataset, r.along) == place]
         still = [r for r in row if r.verdict == "open"]
-        probes, audits = sum(r.probes_left or guessed_probes for r in still), sum(r.audits_left for r in still)
+        probes, audits = sum(r.probes_left or guessed[r.dataset] for r in still), sum(r.audits_left for r in still)
         counted = (len(still), sum(r.runs for r in row), probes, audits)
         table.add_row(place[0], str(place[1]), *map(str, counted), format_seconds(seconds[place]) if seconds else "unknown")
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
 GUESSED_STEPS = 400
 """Steps of such a run."""
+WEIGHT = 3
+"""What is expected beforehand counts as much as so many thresholds, or runs, of which it is known."""
 
 Shape = tuple[Any, ...]
 
@@ -40,13 +41,18 @@ class Mean:
     def value(self) -> float:
         return self.total / self.count
 
+    def drawn_to(self, expected: float) -> float:
+        """The mean with a value that was expected beforehand, which counts as WEIGHT of them."""
+        return (self.total + WEIGHT * expected) / (self.count + WEIGHT)
+
 
 @dataclass(slots=True)
 class StepTimes:
     """Seconds of an optimizer step of any run.
 
-    It is the mean over the finished runs of the same network and size. Where there are none, it is that of the nearest size,
-    in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none of the same.
+    It is the mean over all steps of the finished runs of the same network and size. Where there are none, it is that of the
+    nearest size, in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none
+    of the same.
     """
 
     power: float = 2.0
@@ -60,7 +66,7 @@ class StepTimes:
         for row in rows:
             if row["steps"]:
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
-                times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"] / row["steps"])
+                times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
         return times
 
     def __bool__(self) -> bool:
@@ -96,21 +102,25 @@ class Pace:
     """How many steps a run of the search takes, and how long a step takes."""
 
     times: StepTimes
-    mean_steps: dict[str, dict[int, float]]
+    steps_taken: dict[str, dict[int, Mean]]
     """By data set and N."""
 
     @classmethod
     def of(cls, runs: Sequence[Row], power: float = 2.0) -> Pace:
-        steps: dict[str, dict[int, list[int]]] = {}
+        steps: dict[str, dict[int, Mean]] = {}
         for row in runs:
-            steps.setdefault(row["dataset"], {}).setdefault(row["N"], []).append(row["steps"])
-        means = {dataset: {N: statistics.fmean(found) for N, found in sizes.items()} for dataset, sizes in steps.items()}
-        return cls(StepTimes.of(runs, power), means)
+            steps.setdefault(row["dataset"], {}).setdefault(row["N"], Mean()).add(row["steps"])
+        return cls(StepTimes.of(runs, power), steps)
 
     def steps(self, spec: RunSpec) -> float:
-        """Those of the nearest N of the same data set, or of any."""
-        sizes = self.mean_steps.get(spec.dataset) or {N: n for found in self.mean_steps.values() for N, n in found.items()}
-        return sizes[min(sizes, key=lambda N: abs(N - spec.N))] if sizes else 0.0
+        """The mean of the nearest N of the same data set, or of any. A run at the edge of the target may take ten times the
+        steps of another, so a few runs say little: their mean is drawn to that of all sizes."""
+        known = self.steps_taken.get(spec.dataset)
+        sizes = [(N, mean) for found in ([known] if known else self.steps_taken.values()) for N, mean in found.items()]
+        if not sizes:
+            return 0.0
+        nearest = min(sizes, key=lambda size: abs(size[0] - spec.N))[1]
+        return nearest.drawn_to(sum(mean.total for _, mean in sizes) / sum(mean.count for _, mean in sizes))
 
 
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:

@@ -1,13 +1,15 @@
 """How long runs take: judged by finished runs like them."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator.engine import estimate
-from orchestrator.engine.estimate import Pace, StepTimes
+from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes
 from orchestrator.searches import Latest, Rows
 from orchestrator.store import make_row
+from orchestrator.thresholds import usual_of
 from tests.toy import Toy
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
@@ -84,11 +86,18 @@ def test_a_run_may_end_while_its_steps_are_timed(max_steps: int, monkeypatch: py
     assert 0 < estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=max_steps), task) < 30
 
 
+def test_a_few_long_steps_do_not_stand_for_all() -> None:
+    """A run of few steps is mostly its start and its end."""
+    assert StepTimes.of([row(1.0, 10), row(9.0, 990, seed=1)])(spec()) == pytest.approx(0.01)
+
+
 def test_a_run_of_the_search_takes_as_many_steps_as_those_of_its_data_set_at_the_nearest_size() -> None:
-    pace = Pace.of([row(1.0, 100), row(1.0, 300, seed=1), row(1.0, 900, N=32), row(1.0, 50, dataset="others")])
-    assert [pace.steps(spec(N)) for N in (8, 16, 64)] == [200, 200, 900]
+    """Drawn to the mean of all sizes, which counts as three runs."""
+    pace = Pace.of([row(1.0, 100), row(1.0, 300, seed=1), row(1.0, 800, N=32), row(1.0, 50, dataset="others")])
+    assert [pace.steps(spec(N)) for N in (8, 16, 64)] == [(400 + 3 * 400) / 5, (400 + 3 * 400) / 5, (800 + 3 * 400) / 4]
     assert pace.steps(spec(dataset="others")) == 50
-    assert pace.steps(spec(32, dataset="unknown")) == 900
+    assert pace.steps(spec(32, dataset="unknown")) == (800 + 3 * 1250 / 4) / 4
+    assert Pace.of([]).steps(spec()) == 0.0
 
 
 def test_what_is_made_of_rows_is_made_anew_only_with_more_rows() -> None:
@@ -100,3 +109,13 @@ def test_what_is_made_of_rows_is_made_anew_only_with_more_rows() -> None:
     rows.add(row(2.0, 100))  # a row takes the place of another: there are as many, and yet others
     assert latest.of(rows) == 1
     assert made == [1, 2, 1, 1]
+
+
+def test_what_answered_thresholds_took_is_expected_of_the_others_of_their_data_set() -> None:
+    def answers(*verdicts: str, dataset: str = "toys") -> list[Any]:
+        return [SimpleNamespace(dataset=dataset, verdict=verdict, runs=2) for verdict in verdicts]
+
+    found = usual_of([*answers("minimum", "minimum", "minimum", "open"), *answers("reached", "open", dataset="others")])
+    assert found["toys"] == ((3 * 2 + 3 * GUESSED_PROBES) / 6, (0 + 3 * 1) / 6)
+    assert found["others"] == ((2 + 3 * GUESSED_PROBES) / 4, 1.0)
+    assert usual_of(answers("open"))["toys"] == (GUESSED_PROBES, 1.0)
