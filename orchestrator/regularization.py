@@ -39,7 +39,7 @@ from orchestrator.searches.space import Dimension, in_turn, known_points
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
-from trainables.settings import settings_class, settings_of, spec_fields, with_values
+from trainables.settings import settings_class, settings_of, spec_fields, value_of, with_values
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task, load_task
 
@@ -52,7 +52,7 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
     "weights": {},
     "decoder": {
         "rank": "1|2|4|0", "width": "2|4|8", "depth": "1|2|3", "init": "published|positive", "padding": "0|2|4",
-        "lr": "5e-4..1e-2:log", "schedule": "constant|cosine", "ema": "0|0.99|0.999",
+        "lr": "5e-4..1e-2:log", "schedule": "constant|cosine", "ema": "0|0.99|0.999", "beta2": "0.99|0.999",
     },
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
@@ -138,7 +138,7 @@ class RegularizationStudy:
         spec = RunSpec.from_dict(row)
         kind = "final" if row["holdout"] == self.settings["region"] else "trial"
         names = [name for name in (*WEIGHTS, *self.search.tuning.space) if kind == "trial" or name in WEIGHTS]
-        values = ", ".join(f"{name.removeprefix('lambda_')} {short(spec.value(name))}" for name in dict.fromkeys(names))
+        values = ", ".join(f"{name.removeprefix('lambda_')} {short(value_of(spec, name))}" for name in dict.fromkeys(names))
         run = f"{kind} ({values}) seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None:
             return run
@@ -225,7 +225,7 @@ def regularization(
         str,
         opt.asked(
             help="What is searched: `weights`, those of the two penalties, or `decoder`, also its rank, channels, layers, "
-            "start, padding, average, learning rate and schedule. What you give yourself is kept as given."
+            "start, padding, average, learning rate, schedule and beta2. What you give yourself is kept as given."
         ),
     ] = "weights",
     trials: Annotated[
@@ -305,6 +305,10 @@ def regularization(
     batch_size: opt.BatchSize = 32,
     lr: Annotated[float | None, opt.trained("--lr", help="Learning rate of AdamW, above 0.", show_default="0.001")] = None,
     weight_decay: opt.WeightDecay = 1e-4,
+    beta2: Annotated[
+        float | None,
+        opt.trained(min=0, max=0.9999, help="Decay of AdamW's average of squared gradients.", show_default="0.999"),
+    ] = None,
     *,
     where: LaunchOptions,
 ) -> int:
@@ -351,11 +355,11 @@ def regularization(
         one_of("--schedule", schedule, SCHEDULES)
     region = one_of("--region", region, REGIONS)
     typed = {"rank": rank, "width": channels, "depth": depth, "init": init, "padding": padding, "ema": ema, "lr": lr}
-    typed |= {"schedule": schedule}
+    typed |= {"schedule": schedule, "beta2": beta2}
     given: dict[str, Scalar] = {name: value for name, value in typed.items() if value is not None}
     ranges = {name: read_weight(name, text) for name, text in zip(WEIGHTS, (lambda_entropy, lambda_variance), strict=True)}
     spaces = [f"{name}={text}" for name, text in SEARCHES[search].items() if name not in given]
-    path = DECODER_TASK if search == "decoder" or padding is not None or ema is not None else TASK
+    path = DECODER_TASK if search == "decoder" or not {padding, ema, beta2} <= {None} else TASK
     task = load_task(path)
     known = settings_of(settings_class(task))
     pairs = read_pairs(known, option or [])
@@ -396,7 +400,7 @@ def regularization(
         **{"N": N, "region": region, "sigma": sigma, "rank": spec.option("rank") or N, "channels": spec.width},
         **{"depth": spec.depth, "init": spec.option("init"), "tolerance": tolerance, "epochs": epochs},
         **{"schedule": spec.schedule, "batch_size": batch_size, "lr": spec.lr, "weight_decay": weight_decay},
-        **{name: spec.option(name) for name in ("padding", "ema") if path == DECODER_TASK},
+        **{name: value_of(spec, name) for name in ("padding", "ema", "beta2") if path == DECODER_TASK},
         **{"search": search, "space": {one.name: one.text for one in dimensions}, "trials": trials, "sampler": sampler},
         **{"pruner": pruner, "objectives": objectives, "seeds_per_trial": seeds_per_trial, "confirm": confirm},
         **{"confirm_seeds": confirm_seeds, "search_seed": search_seed, "seeds": seeds, "task_version": task.version},

@@ -130,9 +130,10 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
             raise ValueError(f"the task's model().{name} must be a method, not a {kind_of(found)}")
     if brings(model, "draws") and not brings(model, "losses"):
         raise ValueError("the task's model() must have losses() if it has draws(): nothing else is given what it draws")
-    ema: Any = getattr(model, "ema", 0.0)
-    if type(ema) not in (int, float) or not 0 <= ema < 1:
-        raise ValueError(f"the task's model().ema must be a number from 0 up to but not 1, not {ema!r:.40}")
+    for name in ("ema", "beta2"):
+        decay: Any = getattr(model, name, 0.0)
+        if type(decay) not in (int, float) or not 0 <= decay < 1:
+            raise ValueError(f"the task's model().{name} must be a number from 0 up to but not 1, not {decay!r:.40}")
     if type(inside := getattr(model, "draws_inside", False)) is not bool:
         raise ValueError(f"the task's model().draws_inside must be True or False, not {inside!r:.40}")
     return model

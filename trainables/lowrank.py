@@ -80,6 +80,7 @@ class LowRank(nn.Module):
     Attributes:
         size: S = N + 2 padding, the side of all matrices.
         ema: decay of the average of the parameters that is judged in their place; 0 for none.
+        beta2: decay of AdamW's average of squared gradients.
         strengths: (2, N, R), lambda of factor x then y, by token and mode; drawn with standard deviation 1 / sqrt(S).
         rows, columns: (2, N, R, S), u over image rows and v over image columns.
     """
@@ -95,10 +96,12 @@ class LowRank(nn.Module):
         init: str = "published",
         padding: int = 0,
         ema: float = 0.0,
+        beta2: float = 0.999,
     ) -> None:
         super().__init__()
         self.N, self.entropy_weight, self.variance_weight = N, entropy_weight, variance_weight
-        self.padding, self.size, self.ema = padding, N + 2 * padding, ema
+        self.padding, self.size = padding, N + 2 * padding
+        self.ema, self.beta2 = ema, beta2
         self.strengths = nn.Parameter(torch.randn(FACTORS, N, rank) / math.sqrt(self.size))
         self.rows = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, self.size), dim=-1))
         self.columns = nn.Parameter(nn.functional.normalize(torch.randn(FACTORS, N, rank, self.size), dim=-1))

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from trainables.task import Split
+from trainables.training.adamw import BETAS
 from trainables.training.seeds import stream
 
 SQUARED_ERROR, CROSS_ENTROPY = LOSSES = ("squared-error", "cross-entropy")
@@ -32,6 +33,10 @@ class Objective(Protocol):
     """Decay of an average of the parameters, from 0 up to but not 1. It begins at the initial weights and follows every step:
     average = ema * average + (1 - ema) * parameters. What is looked at, judged and kept of a run is then the average, with the
     model's buffers. 0 or absent: there is none."""
+    beta2: float
+    """Decay of AdamW's average of squared gradients, from 0 up to but not 1; 0.999 if absent. An average that is slow to follow
+    makes a step long where gradients suddenly grow: up to (1 - 0.9) / sqrt(1 - beta2) times the rate, which is 3.2 times with
+    0.999 and once with 0.99."""
     draws_inside: bool
     """Whether the forward pass itself draws random numbers, as dropout does. Such a run trains alone, never in a pack, and
     torch's global generator is seeded for each of its steps."""
@@ -69,6 +74,11 @@ def brings(model: nn.Module, member: str) -> bool:
 def decay_of(model: nn.Module) -> float:
     """That of its average; 0 if it keeps none."""
     return float(getattr(model, "ema", 0.0))
+
+
+def beta2_of(model: nn.Module) -> float:
+    """That with which it is trained."""
+    return float(getattr(model, "beta2", BETAS[1]))
 
 
 def draws_inside(model: nn.Module) -> bool:

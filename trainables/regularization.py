@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from trainables.bumps import bump_images, grid_centres, judge_peaks
 from trainables.lowrank import INITS, LowRank
-from trainables.settings import defaults_of, setting
+from trainables.settings import defaults_of, read_settings, setting
 from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
@@ -173,6 +173,7 @@ class DecoderSettings(RegularizationSettings):
 
     padding: int = setting(0, "Pixels that the layers are larger than the picture, on every side.", low=0, high=16)
     ema: float = setting(0.0, "Decay of the average of the weights that is judged; 0 for none.", low=0, high=0.9999)
+    beta2: float = setting(0.999, "Decay of AdamW's average of squared gradients.", low=0, high=0.9999, later=True)
 
 
 class DecoderTask(RegularizationTask):
@@ -182,7 +183,8 @@ class DecoderTask(RegularizationTask):
     defaults: Mapping[str, Scalar] = defaults_of(DecoderSettings)
 
     def model(self, spec: RunSpec) -> nn.Module:
-        return self._decoder(spec, padding=int(spec.option("padding")), ema=float(spec.option("ema")))
+        found = read_settings(DecoderSettings, spec)
+        return self._decoder(spec, padding=found.padding, ema=found.ema, beta2=found.beta2)
 
 
 TASKS: Mapping[str, type[RegularizationTask]] = {TASK: RegularizationTask, DECODER_TASK: DecoderTask}

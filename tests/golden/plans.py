@@ -60,7 +60,7 @@ COMMANDS = (
     "--seeds 2 --depth 3 --channels 4",
     "regularization --N 12 --trials 12 --sampler nsga2 --objectives id,validation --sigma 2 --tolerance 0 --epochs 30 "
     "--batch-size 16 --lr 0.01 --weight-decay 0",
-    "regularization --search decoder --epochs 400 --trials 12 --seeds 2 --region center --rank 1",
+    "regularization --search decoder --epochs 400 --beta2 0.999 --trials 12 --seeds 2 --region center --rank 1",
     "regularization --N 16 --lambda-entropy 0 --lambda-variance 0.01 --padding 3 --ema 0.99 --confirm-seeds 0 --no-ablation",
     "encodings --precision float32 --seeds 1 --by-depth none",
     "encodings --N 16 --encodings ramp,bump --decoders mlp --holdouts corner --depth 6 --by-depth 2..10:4 --seeds 2 "

@@ -161,6 +161,7 @@ OF_STUDY: dict[str, dict[str, tuple[str, ...]]] = {
         "--depth": ("0", "3"),
         "--padding": ("0", "2"),
         "--ema": ("0", "0.5"),
+        "--beta2": ("0.99", "0.9"),
         "--tolerance": ("0", "2"),
         "--option": ("lambda_entropy=0.2", "rank=3"),
         "--epochs": ("1", "7"),

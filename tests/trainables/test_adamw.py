@@ -42,11 +42,11 @@ def gradients(model: nn.Module, step: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
-def test_it_is_torchs_own_to_the_bit(dtype: torch.dtype, decay: float) -> None:
+@pytest.mark.parametrize(("decay", "beta2"), [(0.0, 0.999), (0.01, 0.999), (3.0, 0.999), (0.01, 0.9)])
+def test_it_is_torchs_own_to_the_bit(dtype: torch.dtype, decay: float, beta2: float) -> None:
     ours, theirs = network(dtype), network(dtype)
-    known = torch.optim.AdamW(theirs.parameters(), 0.01, weight_decay=decay, fused=True)
-    optimizers = AdamW(ours.parameters(), 0.01, decay), known
+    known = torch.optim.AdamW(theirs.parameters(), 0.01, betas=(0.9, beta2), weight_decay=decay, fused=True)
+    optimizers = AdamW(ours.parameters(), 0.01, decay, beta2), known
     for step in range(25):
         for model, optimizer in zip((ours, theirs), optimizers, strict=True):
             optimizer.param_groups[0]["lr"] = 0.01 / (1 + step)

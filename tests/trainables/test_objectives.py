@@ -460,6 +460,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (Largest, {"measure": lambda self, spec, outputs, split: {"correct": outputs[:, 0] > 0, "loss": outputs[:, 0]}},
      "measure() must give no loss: under this name the loss of each sample is measured anyway"),
     (Noisy, model(ema=1.0), "model().ema must be a number from 0 up to but not 1, not 1.0"),
+    (Noisy, model(beta2=1.0), "model().beta2 must be a number from 0 up to but not 1, not 1.0"),
     (Noisy, model(ema="slow"), "model().ema must be a number from 0 up to but not 1, not 'slow'"),
     (Dropped, model(Dropping, draws_inside="yes"), "model().draws_inside must be True or False, not 'yes'"),
     (Points, {"made": Undeclared},

@@ -50,7 +50,7 @@ def low_rank(**changes: Any) -> RunSpec:
 
 
 def _padded(spec: RunSpec) -> RunSpec:
-    return dataclasses.replace(spec, options=(*spec.options, ("padding", 2), ("ema", 0.9)))
+    return dataclasses.replace(spec, options=(*spec.options, ("padding", 2), ("ema", 0.9), ("beta2", 0.99)))
 
 
 def distance(pack: Training, alone: Training) -> float:

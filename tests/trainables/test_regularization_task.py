@@ -258,6 +258,17 @@ def test_a_padded_decoder_draws_pictures_of_the_grids_size_and_its_average_is_ju
     assert errors[0] != errors[1]
 
 
+def test_a_shorter_memory_of_gradients_is_a_setting_that_older_runs_do_not_carry() -> None:
+    task = DecoderTask()
+    usual, shorter = ({**task.defaults, **spec_fields(task, {"beta2": beta2})} for beta2 in (0.999, 0.9))
+    assert "beta2" not in dict(usual["options"])
+    runs = [dataclasses.replace(spec(max_steps=30), options=found["options"]) for found in (usual, shorter)]
+    trainings = [Training(run, task) for run in runs]
+    assert all(training.advance() for training in trainings)
+    assert [training.optimizer.param_groups[0]["betas"] for training in trainings] == [(0.9, 0.999), (0.9, 0.9)]
+    assert trainings[0].result().id_mse != trainings[1].result().id_mse
+
+
 @pytest.mark.slow(3)
 def test_seen_pairs_are_learned() -> None:
     _, result = trained(spec(N=8, max_steps=400, lr=1e-2, options={"lambda_entropy": 0.0, "lambda_variance": 0.0}))

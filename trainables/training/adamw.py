@@ -25,10 +25,13 @@ class AdamW:
         parameters: all on one device, of any shapes.
         lr: the learning rate; on a GPU a tensor, so that a recorded step can be replayed at another one.
         weight_decay: decoupled from the gradient.
+        beta2: decay of the average of squared gradients.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float | Tensor, weight_decay: float) -> None:
-        usual = {"betas": BETAS, "eps": EPSILON, "amsgrad": False, "maximize": False}
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], lr: float | Tensor, weight_decay: float, beta2: float = BETAS[1]
+    ) -> None:
+        usual = {"betas": (BETAS[0], beta2), "eps": EPSILON, "amsgrad": False, "maximize": False}
         group: dict[str, Any] = {"params": list(parameters), "lr": lr, "weight_decay": weight_decay, **usual}
         self.param_groups = [group]
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
@@ -42,6 +45,7 @@ class AdamW:
     def step(self) -> None:
         """One step of the parameters that have a gradient."""
         [group] = self.param_groups
+        beta1, beta2 = group["betas"]
         kinds: dict[torch.dtype, list[Tensor]] = {}
         for p in group["params"]:
             if p.grad is not None:
@@ -52,7 +56,7 @@ class AdamW:
             steps, first, second = ([state[name] for state in states] for name in ("step", *MOMENTS))
             torch._foreach_add_(steps, 1)
             torch._fused_adamw_(
-                parameters, gradients, first, second, [], steps, lr=group["lr"], beta1=BETAS[0], beta2=BETAS[1],
+                parameters, gradients, first, second, [], steps, lr=group["lr"], beta1=beta1, beta2=beta2,
                 weight_decay=group["weight_decay"], eps=EPSILON, amsgrad=False, maximize=False,
             )  # fmt: skip
 

@@ -22,6 +22,7 @@ from trainables.objectives import (
     SQUARED_ERROR,
     average_of,
     batch_loss,
+    beta2_of,
     brings,
     draw,
     draws_inside,
@@ -180,9 +181,9 @@ class Training:
             yield
 
     def new_optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
-        """AdamW as the spec wants it. On a GPU its rate is a tensor, so that a recorded step can be replayed at another one."""
+        """AdamW as spec and model want it. On a GPU its rate is a tensor, for recorded steps at other rates."""
         rate = torch.tensor(self.spec.lr, device=self.device) if self.device.type == "cuda" else self.spec.lr
-        return AdamW(parameters, rate, self.spec.weight_decay)
+        return AdamW(parameters, rate, self.spec.weight_decay, beta2_of(self.model))
 
     @property
     def steps_to_look(self) -> int:
