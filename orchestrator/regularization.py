@@ -71,7 +71,7 @@ class Size(NamedTuple):
         return f"{getattr(SIZES['weights'], name)}; {getattr(SIZES['decoder'], name)} of decoders"
 
 
-SIZES = {"weights": Size(trials=20, confirm_seeds=4, epochs=400), "decoder": Size(trials=120, confirm_seeds=8, epochs=150)}
+SIZES = {"weights": Size(trials=20, confirm_seeds=4, epochs=400), "decoder": Size(trials=60, confirm_seeds=16, epochs=150)}
 """Of each kind of search, if the user does not say. A token of a decoder dies in one training of many, so confirmation takes
 more seeds. Decoders learn from fewer passes, as their learning rate is searched too."""
 

@@ -76,7 +76,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     ("words", "expected"),
     [
         ("", (20, 4, 20 * 400)),
-        ("--search decoder", (120, 8, 20 * 150)),
+        ("--search decoder", (60, 16, 20 * 150)),
         ("--search decoder --trials 7 --confirm-seeds 0 --epochs 400", (7, 0, 20 * 400)),
     ],
 )
