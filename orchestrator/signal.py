@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,13 @@ LEAST, ALONG = "contrast", "faint"
 CONTRAST = settings_of(GeneratorSettings)[LEAST]
 
 app = App()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ungated(LaunchOptions):
+    """Those of a study that has to train generators whatever their probe and tokenizer came to."""
+
+    gates: opt.NoGates = False
 
 
 class SignalStudy(ThresholdStudy):
@@ -72,7 +80,7 @@ def signal(
     speculate: opt.Speculate = False,
     *,
     generators: GeneratorOptions,
-    where: LaunchOptions,
+    where: Ungated,
 ) -> int:
     """How faint may a factor be before a generator no longer composes it, and what is lost first?
 
@@ -104,6 +112,8 @@ def signal(
         raise UserError(f"--dataset {generators.dataset} has no contrast to choose: {RENDERED} is rendered, omit the option")
     if not 0 < share <= 1:
         raise UserError(f"--share must lie above 0 and be at most 1, not {share:g}")
+    if where.gates:
+        raise UserError("--gates would leave thresholds open, as probe or tokenizer may lose a faint factor first: omit it")
     check_resolution(resolution, usual=0.25)
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
@@ -128,7 +138,7 @@ def signal(
         "decoder": family, "encoding": tokenizer, "task": GENERATOR, "out": where.folder(NAME), "versions": versions(),
     }  # fmt: skip
     study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME)
-    return launch(study, dataclasses.replace(where, gates=False), invocation())
+    return launch(study, where, invocation())
 
 
 def _between(text: str) -> Between:

@@ -144,6 +144,7 @@ Gates = Annotated[
     bool,
     _where(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
 ]
+NoGates = Annotated[bool, _where(help="Always `--no-gates`: the answer says which needed run missed its target.")]
 SaveWeights = Annotated[bool, _where("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
 Json = Annotated[bool, _where("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
 Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]

@@ -191,6 +191,7 @@ def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest
         ("--steps 10,20", "--steps takes one number here, not several"),
         ("--option contrast=0.5", "--option contrast=0.5 is what this study varies or asks for"),
         ("--dataset celeba", "--dataset celeba has no contrast to choose"),
+        ("--gates", "--gates would leave thresholds open"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
