@@ -159,11 +159,15 @@ class ThresholdStudy:
     def seconds_left(self, rows: Rows) -> float | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
         pace = self._pace(rows)
-        if not pace.times:
-            return None
-        results = self.results(rows)
-        usual = usual_of(results)
-        return sum(self._seconds_left(r, pace, usual[r.dataset]) for r in results if r.verdict == "open")
+        return sum(self._by_place(self.results(rows), pace).values()) if pace.times else None
+
+    def _by_place(self, results: Sequence[ThresholdResult], pace: Pace) -> dict[At, float]:
+        """Seconds of work left, by data set and grid size."""
+        seconds, usual = dict.fromkeys(self._typical, 0.0), usual_of(results)
+        for r in results:
+            if r.verdict == "open":
+                seconds[r.dataset, r.along] += self._seconds_left(r, pace, usual[r.dataset])
+        return seconds
 
     def _seconds_left(self, result: ThresholdResult, pace: Pace, usual: Usual) -> float:
         """Work that one open threshold may still take."""
@@ -195,12 +199,8 @@ class ThresholdStudy:
         pace = self._pace(rows)
         if not pace.times and not self.of_program:
             self._measure(pace)
-        seconds = dict.fromkeys(self._typical, 0.0)
-        usual = usual_of(results)
-        for r in results:
-            if r.verdict == "open":
-                seconds[r.dataset, r.along] += self._seconds_left(r, pace, usual[r.dataset])
-        guessed = {dataset: round(found.probes) for dataset, found in usual.items()}
+        seconds = self._by_place(results, pace)
+        guessed = {dataset: round(usual.probes) for dataset, usual in usual_of(results).items()}
         table = plan_table(results, seconds if pace.times else {}, guessed)
         where = (
             f"{what_is_trained(self.brackets[0].template)}\n"
