@@ -47,7 +47,7 @@ def objectives(
 
     `python -m orchestrator.objectives --tier smoke`   shows that everything runs, two minutes
 
-    `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, hours on two cores
+    `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, about an hour on two cores
 
     `python -m orchestrator.objectives --families dit,maskgit,givt,mar`   is it masking, or guessing codes?
 
