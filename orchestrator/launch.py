@@ -170,6 +170,10 @@ def _train_and_answer(
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
     wanted = study.wanted
 
+    def seconds_left() -> float | None:
+        seconds = stages.seconds_left(study.seconds_left(rows))
+        return None if seconds is None else seconds / all_workers
+
     def write() -> None:
         with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
             study.write(rows, out, force=False)
@@ -183,7 +187,7 @@ def _train_and_answer(
     progress = Progress(
         console=console,
         table=lambda running: _table(study, rows, stages, running),
-        seconds_left=lambda: None if (seconds := study.seconds_left(rows)) is None else seconds / all_workers,
+        seconds_left=seconds_left,
         line=lambda row: stages.line(row) or study.line(row),
         after_run=refresh_files,
     )
@@ -259,7 +263,7 @@ def _announce(
     workers = cluster.all_workers()
     say(console, f"{stored} runs are in {options.store}; training the rest with {workers} in parallel")
     if options.price or options.max_hours is not None:
-        seconds = study.seconds_left(rows) or stages.plan(*study.plan(rows))[1]
+        seconds = stages.seconds_left(study.seconds_left(rows)) or stages.plan(*study.plan(rows))[1]
         say(console, estimate_text(seconds, workers, options.price))
     if shortage := cluster.shortage():
         say(console, f"warning: {shortage}")
@@ -297,7 +301,7 @@ def _conclude(
     if not stages.search.finished(rows):
         reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
         why = reasons.get(outcome.stopped or "", "it was interrupted")
-        if (seconds := study.seconds_left(rows)) is not None:
+        if (seconds := stages.seconds_left(study.seconds_left(rows))) is not None:
             why += f", and about {format_seconds(seconds)} of one worker's time are still needed"
             why += f" ({cost_text(seconds, price)})" if price else ""
         say(console, f"not answered: {why}; to continue: {resume}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.progress import Running
 from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
-from orchestrator.engine.estimate import GUESSED_PROBES, GUESSED_STEPS, Mean, Pace
+from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, usual_of
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes, value_of
@@ -238,25 +238,6 @@ class ThresholdStudy:
             if r.outliers
         ]
         return {**self._answer(rows).to_json(), "outliers": outliers}
-
-
-class Usual(NamedTuple):
-    """What a threshold takes of which nothing is known."""
-
-    probes: float
-    share_audited: float
-    """Share of the thresholds that need an audit where audits are due: not those whose least value passes."""
-
-
-def usual_of(results: Sequence[ThresholdResult]) -> Mapping[str, Usual]:
-    """By data set, from the thresholds that are answered, and what is expected beforehand."""
-    found = {}
-    for dataset in {r.dataset for r in results}:
-        answered = [r for r in results if r.dataset == dataset and r.verdict != "open"]
-        runs = Mean(sum(r.runs for r in answered), len(answered))
-        audited = Mean(sum(r.verdict != "minimum" for r in answered), len(answered))
-        found[dataset] = Usual(runs.drawn_to(GUESSED_PROBES), audited.drawn_to(1.0))
-    return found
 
 
 def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

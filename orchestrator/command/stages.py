@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import StepTimes
+from orchestrator.engine.estimate import StepTimes, runs_left
 from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
@@ -22,6 +23,29 @@ from orchestrator.store.questions import RUNS, THRESHOLDS, Question
 from trainables.needs import Tasks, needs_others
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Runs that others need and call by one name."""
+
+    name: str
+    specs: Mapping[str, RunSpec]
+    """Those that are known, by key."""
+    missing: Sequence[RunSpec]
+    """Those of them that are still to be trained."""
+    unnamed: float
+    """How many more may be needed by runs that the search will choose."""
+
+    @property
+    def left(self) -> int:
+        """How many are still to be trained, as far as can be said."""
+        return len(self.missing) + round(self.unnamed)
+
+    def seconds(self, times: StepTimes) -> float:
+        """Work of one worker that is left."""
+        typical = next(iter(self.specs.values()))
+        return sum(spec.max_steps * times(spec) for spec in self.missing) + self.unnamed * typical.max_steps * times(typical)
 
 
 class Stages:
@@ -43,8 +67,9 @@ class Stages:
         self._asked = {spec.task for specs in question.specs.values() for spec in specs}
         self._complete: set[str | RunSpec] = set()
         """Runs of the study of which the rows have what they needed."""
-        self._resting = Latest(self._rests_on)
+        self._resting, self._left = Latest(self._rests_on), Latest(self._seconds_of_needed)
         self._asking = search if isinstance(search, GridSearch | ThresholdSearch) else None
+        self._thresholds = search if isinstance(search, ThresholdSearch) else None
         self._grid = search if isinstance(search, GridSearch) else None
         self.search: Search = self._staged or search
         if self._staged is not None:
@@ -96,27 +121,29 @@ class Stages:
         return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
 
     def plan(self, plan: RenderableType, seconds: float | None) -> tuple[RenderableType, float | None]:
-        """The plan of a study, and before it the runs that its runs need, as far as they are known."""
+        """The plan of a study, and before it the runs that its runs need: of those that nobody can name yet, how many they may
+        be."""
         if self._staged is None:
             return plan, seconds
+        self._staged.parents(self._rows, self._staged.waiting(self._rows))  # looks them up in the store
         table = FittingTable("trained first, as other runs need them")
         for name in ("what", "runs done", "runs to do", "steps of a run", "time (at most)"):
             table.add_column(name, justify="left" if name == "what" else "right")
-        waiting = self._staged.waiting(self._rows)
-        needed = self._staged.parents(self._rows, [*self._known_specs(), *waiting])
-        now = {key for of_name in self._staged.parents(self._rows, waiting).values() for key in of_name}
-        for name, specs in needed.items():
-            missing = [
-                spec for key, spec in specs.items() if self._rows.get(key) is None or (key in now and self.again(key))
-            ]
-            times = StepTimes.of(row for key in specs if (row := self._rows.get(key)) is not None)
-            if missing:
-                times.measure(missing[0], self._tasks.of(missing[0]))
-            of_name = sum(spec.max_steps * times(spec) for spec in missing)
-            seconds = of_name + (seconds or 0.0)
-            steps = str(max(spec.max_steps for spec in specs.values()))
-            table.add_row(name, str(len(specs) - len(missing)), str(len(missing)), steps, format_seconds(of_name))
+        for kind in self._kinds(self._staged):
+            times, steps = self._times(self._staged, kind.name), max(spec.max_steps for spec in kind.specs.values())
+            if kind.left:
+                some = (kind.missing or list(kind.specs.values()))[0]
+                times.measure(some, self._tasks.of(some))
+            of_kind = kind.seconds(times)
+            seconds = of_kind + (seconds or 0.0)
+            to_do = f"{'about ' if kind.unnamed else ''}{kind.left}"
+            done = str(len(kind.specs) - len(kind.missing))
+            table.add_row(kind.name, done, to_do, str(steps), format_seconds(of_kind))
         return Group(table, plan), seconds
+
+    def seconds_left(self, seconds: float | None) -> float | None:
+        """What a study expects of its own runs (None: nothing is known yet), and the same of those that they need."""
+        return seconds if seconds is None else seconds + self._left.of(self._rows)
 
     def table(self, table: RenderableType, running: Mapping[str, Running]) -> RenderableType:
         """The table of a study, and a line for each kind of run that its runs need."""
@@ -190,16 +217,51 @@ class Stages:
             lines.append(f"{_runs(parent['needed_by'])} above rest on a {parent['name']} that did not pass ({reached})")
         return lines
 
+    def _seconds_of_needed(self, rows: Rows) -> float:
+        """Work left on runs that others need, as far as their time is known."""
+        staged = self._staged
+        return 0.0 if staged is None else sum(kind.seconds(self._times(staged, kind.name)) for kind in self._kinds(staged))
+
+    def _kinds(self, staged: Staged) -> list[_Kind]:
+        """The runs that others need, by what they are called, the earliest stage first. It looks nothing up in the store, so a
+        thread that only shows the study may ask."""
+        common, waiting = self._known_specs(), staged.waiting(self._rows)
+        of_common, now = self._needed(common), self._needed(waiting)
+        results = [] if self._thresholds is None else self._thresholds.answer(self._rows)
+        others = max(0.0, runs_left(results) - len(waiting))
+        kinds = []
+        for name, specs in self._needed([*common, *waiting]).items():
+            of_now = now.get(name, {})
+            missing = [s for key, s in specs.items() if self._rows.get(key) is None or (key in of_now and self.again(key))]
+            own = of_now.keys() - of_common.get(name, {}).keys()
+            kinds.append(_Kind(name, specs, missing, others * len(own) / len(waiting) if own else 0.0))
+        return kinds
+
+    def _needed(self, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:
+        """The runs that these need, and those that they need in turn: by name, then by key; the earliest stage first."""
+        found: dict[str, dict[str, RunSpec]] = {}
+        for spec in specs:
+            for name, parent in self._tasks.needs(spec).items():
+                for earlier, of_name in self._needed([parent]).items():
+                    found.setdefault(earlier, {}).update(of_name)
+                found.setdefault(name, {})[self._tasks.key(parent)] = parent
+        return found
+
+    def _times(self, staged: Staged, name: str) -> StepTimes:
+        """Of all runs that go by a name."""
+        return StepTimes.of(row for key in staged.known().get(name, ()) if (row := self._rows.get(key)) is not None)
+
     def _known_specs(self) -> list[RunSpec]:
         """The study's runs that are known beforehand, as far as they matter to what they need."""
-        specs = self._question.specs
-        of_counts = self._question.search.get("least", "data_count") == "data_count"
-        for_any_count = [
-            spec
-            for template in specs.get(THRESHOLDS, ())
-            if of_counts and self._tasks.needs(spec := template.with_count(1)) == self._tasks.needs(template.with_count(2))
-        ]
-        return [*specs.get(RUNS, ()), *for_any_count]
+        specs, asked = self._question.specs, self._question.search
+        least = asked.get("least", "data_count")
+        ends = (1, 2) if least == "data_count" else asked["between"]
+        for_any_value = []
+        for template in specs.get(THRESHOLDS, ()):
+            low, high = (template.with_value(least, value) for value in ends)
+            if self._tasks.needs(low) == self._tasks.needs(high):
+                for_any_value.append(low)
+        return [*specs.get(RUNS, ()), *for_any_value]
 
     def _find(self, spec: RunSpec) -> Row | None:
         if (key := self._tasks.key(spec)) not in self._store:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from orchestrator.engine.scratch import scratch
 from orchestrator.searches import Row
+from orchestrator.searches.bracket import ThresholdResult
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -121,6 +122,31 @@ class Pace:
             return 0.0
         nearest = min(sizes, key=lambda size: abs(size[0] - spec.N))[1]
         return nearest.drawn_to(sum(mean.total for _, mean in sizes) / sum(mean.count for _, mean in sizes))
+
+
+class Usual(NamedTuple):
+    """What a threshold takes of which nothing is known."""
+
+    probes: float
+    share_audited: float
+    """Share of the thresholds that need an audit where audits are due: not those whose least value passes."""
+
+
+def usual_of(results: Sequence[ThresholdResult]) -> Mapping[str, Usual]:
+    """By data set, from the thresholds that are answered, and what is expected beforehand."""
+    found = {}
+    for dataset in {r.dataset for r in results}:
+        answered = [r for r in results if r.dataset == dataset and r.verdict != "open"]
+        runs = Mean(sum(r.runs for r in answered), len(answered))
+        audited = Mean(sum(r.verdict != "minimum" for r in answered), len(answered))
+        found[dataset] = Usual(runs.drawn_to(GUESSED_PROBES), audited.drawn_to(1.0))
+    return found
+
+
+def runs_left(results: Sequence[ThresholdResult]) -> float:
+    """Probes that open thresholds may still ask for."""
+    usual = usual_of(results)
+    return sum(r.probes_left or usual[r.dataset].probes for r in results if r.verdict == "open")
 
 
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from orchestrator.engine import estimate
-from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes
+from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, usual_of
 from orchestrator.searches import Latest, Rows
 from orchestrator.store import make_row
-from orchestrator.thresholds import usual_of
 from tests.toy import Toy
 from trainables.spec import RunSpec
 from trainables.training.loop import Training
