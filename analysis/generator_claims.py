@@ -241,7 +241,7 @@ def _told(*conditionings: str) -> dict[str, SideOf]:
 
 def _layers(word: str, count: int) -> Callable[[Scalar], bool]:
     """Whether a setting `jepa_layers` is this word, or a list of as many layers."""
-    return lambda layers: layers == word or (str(layers)[0].isdigit() and str(layers).count("+") == count - 1)
+    return lambda layers: layers == word or (str(layers)[:1].isdigit() and str(layers).count("+") == count - 1)
 
 
 WITHOUT: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": 0.0}

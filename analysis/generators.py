@@ -55,6 +55,8 @@ MEASURE = "tokens"
 """The measure that gate 3 asks for, see `python -m analysis.measure`."""
 OF_GENERATORS: Mapping[str, tuple[str, ...]] = {"jepa": ("generated", "circuits")}
 """Those of generators themselves that the claims of a study ask for."""
+OF_MEASURE = {"generated": "frechet_", "circuits": "overlap_"}
+"""How numbers that such a measure gives of every generator begin."""
 
 Measured = Mapping[str, Mapping[str, float]]
 """By the key of a run, the numbers that were measured of it, by name; those of a layer as `overlap_2`."""

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Side, Verdict, is_side, judged
-from analysis.generators import GATES, OF_CODES, OF_GENERATORS, Find, Measured, Run
+from analysis.generators import GATES, OF_CODES, OF_GENERATORS, OF_MEASURE, Find, Measured, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
@@ -29,6 +29,12 @@ NAMES = {"decoder": "family", "encoding": "tokenizer"}
 COUNTS = ("seed", "steps", "rise_from", "rise_to")
 """Columns of whole numbers."""
 ONE_JUDGE = "real pictures: shares are by the probe alone, as the oracle does not know them; no claim has a verdict on them"
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """Where a run stands among others, whenever it was trained."""
+    fields = (row[name] for name in ("dataset", "decoder", "encoding", "depth", "width", "max_steps", "data_count"))
+    return *fields, sorted(map(str, row["options"].items())), row["seed"], row["key"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,8 @@ class Answer:
 
     @classmethod
     def of_store(cls, rows: Sequence[Row], measured: Measured, settings: Mapping[str, Any]) -> Answer:
-        """From all rows of a store, whichever studies asked for them."""
-        found = [row for row in rows if row["task"] == GENERATOR]
+        """From all rows of a store, whichever studies asked for them, and in whichever order they came."""
+        found = sorted((row for row in rows if row["task"] == GENERATOR), key=_order)
         specs = [RunSpec.from_dict(row) for row in found]
         carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
         names = [name for name in carried if name not in ("seed", "options", "task", "content", "precision")]
@@ -127,7 +133,9 @@ class Answer:
     def lacks(self) -> str:
         """What is not known, as it has not been measured; empty if all is."""
         coverage = any(run.needs_coverage for run in self.runs)
-        inside = self.study in OF_GENERATORS and any(run.counts and not run.own and not run.is_real for run in self.runs)
+        asked = [OF_MEASURE[measure] for measure in OF_GENERATORS.get(self.study, ())]
+        counted = [run for run in self.runs if run.counts and not run.is_real]
+        inside = any(not any(name.startswith(one) for name in run.own) for run in counted for one in asked)
         return "gate 3" * coverage + " and " * (coverage and inside) + "what claims ask of the networks" * inside
 
     def to_json(self) -> dict[str, Any]:

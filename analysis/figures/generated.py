@@ -173,7 +173,7 @@ def draw_coverage(table: pd.DataFrame) -> Figure:
 
 def draw_conditioning(table: pd.DataFrame) -> Figure:
     """What is drawn by models that were told values or classes (rows), all factors or not always all (columns): for each level
-    the share of pictures that both judges read right, seeds as points."""
+    the share of pictures that both judges read right, seeds as points. What the table has no runs of has an empty panel."""
     order, level = _order(table)
     told = table["options"].map(told_of)
     figure = Figure(figsize=(0.62 * PAGE, 3.9), layout="constrained")
@@ -187,7 +187,7 @@ def draw_conditioning(table: pd.DataFrame) -> Figure:
                 axes.bar(at, np.median(shares), color=LEVEL_COLOURS[at], hatch=LEVEL_HATCHES[at], alpha=0.5)
             seed_points(axes, at, shares, LEVEL_COLOURS[at])
         if part.empty:
-            axes.text(0.5, 0.5, "not trained", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
+            axes.text(0.5, 0.5, "not compared here", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
         axes.set_title(title, fontsize=SMALL + 1)
         axes.set_xticks(sorted(set(level)), [_level_name(at) for at in sorted(set(level))], fontsize=SMALL)
         axes.set_ylim(0, 1.05)

@@ -25,18 +25,21 @@ WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: f
 
 
 def judged(claim: str, figures: Figures, results: Results) -> Finding:
-    """The verdict of a study of generators on a claim, and figures of what it is about. Of several comparisons the first
-    that has a verdict and most runs counts, and all are told."""
+    """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told. Where several
+    have a verdict, it counts if they have the same; figures are of the one with most runs."""
     measures = [MEASURE, *OF_GENERATORS.get(CLAIMS[claim].study, ())]
     measured = results.table[results.table["measure"].isin(measures)].dropna(subset="value").to_dict("records")
     answer = Answer.of_store(results.runs, numbers_of(measured), {})
     found = answer.verdicts_of(claim)
-    decided = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
+    shown = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
+    verdicts = {one.verdict for one in found} - {NOT_ENOUGH}
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
+    told = ["it depends on the settings"] * (len(verdicts) > 1) + told
+    given = verdicts.pop() if len(verdicts) == 1 else NOT_ENOUGH
     counted = [run for run in answer.runs if run.counts and not run.is_real]
     seeds = [{run.spec.seed for run in counted if is_side(side, run.spec)} for side in CLAIMS[claim].sides.values()]
-    drawn = beside(claim, set(decided.runs), figures, results)
-    return Finding([], "; ".join(told), pictures=drawn, given=WORDS[decided.verdict], counted=min(map(len, seeds)))
+    drawn = beside(claim, set(shown.runs), figures, results)
+    return Finding([], "; ".join(told), pictures=drawn, given=WORDS[given], counted=min(map(len, seeds)))
 
 
 def beside(claim: str, keys: Collection[str], figures: Figures, results: Results) -> list[Picture]:

@@ -451,8 +451,29 @@ def test_a_store_of_any_studies_is_answered_by_all_its_generators() -> None:
     found = {(one.claim, one.about): one.verdict for one in answer.verdicts if one.claim == "tokenizer-does-not-decide"}
     assert list(found.values()) == [PASS], "no vae has the other width"
     labels = [answer.label(spec) for spec in answer.by_setting]
-    assert labels == ["dit on vae, width 32", "dit on vq, width 32", "maskgit on vq, width 32", "dit on vq, width 64"]
+    assert labels == ["dit on vae, width 32", "dit on vq, width 32", "dit on vq, width 64", "maskgit on vq, width 32"]
     assert Answer.of_store([], {}, {}).verdicts[0].verdict == NOT_ENOUGH
+
+
+def test_a_store_is_answered_in_one_order_whichever_run_came_first() -> None:
+    rows = [*rows_of(vae=0.7, dit=0.9, maskgit=0.1), *told_less(**TOLD_LESS)]
+    answers = [Answer.of_store(found, {}, {}) for found in (rows, rows[::-1])]
+    assert [run.key for run in answers[0].runs] == [run.key for run in answers[1].runs]
+    assert list(answers[0].by_setting) == list(answers[1].by_setting)
+
+
+def test_what_is_measured_in_part_is_told_to_be_missing() -> None:
+    rows, inside = helped()
+    assert answer_of(rows, study="jepa", own=inside).lacks == ""
+    for begins in ("frechet_", "overlap_"):
+        part = {key: {name: n for name, n in own.items() if not name.startswith(begins)} for key, own in inside.items()}
+        assert answer_of(rows, study="jepa", own=part).lacks == "what claims ask of the networks"
+
+
+def test_a_row_with_an_impossible_list_of_layers_is_on_no_side() -> None:
+    rows = [*rows_of(maskgit=0.1, dit=0.9), *with_jepa(0.2, 0.3, 1.0)]
+    damaged = [row | {"options": row["options"] | {"jepa_layers": ""}} for row in rows if row["options"].get("jepa")]
+    assert answer_of([*rows, *damaged[:1]], study="jepa").lines()
 
 
 def test_lines_json_and_table_say_the_same() -> None:

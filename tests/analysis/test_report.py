@@ -19,9 +19,11 @@ from safetensors import torch as safetensors
 
 from analysis.figures.generated import FAMILY_NAMES
 from analysis.generator_claims import CLAIMS as CLAIMS_ON_GENERATORS
+from analysis.generator_claims import Verdict
 from analysis.measures.circuits import APART, PAIRS
 from analysis.measures.quantity import Quantity
 from analysis.measures.registry import MEASURES, VERSIONS, applicable, load
+from analysis.objectives import Answer
 from analysis.report import page as pages
 from analysis.report.__main__ import app
 from analysis.report.claims import CLAIMS
@@ -311,6 +313,25 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
     assert '<span class="verdict reproduced">reproduced</span>' in section
     assert "Seen: level 2 rises within" in section
     assert "--dry-run" not in section
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "given"),
+    [
+        (["pass", "fail"], "not enough runs"),
+        (["fail", "pass"], "not enough runs"),
+        (["not enough", "fail", "fail"], "not reproduced"),
+        (["not enough", "pass"], "reproduced"),
+    ],
+)
+def test_a_claim_has_a_verdict_where_all_settings_that_have_one_agree(
+    verdicts: list[str], given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Verdict("categorical-forgets", word, "so", about=f"setting {n}") for n, word in enumerate(verdicts)]
+    monkeypatch.setattr(Answer, "verdicts_of", lambda *_: found)
+    finding = judged("categorical-forgets", {}, Results([], table_of([])))
+    assert finding.verdict == given
+    assert finding.seen.startswith("it depends on the settings; setting 0: ") is ({"pass", "fail"} <= set(verdicts))
 
 
 def test_figures_beside_a_claim_are_of_its_own_runs_and_of_their_tokenizers() -> None:
