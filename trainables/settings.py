@@ -30,7 +30,8 @@ IN_SPEC = {"dataset": "", "decoder": "", "depth": 0, "width": 1, "encoding": "",
 `options`."""
 RESERVED = frozenset(f.name for f in dataclasses.fields(RunSpec)) - IN_SPEC.keys()
 """Names that mean something in every run, and so are no settings."""
-KINDS = (bool, int, float, str)
+WORDS_OF = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a word"}
+KINDS = tuple(WORDS_OF)
 
 S = TypeVar("S")
 
@@ -77,7 +78,7 @@ class Setting:
         try:
             return _boolean(text) if self.kind is bool else self.kind(text)
         except ValueError:
-            raise ValueError(f"the option {self.name} takes a {self.kind.__name__}, not {text!r}") from None
+            raise ValueError(f"the option {self.name} takes {WORDS_OF[self.kind]}, not {text!r}") from None
 
     def check(self, value: Any) -> Scalar:
         """The value, if the setting may have it; a whole number becomes a float where one is due.
@@ -89,8 +90,7 @@ class Setting:
             value = float(value)
         kind: type = type(value)
         if kind is not self.kind or not (kind is str or is_usable(value)):
-            what = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a word"}[self.kind]
-            raise ValueError(f"{self.name} must be {what}, not {value!r}")
+            raise ValueError(f"{self.name} must be {WORDS_OF[self.kind]}, not {value!r}")
         if self.words and value not in self.words:
             raise ValueError(f"{self.name} {value!r} is unknown: choose {alternatives(self.words)}")
         if self.low is not None and value < self.low:

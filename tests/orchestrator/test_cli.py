@@ -66,7 +66,7 @@ MISTAKES = [
     (["--task", "pathlib:Path"], "is not a task: it lacks version"),
     (["--option", "shape=round"], "sigma"),
     (["--option", "sigma"], "NAME=VALUE"),
-    (["--option", "sigma=wide"], "takes a float"),
+    (["--option", "sigma=wide"], "takes a finite number"),
     (["--encoding", "ramp"], "minus-one"),
     (["--on-error", "ignore"], "choose continue or stop"),
     (["--address", "127.0.0.1:1"], "does not answer"),

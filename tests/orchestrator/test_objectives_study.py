@@ -135,7 +135,7 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--split 000,00", "--split must be train1 or fail1, or list some of the eight compositions"),
         ("--shape star", "shape 'star' is unknown: choose plus, triangle or square"),
         ("--codes 1", "codes must be at least 2, not 1"),
-        ("--codes 8,", "the option codes takes a int, not ''"),
+        ("--codes 8,", "the option codes takes a whole number, not ''"),
         ("--steps 0", "steps must be at least 1, not 0"),
         ("--stride 5", "stride must be one of 2, 3, 4, 6, 8, not 5"),
         ("--stride 6 --tier smoke", "N must be a multiple of stride = 6 and at least 12, not 16"),

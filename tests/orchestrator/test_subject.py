@@ -87,7 +87,7 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
         ((*TASK, "--decoder", "rnn"), "--decoder 'rnn' is unknown: choose linear or cubic"),
         ((*TASK, "--strength", "10"), "strength must be at most 9, not 10.0"),
         ((*TASK, "--option", "sigma=1"), "this task has no option 'sigma': its options are dataset, decoder, strength"),
-        ((*TASK, "--option", "spins=perhaps"), "the option spins takes a bool, not 'perhaps'"),
+        ((*TASK, "--option", "spins=perhaps"), "the option spins takes True or False, not 'perhaps'"),
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", "nowhere:Task", "--help"), "--task 'nowhere:Task' cannot be imported"),
