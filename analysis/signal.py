@@ -24,6 +24,7 @@ from trainables.spec import RunSpec
 COUNTS = ("seed", "steps", "seeds", "reached")
 """Columns of whole numbers."""
 STAGES = ("probe", "tokenizer", "generator")
+LEAST_TRIED = "compose at the least contrast that was tried"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,14 @@ class Answer:
             factor = str(row["faint"])
             own = [r for r in results if r.along == factor]
             below = [run for r in own if (run := by_place.get((factor, r.missed, r.seed))) is not None]
+            at_least_tried = sum(r.verdict == "minimum" for r in own)
+            notes = [*filter(None, row["note"].split("; ")), *[f"{at_least_tried} {LEAST_TRIED}"] * bool(at_least_tried)]
             spec = next((specs[one["key"]] for one in described.values() if one["factor"] == factor), None)
             of_factors.append(
                 {
                     "factor": factor,
                     "contrast": row["total_images"],
-                    "lower": row["lower"],
+                    "lower": math.nan if at_least_tried else row["lower"],
                     "upper": row["upper"],
                     "difference": math.nan if spec is None else difference(spec, row["total_images"]),
                     "usual_difference": math.nan if spec is None else difference(spec, 1.0),
@@ -72,27 +75,14 @@ class Answer:
                     "reached": row["reached"],
                     "held_by": _counted(run["held_by"] for run in below),
                     "lost": _counted(run["lost"] for run in below),
-                    "note": row["note"],
+                    "note": "; ".join(notes),
                 }
             )
         return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings)
 
     def lines(self) -> list[str]:
         """A line for each factor."""
-        lines = []
-        for row in self.factors.to_dict("records"):
-            if math.isnan(row["contrast"]):
-                told = f"{row['factor']}: no threshold, since {row['reached']} of {row['seeds']} seeds compose at some contrast"
-            else:
-                least = f"{row['contrast']:.3g} [{row['lower']:.3g}, {row['upper']:.3g}]"
-                differ = f"differ by {row['difference']:.3f} (usually by {row['usual_difference']:.3f})"
-                told = f"{row['factor']}: composes from a contrast of {least} on, where its classes {differ}"
-            if row["held_by"]:
-                told += f"; at the contrast below, what fails is the {row['held_by']}"
-            if row["lost"]:
-                told += f"; what is misread most at level 2 is the {row['lost']}"
-            lines.append(told)
-        return lines
+        return [_line(row) for row in self.factors.to_dict("records")]
 
     def to_json(self) -> dict[str, Any]:
         """Settings, factors, thresholds and runs in plain values; what is not known or infinite is null."""
@@ -105,6 +95,23 @@ class Answer:
             }
         )
         return answer
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """What there is to say of a factor."""
+    notes = row["note"].split("; ")
+    if math.isnan(row["contrast"]):
+        told = f"{row['factor']}: no threshold, since {row['reached']} of {row['seeds']} seeds compose at some contrast"
+        where, notes = "highest contrast that misses", [n for n in notes if n.endswith(("non-monotone", "failed", "open"))]
+    else:
+        least, where = f"{row['contrast']:.3g}", "contrast below"
+        if not math.isnan(row["lower"]):
+            least += f" [{row['lower']:.3g}, {row['upper']:.3g}]"
+        differ = f"differ by {row['difference']:.3f} (usually by {row['usual_difference']:.3f})"
+        told = f"{row['factor']}: composes from a contrast of {least} on, where its classes {differ}"
+    told += f" ({'; '.join(notes)})" * any(notes)
+    told += f"; at the {where}, what fails is the {row['held_by']}" * bool(row["held_by"])
+    return told + f"; what is misread most at level 2 is the {row['lost']}" * bool(row["lost"])
 
 
 def record(row: Row, find: Find) -> dict[str, Any]:

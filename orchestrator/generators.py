@@ -314,7 +314,8 @@ def planned(
 
 
 def _spares(seeds: range) -> int:
-    """How many further seeds each setting may take: as many as were asked for, but none that no claim counts."""
+    """How many further seeds each setting may take: as many as were asked for, but where claims count the last of these, none
+    that they do not count."""
     last = seeds[-1]
     return len(seeds) if last >= CHOOSING else min(len(seeds), CHOOSING - 1 - last)
 

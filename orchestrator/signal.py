@@ -38,6 +38,8 @@ from trainables.task import load_task
 NAME = "signal"
 LEAST, ALONG = "contrast", "faint"
 CONTRAST = settings_of(GeneratorSettings)[LEAST]
+PLAIN = "probe_lessons=plain"
+"""Few codes do not keep a faint factor: a probe that learns from pictures made of them would learn to guess."""
 
 app = App()
 
@@ -76,7 +78,7 @@ def signal(
     resolution: opt.Resolution = 0.25,
     share: Annotated[
         float, opt.asked(help="Share of the pictures of every composition that both judges have to read right, in (0, 1].")
-    ] = 0.5,
+    ] = 0.6,
     speculate: opt.Speculate = False,
     *,
     generators: GeneratorOptions,
@@ -117,6 +119,7 @@ def signal(
     check_resolution(resolution, usual=0.25)
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
+    generators = dataclasses.replace(generators, option=[PLAIN, *(generators.option or ())])
     plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where)
     if len(plan.templates) > 1:
         raise UserError("--steps takes one number here, not several: start a study for each")

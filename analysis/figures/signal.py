@@ -54,7 +54,7 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
         axes.axvline(least, color="0.4", lw=0.9)
         title += f": from {least:.2g} on"
     axes.set_title(title, fontsize=9)
-    low, high = answer.runs["contrast"].min(), answer.runs["contrast"].max()
+    low, high = map(float, answer.settings["between"])
     axes.set_xscale("log")
     axes.set_xlim(0.85 * low, 1.15 * high)
     axes.set_xticks(shown := [tick for tick in TICKS if 0.85 * low <= tick <= 1.15 * high], [f"{tick:g}" for tick in shown])

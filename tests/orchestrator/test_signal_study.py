@@ -19,6 +19,9 @@ from analysis.results import Results
 from analysis.signal import between_classes
 from orchestrator import launch, signal
 from orchestrator.command.cli import run
+from orchestrator.command.stages import Stages
+from orchestrator.engine import estimate
+from orchestrator.engine.estimate import GUESSED_PROBES
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.needs import Staged
@@ -77,12 +80,34 @@ def test_every_factor_and_seed_has_a_search_of_its_own(monkeypatch: pytest.Monke
     assert found == [(factor, seed, "maskgit", 0.7, 1.0, "early") for factor in FACTORS for seed in (3, 4)]
     assert {(bracket.counts.low, bracket.counts.high) for bracket in study.brackets} == {(0.1, 0.9)}
     [asked] = study.search.propose(Rows(), 1)
+    assert (value_of(asked, "probe_lessons"), study.settings["options"]) == ("plain", {"probe_lessons": "plain"})
     assert asked.stop == "target"  # the stopping rule gives none up
     assert all(study.keeps_weights(bracket.template) for bracket in study.brackets)
     parents = Tasks(GeneratorTask()).needs(asked)
     assert sorted(parents) == ["probe", "tokenizer"]
     for parent in parents.values():
         assert (value_of(parent, "faint"), value_of(parent, "contrast")) == ("shape", value_of(asked, "contrast"))
+    assert value_of(parents["probe"], "lessons") == value_of(parents["tokenizer"], "probe_lessons") == "plain"
+
+
+def test_a_plan_counts_the_runs_that_unnamed_runs_will_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 1", monkeypatch)
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 1.0)
+    with ResultStore(tmp_path) as store:
+        rows = Rows()
+        stages = Stages(study.task, study.search, study.question, store, rows, gates=False)
+        table, seconds = stages.plan(*study.plan(rows))
+        cells = [[str(cell) for cell in column.cells] for column in table.renderables[0].columns]
+        assert cells[:3] == [["probe", "tokenizer"], ["0", "0"], ["about 15", "about 15"]]
+        runs, steps = 3 * GUESSED_PROBES, 60
+        guessed = study.plan(rows)[1]
+        assert seconds == pytest.approx(guessed + 2 * runs * steps)
+        assert stages.seconds_left(None) is None
+        for row in made(study.search.propose(rows, 1)[0]):
+            rows.add({**row, "seconds": 120.0, "steps": 60})
+        own = study.seconds_left(rows)
+        left = sum(r.probes_left or GUESSED_PROBES for r in study.results(rows))
+        assert stages.seconds_left(own) == pytest.approx(own + 2 * 120 * left, rel=0.1)
 
 
 def test_a_usual_contrast_is_looked_up_though_runs_do_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +166,31 @@ def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.Monk
 
     rows = answered(study, missed)
     [line] = study._answer(rows).lines()
-    assert line.startswith("colour: no threshold, since 0 of 1 seeds compose at some contrast; at the contrast below, ")
-    assert line.endswith("what fails is the probe (1 of 1)")
+    told = "colour: no threshold, since 0 of 1 seeds compose at some contrast; at the highest contrast that misses, "
+    assert line == told + "what fails is the probe (1 of 1)"
     assert draw(study._answer(rows)).axes[0].get_title() == "colour faint"
+
+
+def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 3 --factors colour --between 0.2..1", monkeypatch)
+    [factor] = study.answer(answered(study))["factors"]
+    told = "3 compose at the least contrast that was tried"
+    assert (factor["contrast"], factor["lower"], factor["note"]) == (0.2, None, told)
+    [line] = study._answer(answered(study)).lines()
+    assert line.startswith("colour: composes from a contrast of 0.2 on, where its classes differ by 0.0")
+    assert line.endswith(f" ({told})")
+
+
+def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour,size", monkeypatch)
+    failed = {"status": "failed", "error": "no memory", "curve_step": [], "curve_summary": {}, "steps": 0}
+    rows = Rows()
+    while any(r.verdict == "open" for r in study.results(rows) if r.along == "colour"):
+        for spec in study.search.propose(rows, 2):
+            if value_of(spec, "faint") == "colour":
+                rows.add({**generator_row(spec), **failed})
+    assert study.write(rows, tmp_path, force=False), "one factor is settled, and the other has not begun"
+    assert study._answer(rows).lines() == ["colour: no threshold, since 0 of 0 seeds compose at some contrast (1 failed)"]
 
 
 def test_runs_of_another_pool_are_not_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

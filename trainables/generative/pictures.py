@@ -76,10 +76,13 @@ def bundles(
     return bundled(pool(settings, N, compositions, each * len(compositions), seed, name), len(compositions))
 
 
-def lessons(settings: PictureSettings, N: int, count: int, seed: int, name: str = POOL) -> tuple[Tensor, Tensor]:
-    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3)."""
+def lessons(
+    settings: PictureSettings, N: int, count: int, seed: int, name: str = POOL, of: str = "coded"
+) -> tuple[Tensor, Tensor]:
+    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). `of` says which LESSONS are
+    rendered."""
     if settings.dataset == RENDERED:
-        return probe.lessons(settings, N, count, seed)
+        return probe.lessons(settings, N, count, seed, of)
     return probe.lessons_from(pool(settings, N, COMPOSITIONS, count, seed, name), seed)
 
 

@@ -11,6 +11,9 @@ composition, so that a blurred picture does not read as whichever class is neare
   most .03, and its edges waver by at most a fourteenth of its side; and so is one whose patches are the nearest of 32, which
   are the k-means of patches of all compositions alike.
 
+The last rule does not hold where a factor is faint: its classes share their codes. So there are two kinds of LESSONS. `plain`
+ones have worn pictures in place of those made of codes, and edges waver less the fainter shape or size is.
+
 Shapes in comments: n pictures of N x N pixels.
 """
 
@@ -44,6 +47,7 @@ CLASSES = 3
 AT_ONCE = 256
 KINDS = ("sharp", "sharp", "worn", "coded", "coded", "between", "faded", "blurred", "scrambled", "noise")
 """What the pictures of a probe show, in turns."""
+LESSONS = {"coded": KINDS, "plain": tuple("worn" if kind == "coded" else kind for kind in KINDS)}
 KINDS_OF_OTHERS = ("sharp", "sharp", "worn", "faded", "blurred", "scrambled", "noise")
 """The same of pictures that are not rendered: between their classes there is nothing to draw, and few codes would not keep what
 tells them apart."""
@@ -105,21 +109,28 @@ def blur(images: Tensor, widths: Tensor) -> Tensor:
     return weights @ images @ weights.transpose(2, 3)
 
 
-def lessons(settings: ShapeSettings, N: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few."""
+def lessons(settings: ShapeSettings, N: int, count: int, seed: int, of: str = "coded") -> tuple[Tensor, Tensor]:
+    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few.
+
+    Args:
+        of: which of the LESSONS.
+    """
     turn = torch.arange(count)
     bits = bits_of(COMPOSITIONS)[turn % 8]
-    kind, variant = (turn // 8) % len(KINDS), (turn // (8 * len(KINDS))) % len(FACTORS)
+    kinds = LESSONS[of]
+    kind, variant = (turn // 8) % len(kinds), (turn // (8 * len(kinds))) % len(FACTORS)
     scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
-    classes, has = bits.clone(), _masks(KINDS, kind)
+    classes, has = bits.clone(), _masks(kinds, kind)
     scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
     has["faded"] |= has["between"] & ~unclear.any(1)
     images = render(settings, N, scenes)
-    some = has["coded"].nonzero().squeeze(1)
-    images[some] = _coded(settings, images[some], seed)
+    if "coded" in has:
+        some = has["coded"].nonzero().squeeze(1)
+        images[some] = _coded(settings, images[some], seed)
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(images[some], _others(settings, N, bits[some], u[some], stream(seed, "faded")), u[some])
-    classes[unclear | _spoil(images, has, variant, u, seed)[:, None]] = UNCLEAR
+    waver = WAVER if "coded" in has else WAVER * min(settings.contrast_of("shape"), settings.contrast_of("size"))
+    classes[unclear | _spoil(images, has, variant, u, seed, waver)[:, None]] = UNCLEAR
     return images.clamp(0, 1), classes
 
 
@@ -143,12 +154,14 @@ def _masks(kinds: tuple[str, ...], kind: Tensor) -> dict[str, Tensor]:
     return {name: torch.tensor([k == name for k in kinds])[kind] for name in kinds}
 
 
-def _spoil(images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int) -> Tensor:
+def _spoil(
+    images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int, waver: float = WAVER
+) -> Tensor:
     """Change those pictures that are worn, blurred, scrambled or drowned in noise, in place. Which ones show no composition any
     more, the faded ones among them (n,)."""
     N = images.shape[-1]
     some = has["worn"].nonzero().squeeze(1)
-    images[some] = _worn(images[some], u[some], stream(seed, "worn"))
+    images[some] = _worn(images[some], u[some], stream(seed, "worn"), waver)
     some = has["blurred"].nonzero().squeeze(1)
     images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
     some = has["scrambled"].nonzero().squeeze(1)
@@ -191,13 +204,13 @@ def _faded(images: Tensor, others: Tensor, u: Tensor) -> Tensor:
     return images + share * (others - images)
 
 
-def _worn(images: Tensor, u: Tensor, generator: Generator) -> Tensor:
+def _worn(images: Tensor, u: Tensor, generator: Generator, waver: float) -> Tensor:
     """Pictures whose edges waver, blurred a little and with a little noise."""
     n, _, N, _ = images.shape
     noise = 2 * _noise(generator, n, N) - 1
     waves = functional.interpolate(noise[:, :2, :WAVES, :WAVES], size=(N, N), mode="bilinear", align_corners=True)
     still = functional.affine_grid(torch.eye(2, 3).expand(n, 2, 3), [n, 3, N, N], align_corners=False)
-    moved = still + 2 * WAVER * u[:, 2, None, None, None] * waves.permute(0, 2, 3, 1)
+    moved = still + 2 * waver * u[:, 2, None, None, None] * waves.permute(0, 2, 3, 1)
     wavering = functional.grid_sample(images, moved, padding_mode="border", align_corners=False)
     return blur(wavering, (u[:, 0] * WORN_BLUR * N).clamp_min(1e-3)) + WORN_NOISE * u[:, 1, None, None, None] * noise
 

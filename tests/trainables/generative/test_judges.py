@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, between, read_by_templates, towards_blue
-from trainables.generative.probe import KINDS, Probe, blur, lessons, read_by_probe
+from trainables.generative.probe import KINDS, LESSONS, Probe, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
@@ -66,6 +66,21 @@ def test_the_oracle_rejects_what_shows_no_composition() -> None:
     assert read_by_templates(SETTINGS, render(SETTINGS, 24, green)).bits.tolist() == [[0, 0, UNCLEAR]]
     medium = class_values(SETTINGS, bits_of(("101",)))._replace(radius=torch.tensor([0.47]))
     assert read_by_templates(SETTINGS, render(SETTINGS, 24, medium)).bits.tolist() == [[1, UNCLEAR, 1]]
+
+
+@pytest.mark.parametrize("faint", FACTORS)
+def test_plain_lessons_show_what_their_labels_say_of_a_faint_factor(faint: str) -> None:
+    settings = ShapeSettings(radius_small=0.5, radius_jitter=0.04, colour_jitter=0.05, faint=faint, contrast=0.1)
+    place, turn = FACTORS.index(faint), torch.arange(800) // 8 % len(KINDS)
+    shown = {}
+    for of, kinds in LESSONS.items():
+        images, classes = lessons(settings, 24, 800, 0, of)
+        right = read_by_templates(settings, images).bits[:, place] == classes[:, place]
+        of_kind = {name: torch.tensor([kinds[k] == name for k in turn]) for name in kinds}
+        shown[of] = {name: right[chosen].float().mean().item() for name, chosen in of_kind.items()}
+    assert "coded" not in shown["plain"]
+    assert shown["plain"]["worn"] > 0.85
+    assert shown["coded"]["coded"] < 0.75, "few codes do not keep it"
 
 
 def test_what_lies_between_two_classes_is_the_middle_third_of_their_gap() -> None:
