@@ -34,7 +34,7 @@ from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import ShapeSettings, seen_of
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -255,13 +255,18 @@ class Planned:
 
 
 def planned(
-    asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions, where: LaunchOptions
+    asked: Mapping[str, Sequence[str]],
+    varied: Mapping[str, str | None],
+    options: GeneratorOptions,
+    where: LaunchOptions,
+    named: Mapping[str, str] = OPTIONS,
 ) -> Planned:
     """All combinations of what was asked.
 
     Args:
         asked: the words of `families`, `tokenizers` and perhaps `conditionings`.
         varied: what the user gave of the settings that have an option of their own, by their names.
+        named: what users call options of these settings.
 
     Raises:
         UserError: what cannot be trained.
@@ -273,8 +278,10 @@ def planned(
     values = {each: _values(KNOWN[each], text) for each, text in varied.items() if text is not None}
     lengths = (None,) if options.steps is None else _values(RUN_SETTINGS["max_steps"], options.steps)
     always = OF_WHICH[: len(asked)]
-    more = _more(options.option or [], (*varied, *always, "holdout", "dataset", "content"))
-    shown = pictures_of(options.dataset, options.data, [_flag(each) for each in values if each in OF_FIGURES])
+    more = _more(options.option or [], (*varied, *always, "holdout", "dataset", "content"), named)
+    of_figures = [*(option_of(_flag(each)) for each in values if each in OF_FIGURES)]
+    of_figures += [f"--option {each}" for each in more if each in OF_FIGURES]
+    shown = pictures_of(options.dataset, options.data, of_figures)
     typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
     fields: dict[str, Any] = {each: value for each, value in {"data_count": options.pool, **typed}.items() if value is not None}
     task = load_task(GENERATOR)
@@ -300,8 +307,10 @@ def planned(
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
                     templates.append(checked(generator, options.tier, 0, {**given, **chosen}, **of_run))
     if not templates:
-        raise UserError("--families maskgit needs codes, and a vae has none: add --tokenizers vq")
+        raise UserError(f"{named['decoder']} maskgit needs codes, and a vae has none: choose {named['encoding']} vq")
     _check_counts(templates)
+    if far := [word for word, level in _levels_of(options.split).items() if level > 2]:
+        notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
         **{"tier": options.tier, **asked, "split": options.split, **shown},
         **{"seeds": options.seeds, "first_seed": options.first_seed},
@@ -352,7 +361,13 @@ def _check_split(split: str) -> None:
         raise UserError(str(error).replace("holdout", "--split", 1)) from None
 
 
-def _more(pairs: Sequence[str], with_option: Collection[str]) -> dict[str, Scalar]:
+def _levels_of(split: str) -> dict[str, int]:
+    """The level of each composition."""
+    found = levels(bits_of(COMPOSITIONS), bits_of(seen_of(split))).tolist()
+    return dict(zip(COMPOSITIONS, found, strict=True))
+
+
+def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str, str]) -> dict[str, Scalar]:
     """The settings given by `--option`.
 
     Raises:
@@ -360,7 +375,7 @@ def _more(pairs: Sequence[str], with_option: Collection[str]) -> dict[str, Scala
     """
     for name in (pair.partition("=")[0] for pair in pairs):
         if name in with_option:
-            raise UserError(f"--option {name} has an option of its own: use {OPTIONS.get(name) or option_of(_flag(name))}")
+            raise UserError(f"--option {name} has an option of its own: use {named.get(name) or option_of(_flag(name))}")
     return read_pairs({name: each for name, each in KNOWN.items() if name not in with_option}, pairs)
 
 

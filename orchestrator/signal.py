@@ -18,7 +18,7 @@ from orchestrator.command.axes import HINT, check_resolution
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
-from orchestrator.generators import GeneratorOptions, planned
+from orchestrator.generators import OPTIONS, GeneratorOptions, planned
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import BUDGET
@@ -120,7 +120,8 @@ def signal(
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
     generators = dataclasses.replace(generators, option=[PLAIN, *(generators.option or ())])
-    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where)
+    named = {**OPTIONS, "decoder": "--family", "encoding": "--tokenizer"}
+    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where, named)
     if len(plan.templates) > 1:
         raise UserError("--steps takes one number here, not several: start a study for each")
     contrasts, task = _between(between), load_task(GENERATOR)

@@ -130,7 +130,7 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("--families gan", "--families 'gan' is unknown: choose dit, maskgit, givt or mar"),
         ("--tokenizers vae,vq-gan", "--tokenizers 'vq-gan' is unknown: choose vq or vae"),
-        ("--families maskgit --tokenizers vae", "--families maskgit needs codes, and a vae has none: add --tokenizers vq"),
+        ("--families maskgit --tokenizers vae", "--families maskgit needs codes, and a vae has none: choose --tokenizers vq"),
         ("--tier huge", "--tier 'huge' is unknown: choose smoke, coarse, toy, long, gpu or paper"),
         ("--split 000,00", "--split must be train1 or fail1, or list some of the eight compositions"),
         ("--shape star", "shape 'star' is unknown: choose plus, triangle or square"),

@@ -82,6 +82,7 @@ def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Pat
         ("--dataset clevrer --data {celeba}", "has no annotation_train/annotation_00000-01000/annotation_00000.json: unpack"),
         ("--dataset celeba --data {celeba} --shape square", "--shape is for rendered figures: omit it, or --dataset celeba"),
         ("--dataset celeba --data {celeba} --radius-small 0.4", "--radius-small is for rendered figures: omit it"),
+        ("--dataset celeba --data {celeba} --option faint=colour", "--option faint is for rendered figures: omit it"),
         ("--option dataset=celeba", "--option dataset has an option of its own: use --dataset"),
         ("--option content=0", "--option content has an option of its own: use --data"),
     ],

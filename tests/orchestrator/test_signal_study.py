@@ -228,7 +228,8 @@ def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest
     [
         ("--factors hue", "--factors 'hue' is unknown: choose shape, size or colour"),
         ("--family gan", "--family 'gan' is unknown: choose dit, maskgit, givt or mar"),
-        ("--family maskgit --tokenizer vae", "--families maskgit needs codes"),
+        ("--family maskgit --tokenizer vae", "--family maskgit needs codes, and a vae has none: choose --tokenizer vq"),
+        ("--option decoder=mar", "--option decoder has an option of its own: use --family"),
         ("--between 0..1", "contrast must be at least 0.01, not 0.0"),
         ("--between 0.1..2", "contrast must be at most 1, not 2.0"),
         ("--between 0.5", "--between '0.5' is no range: write LOW..HIGH, for example --between 0.05..1"),
