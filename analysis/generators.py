@@ -53,8 +53,8 @@ OF_CODES = (3, 5)
 """Gates that are asked of runs on codes alone."""
 MEASURE = "tokens"
 """The measure that gate 3 asks for, see `python -m analysis.measure`."""
-OF_GENERATORS: Mapping[str, tuple[str, ...]] = {"jepa": ("generated", "circuits")}
-"""Those of generators themselves that the claims of a study ask for."""
+OF_GENERATORS: Mapping[str, tuple[str, ...]] = {"jepa": ("generated", "circuits"), "signal": ("generated",)}
+"""Those of generators themselves that a study looks at."""
 OF_MEASURE = {"generated": "frechet_", "circuits": "overlap_"}
 """How numbers that such a measure gives of every generator begin."""
 

@@ -7,12 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
 from analysis import scaling
-from analysis.generators import READ, READINGS, RECONSTRUCTED, Find, Run, at_least, figures_of, last_look
+from analysis.generators import READ, READINGS, RECONSTRUCTED, Find, Measured, Run, at_least, figures_of, last_look
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from orchestrator.searches.bracket import ThresholdResult
@@ -24,6 +25,8 @@ from trainables.spec import RunSpec
 COUNTS = ("seed", "steps", "seeds", "reached")
 """Columns of whole numbers."""
 STAGES = ("probe", "tokenizer", "generator")
+FRESH = "level2_fresh"
+"""The share at level 2 that both judges read of fresh samples, where they were measured."""
 LEAST_TRIED = "compose at the least contrast that was tried"
 
 
@@ -39,16 +42,24 @@ class Answer:
 
     @classmethod
     def of(
-        cls, results: Sequence[ThresholdResult], rows: Iterable[Row], find: Find, settings: Mapping[str, Any]
+        cls,
+        results: Sequence[ThresholdResult],
+        rows: Iterable[Row],
+        find: Find,
+        settings: Mapping[str, Any],
+        measured: Measured = MappingProxyType({}),
     ) -> Answer:
         """From what the search found, and the rows of its generators.
 
         Args:
             find: gives the row of a run that one of these needed, by key, if there is one.
+            measured: what `analysis.measure` found of generators.
         """
         found = sorted((row for row in rows if row["status"] != "failed"), key=lambda row: (row["seed"], row["key"]))
-        described = {row["key"]: record(row, find) for row in found}
+        described = {row["key"]: record(row, find, measured) for row in found}
         runs = pd.DataFrame(described.values()).reindex(columns=[*record_columns()])
+        if runs[FRESH].isna().all():
+            runs = runs.drop(columns=FRESH)
         if len(runs):
             order = {factor: n for n, factor in enumerate(FACTORS)}
             runs = runs.sort_values(["factor", "contrast", "seed"], key=lambda c: c.map(order) if c.name == "factor" else c)
@@ -114,22 +125,23 @@ def _line(row: Mapping[str, Any]) -> str:
     return told + f"; what is misread most at level 2 is the {row['lost']}" * bool(row["lost"])
 
 
-def record(row: Row, find: Find) -> dict[str, Any]:
-    """What there is to say of a generator: shares are those of its last look."""
-    run = Run.of(row, find, {})
+def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
+    """What there is to say of a generator: shares are those of its last look, which has decided whether it passes, and FRESH
+    that of samples that have decided nothing."""
+    run = Run.of(row, find, measured)
     spec, factor = run.spec, str(value_of(run.spec, "faint"))
     contrast = float(value_of(run.spec, "contrast"))
     found: dict[str, Any] = {"factor": factor, "contrast": contrast, "difference": difference(spec, contrast)}
     found |= {"seed": spec.seed, "status": row["status"], "steps": row["steps"]}
     found |= {f"level2_{judge}": last_look(row, f"{judge}_level2") for judge in JUDGES}
     found |= {f"level2_{name}": last_look(row, f"{told}_level2") for name, told in BY_FACTOR.items()}
-    found |= {name: getattr(run, name) for name in READINGS}
+    found |= {FRESH: run.number("both_level2")} | {name: getattr(run, name) for name in READINGS}
     return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(found, row["status"]), "key": run.key}
 
 
 def record_columns() -> tuple[str, ...]:
     shares = [f"level2_{name}" for name in (*JUDGES, *BY_FACTOR)]
-    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, *READINGS, "held_by", "lost", "key"
+    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, FRESH, *READINGS, "held_by", "lost", "key"
 
 
 def difference(spec: RunSpec, contrast: float) -> float:

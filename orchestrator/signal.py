@@ -7,6 +7,7 @@ For every factor and seed a threshold search finds the least contrast at which a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import rungs_of
+from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import bracket_of
 from orchestrator.thresholds import ThresholdStudy
 from trainables.generative.chain import GENERATOR
@@ -58,9 +60,13 @@ class SignalStudy(ThresholdStudy):
         return True
 
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
+        from analysis.generators import OF_GENERATORS, numbers_of
         from analysis.signal import Answer
 
-        return Answer.of(results, self.search.runs(rows), rows.get, self.settings)
+        measured: list[dict[str, Any]] = []
+        with contextlib.suppress(StoreError):  # it is a column less
+            measured = MeasureTable(self.settings["store"]).rows(OF_GENERATORS[NAME])
+        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, numbers_of(measured))
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

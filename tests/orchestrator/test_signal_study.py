@@ -16,7 +16,7 @@ from analysis.remake import search_of
 from analysis.report.studies import studies_of
 from analysis.report.told import ANSWERED, Around
 from analysis.results import Results
-from analysis.signal import between_classes
+from analysis.signal import FRESH, between_classes
 from orchestrator import launch, signal
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages
@@ -169,6 +169,17 @@ def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.Monk
     told = "colour: no threshold, since 0 of 1 seeds compose at some contrast; at the highest contrast that misses, "
     assert line == told + "what fails is the probe (1 of 1)"
     assert draw(study._answer(rows)).axes[0].get_title() == "colour faint"
+
+
+def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
+    rows = answered(study)
+    assert not any(FRESH in one for one in study.answer(rows)["runs"])
+    key = study.search.runs(rows)[0]["key"]
+    table = [{"key": key, "measure": "generated", "quantity": "both_level2", "value": 0.7, "layer": None}]
+    monkeypatch.setattr(signal.MeasureTable, "rows", lambda *_: table)
+    study._known = None
+    assert {one["key"]: one[FRESH] for one in study.answer(rows)["runs"] if one[FRESH] is not None} == {key: 0.7}
 
 
 def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
