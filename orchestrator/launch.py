@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -153,6 +154,8 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             return Exit.ANSWERED
         if lost := stages.lost():
             say(console, f"warning: {lost}")
+        if others := made_by_other_source(study.task, rows):
+            say(console, f"warning: {others}")
         return _train_and_answer(study, options, command, console, cluster, store, rows, stages)
 
 
@@ -203,7 +206,7 @@ def _train_and_answer(
             lambda spec: stages.is_parent(spec) or study.keeps_weights(spec),
             lambda spec: not stages.is_parent(spec) and study.keeps_end(spec),
         ),
-        versions=versions(),
+        versions=" ".join(filter(None, (versions(), source_of(study.task)))),
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
@@ -336,6 +339,30 @@ def versions() -> str:
     """Versions of what decides a result, for the record."""
     names = (PROJECT, "torch", "ray", "numpy")
     return " ".join([f"python={platform.python_version()}", *(f"{name}={version_of(name)}" for name in names)])
+
+
+def source_of(task: Task) -> str:
+    """`source=` and a digest of the file that a task of the user's own is in; nothing for a task of this project."""
+    module = sys.modules.get(type(task).__module__)
+    file = None if type(task).__module__.partition(".")[0] == "trainables" else getattr(module, "__file__", None)
+    if file is None:
+        return ""
+    with contextlib.suppress(OSError):
+        return f"source={hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}"
+    return ""
+
+
+def made_by_other_source(task: Task, rows: Rows) -> str | None:
+    """What is to be said if runs of a task were trained when its file had another text, though its version is the same."""
+    if not (source := source_of(task)):
+        return None
+    path = f"{type(task).__module__}:{type(task).__name__}"
+    found = [row["versions"].rpartition(" source=") for row in rows if row["task"] == path and row["versions"]]
+    others = sum(before != "" and f"source={digest}" != source for before, _, digest in found)
+    if not others:
+        return None
+    were = f"{others} finished run{'' if others == 1 else 's'} of {path} {'was' if others == 1 else 'were'}"
+    return f"{were} trained when its file had another text. If results would differ now, change its version {task.version!r}"
 
 
 @functools.cache

@@ -30,8 +30,9 @@ def threshold(N: int, seed: int) -> int:
 class Toy:
     """A run passes exactly if its data count reaches `threshold(N, seed)`.
 
-    `trouble` comes at grid size `trouble_N` when it is trained: `raise` an exception, lose the `memory`, a `nan` loss, or `die`
-    once (the worker exits, as long as `ledger` has no line `died`). Every start of a training is a line in the file `ledger`.
+    `trouble` comes at grid size `trouble_N` when it is trained: `raise` an exception, `exit` as a script does, lose the
+    `memory`, a `nan` loss, or `die` once (the worker exits, as long as `ledger` has no line `died`). Every start of a training
+    is a line in the file `ledger`.
     """
 
     version = "1"
@@ -58,6 +59,8 @@ class Toy:
     def samples(self, spec: RunSpec, trouble: str) -> Data:
         if trouble == "raise":
             raise ArithmeticError("the toy is broken")
+        if trouble == "exit":
+            sys.exit(0)
         if trouble == "memory":
             raise MemoryError("the toy is too large")
         inputs, value = torch.ones(max(4, spec.data_count), 1), float("nan") if trouble == "nan" else 1.0

@@ -99,6 +99,7 @@ class PackTrainable(tune.Trainable):
             busy = [key for key, run in self._runs.items() if not run.reason]
             if self._pack is not None:
                 self._pack.advance(self._order.slice_seconds)
+                self._tell_unstacked(busy[0])
             spent = time.perf_counter() - began
             self._since_saved += spent
             for key in busy:
@@ -109,9 +110,15 @@ class PackTrainable(tune.Trainable):
             return PackReport(error=str(error))
         except UnfitError as error:
             return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._pack = None
             return PackReport(error=traceback.format_exc(), out_of_memory=_is_out_of_memory(error))
+
+    def _tell_unstacked(self, key: str) -> None:
+        """Say once, with a run of the pack, that it is none."""
+        if isinstance(self._pack, Pack) and self._pack.unstacked:
+            why, self._pack.unstacked = printable(self._pack.unstacked)[:200], ""
+            self._notices[key] = f"cannot be trained together with others, so such runs are trained one by one ({why})"
 
     def _make(self) -> None:
         """Make the runs; one that cannot be made does not keep the others from being trained."""
@@ -127,7 +134,7 @@ class PackTrainable(tune.Trainable):
                     self._runs[key] = self._load(order, spec, device)
             except UnfitError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if _is_out_of_memory(error):
                     raise
                 self._errors[key] = traceback.format_exc()
@@ -220,5 +227,5 @@ def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:
     }
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY_WORDS)

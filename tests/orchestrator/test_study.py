@@ -187,6 +187,15 @@ def test_a_failing_run_is_a_row_and_the_rest_is_answered(here: Start, tmp_path: 
     assert not (read_rows(tmp_path, "other")["N"] == 24).any()
 
 
+def test_a_task_that_calls_sys_exit_fails_like_one_that_raises(here: Start, tmp_path: Path) -> None:
+    command = here(*TOY, "--N", "8,16", "--seeds", "1", "--option", "trouble=exit", "--option", "trouble_N=16")
+    assert command.wait() == 1
+    failed = read_rows(tmp_path).query("status == 'failed'")
+    assert set(failed["N"]) == {16}
+    assert "SystemExit: 0" in failed["error"].iloc[0]
+    assert answers(tmp_path)[8, 0] == threshold(8, 0)
+
+
 @pytest.mark.deep
 def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp_path: Path) -> None:
     options = (*TOY, "--N", "8,16", "--seeds", "4", "--pack-size", "1", "--no-speculate", "--option", "pause=1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +12,15 @@ from typer.testing import CliRunner
 from orchestrator import __main__ as everything
 from orchestrator import scaling
 from orchestrator.command.cli import run
-from orchestrator.launch import LaunchOptions
+from orchestrator.launch import LaunchOptions, made_by_other_source, source_of
+from orchestrator.searches import Rows
+from orchestrator.store import make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.toy import Toy
 from trainables import setting
+from trainables.bumps import BumpTask
+from trainables.spec import RunSpec
+from trainables.task import load_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,3 +102,25 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
 def test_mistakes_are_one_line(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(scaling.app, list(words)) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_runs_made_by_another_text_of_the_task_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "changing_task.py"
+    file.write_text("from tests.toy import Toy\n\nclass Mine(Toy):\n    version = '7'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = "changing_task:Mine"
+    task = load_task(path)
+    before = source_of(task)
+    spec = RunSpec(task=path, dataset="toys", N=8, data_count=3, seed=0, options=tuple(Toy.defaults.items()))
+
+    def rows(*versions: str) -> Rows:
+        about = {"task_version": "7", "fixed_count": 0, "status": "missed", "reason": "budget"}
+        return Rows(make_row(spec.with_count(3 + n), versions=told, **about) for n, told in enumerate(versions))
+
+    finished = rows("python=3", f"python=3 {before}", f"python=3.12 {before}")
+    assert made_by_other_source(task, finished) is None
+    file.write_text(file.read_text() + "# another line\n")
+    told = made_by_other_source(task, finished)
+    assert told is not None
+    assert told.startswith("2 finished runs of changing_task:Mine were trained when its file had another text.")
+    assert source_of(BumpTask()) == ""

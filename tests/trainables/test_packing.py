@@ -269,6 +269,72 @@ def test_batching_without_a_rule_is_an_error() -> None:
         torch.func.vmap(torch.bincount)(torch.zeros(2, 3, dtype=torch.int64))
 
 
+class Recurrent(Toy):
+    """Its network has no batching rule."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return Last(nn.LSTM(1, 3, batch_first=True), nn.Linear(3, 1))
+
+
+class Last(nn.Module):
+    def __init__(self, body: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.body, self.head = nn.BatchNorm1d(1), body, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(self.body(self.norm(x)[..., None])[0][:, -1])
+        return found
+
+
+class Branching(Toy):
+    """Its network asks for the value of a tensor."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return Doubling(1, 1)
+
+
+class Doubling(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        found = super().forward(x)
+        return 2 * found if found.sum() > 0 else found
+
+
+@pytest.mark.parametrize(("task", "why"), [(Recurrent(), "Batching rule not implemented"), (Branching(), "data-dependent")])
+def test_what_cannot_be_stacked_is_trained_one_by_one_as_alone(task: Toy, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "TIMED_SECONDS", 0.01)
+    specs = [
+        RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=s, width=1, options=tuple(Toy.defaults.items()),
+                max_steps=30 + 10 * s, batch_size=4, stop="budget")
+        for s in (0, 1)
+    ]  # fmt: skip
+    together, alone = both(specs, task)
+    assert best_pack_size(together[0]) == 1
+    pack = Pack(together)
+    while not pack.advance(0.01):
+        pass
+    assert why in pack.unstacked
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert (run.step, run.curve_loss) == (twin.step, twin.curve_loss)
+        states = zip(run.model.state_dict().values(), twin.model.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in states)
+
+
+class Broken(Toy):
+    """Its network cannot be trained at all."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(2, 1)
+
+
+def test_a_pack_whose_runs_fail_alone_too_fails() -> None:
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()))
+    together, _ = both([spec, dataclasses.replace(spec, seed=1)], Broken())
+    assert best_pack_size(together[0]) == 1
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        Pack(together).advance()
+
+
 def rotation(**changes: Any) -> RunSpec:
     task = RotationTask()
     fields: dict[str, Any] = {

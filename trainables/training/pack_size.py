@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import time
@@ -24,19 +25,16 @@ def best_pack_size(run: Training, largest: int = LARGEST) -> int:
     """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...
 
     A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. Runs that draw
-    inside the forward pass are never packed.
+    inside the forward pass are never packed, nor are those whose model cannot be stacked.
     """
     if draws_inside(run.model):
         return 1
-    size, seconds = 1, _seconds_per_run_step(run, 1)
-    while 2 * size <= largest:
-        try:
-            doubled = _seconds_per_run_step(run, 2 * size)
-        except (MemoryError, torch.OutOfMemoryError):
-            break
-        if doubled > GAIN * seconds:
-            break
-        size, seconds = 2 * size, doubled
+    size = 1
+    # what cannot be stacked is trained alone, and what cannot be trained is told by its own training
+    with contextlib.suppress(Exception):
+        seconds = _seconds_per_run_step(run, 1)
+        while 2 * size <= largest and (doubled := _seconds_per_run_step(run, 2 * size)) <= GAIN * seconds:
+            size, seconds = 2 * size, doubled
     return size
 
 

@@ -52,7 +52,8 @@ class Pack:
     A model's batched form is its method `packed(state, inputs)`, where `state` maps the name of each parameter and buffer to
     its stack (M, ...) and inputs are (M, n, ...); and `packed_penalty(state)`, which gives the penalties (M,). A model without
     them is batched by `torch.func.vmap`, and so are a model's own losses. Runs whose outputs are sampled are judged one by one.
-    Runs of a model that draws inside its forward pass are trained one after another.
+    Runs of a model that draws inside its forward pass are trained one after another, and so are those of one that `vmap`
+    cannot batch, as an LSTM or one that branches on a number: then `unstacked` says why.
 
     Raises:
         ValueError: the tensors of the runs differ in shape, or only some of the runs keep an average.
@@ -68,6 +69,7 @@ class Pack:
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
         self._alone = draws_inside(runs[0].model)
+        self.unstacked = ""
         self._packed: list[Training] = []
 
     @property
@@ -85,7 +87,10 @@ class Pack:
                 stacked = len(self._packed)
                 if not stacked or len(left) <= (stacked // 2 if self.on_gpu else stacked - 1):  # recording a step takes time
                     self._close_gaps(left)
-                self._train_steps(left, end)
+                if stacked:
+                    self._train_steps(left, end)
+                elif not self._can_train_steps(left, end):
+                    continue
                 self._look([run for run in left if run.look_is_due])
             if time.monotonic() >= end:
                 break
@@ -171,6 +176,24 @@ class Pack:
                     buffer.data = buffer.data.clone()
                 for tensor in (*run.average.parameters(), *run.average.buffers()) if run.average is not None else ():
                     tensor.data = tensor.data.clone()
+
+    def _can_train_steps(self, left: Sequence[Training], end: float) -> bool:
+        """The first steps together. If these fail, the runs are trained one after another from now on, from where they are; if
+        it is not the stacking that fails, they fail alone, too."""
+        before, step = {name: stack.clone() for name, stack in self._buffers.items()}, left[0].step
+        try:
+            self._train_steps(left, end)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if left[0].step == step:
+                for name, stack in before.items():
+                    self._buffers[name].copy_(stack)
+            self._let_go(self._packed)
+            self._packed, self._alone = [], True
+            self.unstacked = " ".join(f"{type(error).__name__}: {error}".split())
+            return False
+        return True
 
     def _train_steps(self, left: Sequence[Training], end: float) -> None:
         """Steps up to the next look of any of the runs that are left, or until the time is over."""
