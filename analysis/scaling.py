@@ -25,7 +25,7 @@ FORMER = ("threshold", "lower", "upper", "total_images")
 """Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
 COUNTS = (*IMAGES, *FORMER)
 """Columns of whole numbers."""
-COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", *FORMER)
+COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", "contradicted_by", *FORMER)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ SHORT = 10
 NAMES = {
     "images": "threshold (images)", "images_lower": "most that miss", "images_upper": "fewest that pass",
     "fixed_images": "of which always present", "lower_ended": "the miss rests on", "key": "run", "passes": "run that passes",
+    "contradicted_by": "contradicted by",
     "misses": "run that misses", "id_mse": "ID MSE", "ood_mse": "OOD MSE",
 }  # fmt: skip
 """What columns are called, where their names in the CSV file are too short to say it."""

@@ -59,6 +59,8 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         head = {"dataset": result.dataset, along: result.along, "seed": result.seed, "verdict": result.verdict}
         cost = {"lower_ended": result.lower_ended, "runs": result.runs, "steps": result.steps}
         records.append({**head, **ends, **cost, **of_runs})
+        if any(one.outliers for one in results):
+            records[-1]["contradicted_by"] = row["contradicted_by"]
     table = pd.DataFrame(records)
     if not table["fixed_images"].any():
         table = table.drop(columns="fixed_images")

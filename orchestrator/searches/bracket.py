@@ -117,8 +117,9 @@ class ThresholdResult:
         """A row of the results table. What is not known is NaN.
 
         All in total images: `images`, the threshold; `images_lower`, see `missed`; `images_upper`, the smallest count known to
-        pass above every one that misses; `fixed_images`, which are among all of these. The former columns: `threshold` in drawn
-        images; `total_images`, `lower`, `upper` in total images, where a bound above that does not exist is inf. Where another
+        pass above every one that misses; `fixed_images`, which are among all of these; `contradicted_by`, the `outliers`. The
+        former columns: `threshold` in drawn images; `total_images`, `lower`, `upper` in total images, where a bound above that
+        does not exist is inf. Where another
         setting is searched, its values stand in the same places. `tried` has drawn images.
         """
 
@@ -142,6 +143,7 @@ class ThresholdResult:
             "runs": self.runs,
             "steps": self.steps,
             "lower_ended": self.lower_ended,
+            "contradicted_by": ", ".join(str(count + self.fixed) for count in self.outliers),
             "tried": self.tried,
         }
 

@@ -231,6 +231,7 @@ def test_table_files_and_answer_name_the_axes(ask: Ask, tmp_path: Path) -> None:
     table = table_of(study, tmp_path)
     assert list(table) == [
         "decoder", "dataset", "N", "seed", "width", "width_lower", "width_upper", "verdict", "runs", "steps", "lower_ended",
+        "contradicted_by",
     ]  # fmt: skip
     assert answer["thresholds"][0].keys() == set(table)
     for one in table.itertuples():

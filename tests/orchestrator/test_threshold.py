@@ -301,6 +301,7 @@ class TestContradictions:
         rows.add(row(b.template.with_count(2), "passed"))
         (after,) = search.answer(rows)
         assert after.outliers == (2, unasked)
+        assert (before.to_row()["contradicted_by"], after.to_row()["contradicted_by"]) == ("", f"2, {unasked}")
         assert (after.threshold, after.lower, after.verdict) == (before.threshold, before.lower, before.verdict)
 
     def test_the_chase_above_failing_probes_is_bounded(self) -> None:
