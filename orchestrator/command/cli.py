@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import importlib.util
 import inspect
 import os
 import re
@@ -41,6 +42,8 @@ class Terminated(BaseException):
     """SIGTERM, which ends a command as Ctrl-C does, with an exit code of its own."""
 
 
+PACKAGES = ("analysis", "trainables")
+"""Those beside this one."""
 INTERRUPTS = (KeyboardInterrupt, Terminated)
 
 
@@ -141,12 +144,24 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
     for word in words:
         if not _is_text(word):
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
+    if (hidden := _hidden()) is not None:
+        return _refuse(f"{hidden} hides a package of this project by its name: rename it, or start in another folder")
     with heeding_sigterm():
         try:
             command = _command(app.of(words), *program())
         except UserError as error:
             return _refuse(str(error))
         return _run(command, arguments, name)
+
+
+def _hidden() -> str | None:
+    """The user's file that Python would import in place of a package of this project, if there is one."""
+    home = Path(__file__).parents[2]
+    for package in PACKAGES:
+        found = importlib.util.find_spec(package)
+        if found is not None and found.origin is not None and Path(found.origin).parents[1] != home:
+            return str(Path(found.origin))
+    return None
 
 
 @functools.cache

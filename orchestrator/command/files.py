@@ -18,8 +18,12 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         temporary = out / f".{name}.{os.getpid()}"
-        temporary.write_bytes(content)
-        temporary.replace(out / name)
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(out / name)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     return [out / name for name in contents]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 PREFIX = "sweep-tmp-"
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
-PARTS = ("ray", "tune", "torch")
+PARTS = ("ray", "ry2", "tune", "torch")
 """The folders within. Nothing else is ever removed."""
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable that names the folder that torch makes for code it compiles, though none is, and leaves behind."""
@@ -107,7 +107,9 @@ def _sweep(place: Path) -> None:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 about = os.fstat(lock)
-                if about.st_uid == os.getuid() and stat.S_IMODE(about.st_mode) == 0o700:
+                private = stat.S_IMODE(about.st_mode) == 0o700
+                # a dying process of Ray may have made it anew, with another mode
+                if about.st_uid == os.getuid() and (private or any((folder / part).is_dir() for part in PARTS)):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     _removed(folder)
             finally:

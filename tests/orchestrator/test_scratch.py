@@ -63,8 +63,11 @@ def test_what_a_killed_launch_left_is_removed_and_nothing_else(place: Path) -> N
     (strangers[2] / "notes").write_text("mine")
     strangers[3].chmod(0o755)
     (place / f"{PREFIX}87654321").symlink_to(strangers[0])
+    (anew := place / f"{PREFIX}11111111").mkdir(mode=0o755)
+    (anew / "ry2").mkdir()
     with scratch():
         assert not left.exists()
+        assert not anew.exists(), "a dying process of Ray made it"
     assert set(place.iterdir()) == {*strangers, place / f"{PREFIX}87654321"}
     assert (strangers[2] / "notes").exists()
 
