@@ -18,14 +18,10 @@ def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
     from analysis.figures.scaling import draw
     from analysis.figures.style import image
 
+    tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes(answer.to_json())}
+    files = write_files(out, tables)  # first: a figure may fail
     figure = draw(answer)
-    contents = {
-        "scaling.csv": csv_bytes(answer.shown, answer.counts),
-        "scaling.json": json_bytes(answer.to_json()),
-        "scaling.png": image(figure, "png"),
-        "scaling.svg": image(figure, "svg"),
-    }
-    return write_files(out, contents)
+    return files + write_files(out, {f"scaling.{kind}": image(figure, kind) for kind in ("png", "svg")})
 
 
 def weights_of(store: str) -> Callable[[str], bytes]:
@@ -58,12 +54,13 @@ def write_regularization(answer: regularization.Answer, out: Path, read: Callabl
     tables = {"trials.csv": answer.trials, "regularization.csv": answer.finals}
     contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
     contents["regularization.json"] = json_bytes(answer.to_json())
-    contents |= {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
+    files = write_files(out, contents)  # first: a figure may fail
+    contents = {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
     if answer.search is not None and answer.search.names and len(answer.trials):
         contents["search.png"] = image(tune.draw(answer.search))
         if (settings := tune.draw_settings(answer.search)) is not None:
             contents["settings.png"] = image(settings)
-    return write_files(out, contents)
+    return files + write_files(out, contents)
 
 
 def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
@@ -73,17 +70,17 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     from analysis.figures.tune import draw, draw_settings
     from analysis.tune import COUNTS
 
-    figure, settings = draw(answer), draw_settings(answer)
-    contents = {
+    tables = {
         "tune.csv": csv_bytes(answer.trials, COUNTS),
         "tune-confirmed.csv": csv_bytes(answer.confirmed, COUNTS),
         "tune.json": json_bytes(answer.to_json()),
-        "tune.png": image(figure, "png"),
-        "tune.svg": image(figure, "svg"),
     }
+    files = write_files(out, tables)  # first: a figure may fail
+    figure, settings = draw(answer), draw_settings(answer)
+    contents = {f"tune.{kind}": image(figure, kind) for kind in ("png", "svg")}
     if settings is not None:
         contents["tune-settings.png"] = image(settings)
-    return write_files(out, contents)
+    return files + write_files(out, contents)
 
 
 def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
@@ -92,15 +89,14 @@ def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
     from analysis.figures.signal import draw
     from analysis.figures.style import image
 
-    figure = draw(answer)
-    contents = {
+    tables = {
         "signal.csv": csv_bytes(answer.runs, ("seed", "steps")),
         "signal-thresholds.csv": csv_bytes(answer.thresholds.shown, answer.thresholds.counts),
         "signal.json": json_bytes(answer.to_json()),
-        "signal.png": image(figure, "png"),
-        "signal.svg": image(figure, "svg"),
     }
-    return write_files(out, contents)
+    files = write_files(out, tables)  # first: a figure may fail
+    figure = draw(answer)
+    return files + write_files(out, {f"signal.{kind}": image(figure, kind) for kind in ("png", "svg")})
 
 
 def write_generators(answer: objectives.Answer, name: str, out: Path) -> list[Path]:
@@ -110,7 +106,8 @@ def write_generators(answer: objectives.Answer, name: str, out: Path) -> list[Pa
     from analysis.figures.style import image
     from analysis.objectives import COUNTS
 
-    contents = {f"{name}.csv": csv_bytes(answer.table, COUNTS), f"{name}.json": json_bytes(answer.to_json())}
+    tables = {f"{name}.csv": csv_bytes(answer.table, COUNTS), f"{name}.json": json_bytes(answer.to_json())}
+    files, contents = write_files(out, tables), dict[str, bytes]()  # first: a figure may fail
     for drawn, figure in (("curves", draw_curves(answer)), ("levels", draw_levels(answer))):
         contents |= {f"{name}-{drawn}.{kind}": image(figure, kind) for kind in ("png", "svg")}
-    return write_files(out, contents)
+    return files + write_files(out, contents)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from analysis.scaling import widths
+from orchestrator.command.axes import COLUMNS
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.errors import UserError
@@ -34,6 +36,9 @@ from trainables.task import Task
 
 OF_THRESHOLDS = ("scaling", "signal")
 """Studies that ask for the least value of a setting."""
+
+MOST_RUNGS = 10 * MOST_PLANNED
+"""Values that all thresholds of a stored question may ask for; any file may be in a store."""
 
 AnySearch = ThresholdSearch | NarrowingSearch | ConfirmAndJudge | ConfirmBest | GridSearch
 
@@ -71,10 +76,20 @@ def threshold_search(question: Question, task: Task | None) -> ThresholdSearch:
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
+    if 0 < resolution < 1 and sum(_rungs(bracket, resolution) for bracket in brackets) > MOST_RUNGS:
+        raise ValueError(f"its ranges have more than {MOST_RUNGS:,} values at a resolution of {resolution:g}")
     width = question.search.get("until_width")
     if not (width is None or isinstance(width, float)):
         raise ValueError(f"until_width must be a number, not {width!r:.100}")
     return narrowed(brackets, resolution, True, str(stop), width, widths)
+
+
+def _rungs(bracket: Bracket, resolution: float) -> float:
+    """About how many values a bracket may ask for."""
+    low, high = (end + bracket.counts.fixed for end in (bracket.counts.low, bracket.counts.high))
+    if isinstance(low, float) or isinstance(high, float):
+        return math.log(high / low) / -math.log1p(-resolution)
+    return min(math.log(max(high, 1) / max(low, 1)) / -math.log1p(-resolution), high - low) + 1
 
 
 def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -> list[Bracket]:
@@ -86,6 +101,8 @@ def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -
     ends = question.search.get("between")
     if ends is not None and not (isinstance(ends, list) and len(ends) == 2):
         raise ValueError(f"between must be two numbers, not {ends!r:.100}")
+    if clash := {str(least), str(along)} & set(COLUMNS):
+        raise ValueError(f"tables have another column that is called {min(clash)}")
     between = None if ends is None else Between(*ends)
     kinds = set() if ends is None else set(map(type, ends))
     try:

@@ -28,7 +28,7 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.errors import LostRayError, StuckError, UserError
+from orchestrator.errors import LostRayError, StuckError, UserError, printable
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, StoreError, save_question
 from orchestrator.study import Study
@@ -171,15 +171,22 @@ def _train_and_answer(
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
-    wanted = study.wanted
+    wanted, untold = study.wanted, list[str]()
 
     def seconds_left() -> float | None:
         seconds = stages.seconds_left(study.seconds_left(rows))
         return None if seconds is None else seconds / all_workers
 
     def write() -> None:
-        with contextlib.suppress(OSError):  # the last writing, at the end, does not pass over it
+        """What cannot be written now is tried again at the end, which passes over nothing."""
+        try:
             study.write(rows, out, force=False)
+        except OSError:
+            pass
+        except Exception as error:  # a figure must not end a training
+            if not untold:
+                untold.append(_undrawn(error))
+                say(console, f"warning: {untold[0]}")
 
     written = Sparing(write)
 
@@ -239,7 +246,7 @@ def _train_and_answer(
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
             stages.complete()
-            files = store.publish(study.name, study.write(rows, out, force=True))
+            files = store.publish(study.name, _files(study, rows, out, console))
         except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
             farewell(error)
             return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
@@ -258,6 +265,26 @@ def _train_and_answer(
             farewell(None)
             return Exit[outcome.stopped]
         return _conclude(study, rows, stages, outcome, console, resume, options.price)
+
+
+def _files(study: Study, rows: Rows, out: Path, console: Console) -> Sequence[Path]:
+    """The files of the answer. A figure that cannot be drawn must not keep it from being told.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    try:
+        return study.write(rows, out, force=True)
+    except (OSError, StoreError):
+        raise
+    except Exception as error:
+        say(console, f"warning: {_undrawn(error)}; tables that could be written are in {out}")
+        return []
+
+
+def _undrawn(error: Exception) -> str:
+    return f"the figures could not be drawn ({printable(f'{type(error).__name__}: {error}')[:200]})"
+
 
 def _announce(
     study: Study, options: LaunchOptions, console: Console, cluster: Cluster, rows: Rows, stages: Stages, stored: int

@@ -101,7 +101,8 @@ def brackets_again(
     def each(name: str, kind: type) -> list[Any]:
         value = facts.get(name)
         # of counts a single value is a list itself, but not one of lists
-        values = value if isinstance(value, list) and not _is_counts(value) else [value] * len(specs)
+        is_one = not isinstance(value, list) or (name == "counts" and _is_counts(value))
+        values: Any = [value] * len(specs) if is_one else value
         if len(values) != len(specs) or not all(isinstance(one, kind) or (one is None and name == "counts") for one in values):
             raise ValueError(f"the facts of its {len(specs)} thresholds have no {name} of each")
         return values

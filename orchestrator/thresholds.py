@@ -125,7 +125,9 @@ class ThresholdStudy:
         """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
         places: dict[str, dict[Scalar, None]] = {}
         varies = self.of_program or "max_steps" in (self.axes.least, self.axes.along)
-        for i, result in () if varies else zip(self.search.numbers(rows), self.results(rows), strict=True):
+        with rows.turn:  # both of one moment
+            known = [] if varies else [*zip(self.search.numbers(rows), self.results(rows), strict=True)]
+        for i, result in known:
             if result.lower_ended == BUDGET and result.lower is not None:
                 row = self.search.found(rows, i).early.get(result.lower)
                 if row is None or row["reason"] == BUDGET:
@@ -187,7 +189,7 @@ class ThresholdStudy:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
         families = [self.search.found(rows, i) for i in self.search.numbers(rows)]
         ways = [way for f in families for way in ((f.full, f.early) if self.stop == "budget" else (f.early,))]
-        found = [row for way in ways for row in way.values()]
+        found = [row for way in ways for row in list(way.values())]
         if self.of_program:  # a run is one step
             return [{**{name: row[name] for name in TIMED}, "steps": 1} for row in found if row["status"] != "failed"]
         return [row for row in found if row["steps"]]

@@ -91,7 +91,7 @@ def report(
             is_measured = measure and not follow
             unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if is_measured else []
         page, written = builder.build()
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
     for notice in builder.notices:

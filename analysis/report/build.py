@@ -62,13 +62,13 @@ class Builder:
             UserError: a task cannot be loaded.
         """
         results = Results.of(self.store, self.tasks) if results is None else results
-        self._mark = _mark_of(results)
         told, notices = studies_of(results, _around(self.store))
         others = {}
         for store in self.others:
             of_other = Results.of(store, self.tasks)
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
+        self._mark = _mark_of(results)
         self.notices = [*results.notices, *notices]
         report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies)
         self._studies = {part.told.id: part for part in report.studies}
@@ -90,11 +90,12 @@ class Builder:
             started = time.monotonic()
             try:
                 results = Results.of(self.store, self.tasks)
+                report = self.build(results)[0] if _mark_of(results) != self._mark else None
             except StoreError as error:
                 self.notices = [f"{error}; looking again"]
                 continue
-            if _mark_of(results) != self._mark:
-                tell(self.build(results)[0])
+            if report is not None:
+                tell(report)
             wait(max(0.0, (time.monotonic() - started) * (1 / SHARE - 1) - self.every))
 
 

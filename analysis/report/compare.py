@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.fits import SETTLED
 from analysis.report.told import Sheet, Told
 
 MOST = 12
@@ -88,8 +89,8 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
     for one in studies:
         values: dict[tuple[str, Any], list[float]] = {}
         for result in one.thresholds:
-            if result.total_images:
-                values.setdefault((result.dataset, result.along), []).append(result.total_images)
+            if result.total_images or result.verdict in SETTLED:  # the mean of those that were reached would be too low
+                values.setdefault((result.dataset, result.along), []).append(result.total_images or math.nan)
         means.append({at: math.exp(math.fsum(map(math.log, of)) / len(of)) for at, of in values.items()})
     places = sorted({at for of in means for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
     [axis] = axes

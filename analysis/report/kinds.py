@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
-from analysis.report.told import ANSWERED, FAILED, GOING, Around, Sheet, Told, title_of
+from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, title_of
 from orchestrator.command.recipe import varied_in
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.bracket import ThresholdResult
@@ -69,6 +70,8 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         quantity = results[0].axes.quantity
         table = table.rename(columns={name: name.replace("images", quantity) for name in table if name.startswith("images")})
     state = FAILED if failed else GOING if left else ANSWERED
+    doubts = list(filter(None, [search.doubt(rows)])) if state == ANSWERED else []
+    state = DOUBTFUL if doubts else state
     told = f"{len(results) - left - failed} of {len(results)} thresholds, {len(keys):,} runs"
     what = "every threshold, and the runs on both sides of it"
     sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
@@ -87,7 +90,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
-    lines = [*_means_in_words(answer), *answer.lines()]
+    lines = [*doubts, *_means_in_words(answer), *answer.lines()]
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
 
 
@@ -126,20 +129,20 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         + [row["key"] for _, row in search.following(rows) if row is not None]
     )
     done = len(answer.trials)
-    state = ANSWERED if search.finished(rows) and answer.confirmed["winner"].any() else GOING
-    if _any_failed(rows, keys):
-        state = FAILED
+    doubts = list(filter(None, [answer.doubt()]))
+    state = _state(search, rows, doubts, [row for _, row in search.following(rows) if row is not None])
     pictures = []
     if done:
         pictures.append(Picture("search", SEARCHED, lambda: draw(answer)))
-        if (settings := draw_settings(answer)) is not None:
-            pictures.append(Picture("settings", "every searched setting against the objective", lambda: settings))
+        if answer.trials[answer.aims[0].name].notna().any():
+            drawn: Any = partial(draw_settings, answer)
+            pictures.append(Picture("settings", "every searched setting against the objective", drawn))
     return Told(
         question,
         title_of(question),
         state,
         f"{done} of {search.tuning.trials} trials, {len(keys):,} runs",
-        [*answer.lines(), *filter(None, [answer.doubt()])],
+        [*answer.lines(), *doubts * search.finished(rows)],
         keys,
         _trial_sheets(answer, search, rows),
         pictures,
@@ -203,9 +206,18 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
         sheets.append(Sheet("finals", "every run on all training coordinates", answer.finals, ("key",), regularization.COUNTS))
     if answer.search is not None:
         sheets += _trial_sheets(answer.search, search.confirming, rows)
-    state = FAILED if _any_failed(rows, keys) else ANSWERED if search.finished(rows) else GOING
+    doubts = list(filter(None, [answer.doubt()]))
+    state = _state(search, rows, doubts, following)
     progress = f"{len(trials)} of {search.tuning.trials} trials, {len(keys):,} runs"
-    return Told(question, title_of(question), state, progress, answer.lines(), keys, sheets, pictures)
+    lines = [*doubts * (state == DOUBTFUL), *answer.lines()]
+    return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
+
+
+def _state(search: Any, rows: Rows, doubts: Sequence[str], following: Sequence[Row]) -> str:
+    """That of a search of trials: of those only what follows the search has to go well."""
+    if any(row["status"] == "failed" for row in following):
+        return FAILED
+    return GOING if not search.finished(rows) else DOUBTFUL if doubts else ANSWERED
 
 
 def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:

@@ -24,6 +24,7 @@ from analysis.report.told import Told
 from analysis.results import Results
 from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
 from orchestrator.command.progress import format_seconds
+from orchestrator.errors import printable
 from orchestrator.searches.needs import with_needed
 
 PAGE, NUMBERS, STAMP = "index.html", "claims.json", "stamp.js"
@@ -101,7 +102,11 @@ class Report:
             sections: list[Section] = []
             own = paper.own(results)
             for claim in paper.claims if paper.is_told_of(results) else ():
-                finding = claim.evaluate(own)
+                try:
+                    finding = claim.evaluate(own)
+                except Exception as error:  # rows may come from anywhere, and must not cost the page
+                    why = printable(f"{type(error).__name__}: {error}")[:200]
+                    finding = Finding([], f"its runs cannot be judged ({why})")
                 sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
             parts.append(Part(paper, sections))
         studies = []

@@ -173,7 +173,12 @@ def _curves(run: Run) -> dict[str, str]:
     places = _thinned(len(steps))
     curves = {name.removeprefix("curve_"): run[name] for name in CURVES} | (run["curve_summary"] or {})
     known = {name: values for name, values in curves.items() if len(values) == len(steps)}
-    return {name: " ".join([f"{values[place]:.4g}" for place in places]) for name, values in {"step": steps, **known}.items()}
+    return {name: " ".join([_point(values[place]) for place in places]) for name, values in {"step": steps, **known}.items()}
+
+
+def _point(value: Any) -> str:
+    """A number of a curve; a task's own measure may be none."""
+    return f"{value:.4g}" if isinstance(value, int | float) else "nan"
 
 
 def _thinned(points: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from operator import sub
@@ -152,14 +153,18 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
 
 
 def _least_ratio(answer: scaling.Answer | None) -> BySeed:
-    """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed."""
+    """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed. Where one
+    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then."""
     if answer is None:
         return {}
-    known = answer.table[(answer.table["N"] >= LEAST_N) & answer.table["total_images"].notna()]
-    totals = known.pivot_table("total_images", ["seed", "N"], "dataset")
-    if not {"bumps", "stripes+bumps"} <= set(totals.columns):
+    known = answer.table[answer.table["N"] >= LEAST_N]
+    missed = known["verdict"] == "none reached"
+    totals = known.assign(least=known["total_images"].mask(missed, known["lower"]), missed=missed.astype(float))
+    totals = totals[totals["least"].notna()].pivot_table(["least", "missed"], ["seed", "N"], "dataset")
+    if not {"bumps", "stripes+bumps"} <= set(totals.columns.get_level_values("dataset")):
         return {}
-    ratios = (totals["bumps"] / totals["stripes+bumps"]).dropna().groupby("seed").min()
+    bumps, stripes = totals["least"]["bumps"], totals["least"]["stripes+bumps"]
+    ratios = (bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)).dropna().groupby("seed").min()
     return {int(seed): float(value) for seed, value in ratios.items()}
 
 

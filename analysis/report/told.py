@@ -16,7 +16,9 @@ from trainables.program import PATH as PROGRAMS
 from trainables.settings import value_of
 from trainables.spec import RunSpec
 
-ANSWERED, GOING, FAILED, FORMER = "answered", "not finished", "runs failed", "of a former version"
+ANSWERED, DOUBTFUL, GOING, FAILED = "answered", "not answered", "not finished", "runs failed"
+FORMER = "of a former version"
+"""States of a study. DOUBTFUL: all is trained, and the answer means nothing, as the launch says."""
 NO_SETTINGS = ("options", "store", "out", "versions")
 SHORTENED = 12
 """Letters of an id that are left out where four say enough."""

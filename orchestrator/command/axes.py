@@ -23,8 +23,8 @@ LEAST_SEEDS, LEAST_PLACES = 3, 2
 """With fewer seeds an exponent has no interval, and with fewer values along there is none."""
 NOT_SEARCHED = ("N", "target")
 COLUMNS = (
-    "dataset", "seed", "images", "fixed_images", "threshold", "total_images", "lower", "upper", "verdict", "runs", "steps",
-    "lower_ended", "seeds", "reached", "note",
+    "dataset", "seed", "images", "images_lower", "images_upper", "fixed_images", "threshold", "total_images", "lower", "upper",
+    "verdict", "runs", "steps", "lower_ended", "contradicted_by", "tried", "seeds", "reached", "note", "passes", "misses",
 )  # fmt: skip
 """Of the tables: no axis can have such a name."""
 HINT = "write LOW..HIGH, for example --between 4..512"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,9 +36,14 @@ _CURVES = {"curve_step": "i", "curve_loss": "d", "curve_accuracy": "d", "curve_e
 
 
 class Rows:
-    """Index of finished runs in memory. It only grows; a row whose key is known already replaces the older one."""
+    """Index of finished runs in memory. It only grows; a row whose key is known already replaces the older one.
+
+    `turn` is held while a row is added, and by a search while it brings what it knows up to date: a thread that shows the study
+    and the one that decides may ask it at the same time. Nobody may wait for anything else while holding it.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.turn = threading.RLock()
         self._by_key: dict[str, Row] = {}
         self._families: dict[str, dict[float, Row]] = {}
         self._added: list[str] = []
@@ -47,9 +53,10 @@ class Rows:
     def add(self, row: Row) -> None:
         """Index one finished run. The row is kept, in a compact form: do not change it afterwards."""
         row = {**row, **{name: array(kind, row[name]) for name, kind in _CURVES.items() if name in row}}
-        self._by_key[row["key"]] = row
-        self._families.setdefault(row["family"], {})[int(row["data_count"])] = row
-        self._added.append(row["family"])
+        with self.turn:
+            self._by_key[row["key"]] = row
+            self._families.setdefault(row["family"], {})[int(row["data_count"])] = row
+            self._added.append(row["family"])
 
     def get(self, key: str) -> Row | None:
         """The run with this key; None if it has not finished."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,7 @@ class Axes:
 
 
 USUAL = Axes()
+FIELDS = frozenset(f.name for f in dataclasses.fields(RunSpec)) - {"options"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,6 @@ class Between:
 
 def value_of(row: Mapping[str, Any], name: str) -> Any:
     """A setting of a finished run; the default of a later one that the run does not carry."""
-    if name in row:
-        return row[name]
-    return row["options"][name] if name in row["options"] else settings.value_of(RunSpec.from_dict(row), name)
+    if name in row["options"]:  # what a row tells besides, as its error, may have the name of one
+        return row["options"][name]
+    return row[name] if name in FIELDS else settings.value_of(RunSpec.from_dict(row), name)

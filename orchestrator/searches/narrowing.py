@@ -29,7 +29,8 @@ class NarrowingSearch(ThresholdSearch):
     The variance of a slope falls with the spread of the sizes about their mean, so a seed helps most at the size that is
     farthest from it (optimal design: V. V. Fedorov, Theory of Optimal Experiments, 1972, chapter 2). A round adds so many seeds
     that the width wished would be met if the interval shrank with the root of that spread. A size that some seed does not reach
-    takes no part in the fit, and gets no more. Each round follows from the rows of those before it, and no others.
+    takes no part in the fit, and gets no more; nor does one whose least value passes, where that is not a number of samples.
+    Each round follows from the rows of those before it, and no others.
 
     Args:
         brackets: asked in any case.
@@ -61,11 +62,12 @@ class NarrowingSearch(ThresholdSearch):
     def numbers(self, rows: Rows) -> tuple[int, ...]:
         """The brackets that are asked as far as these rows tell, ascending."""
         numbers = self._first
-        while (search := self._search(numbers)).finished(rows):
-            added = self._added(numbers, search.answer(rows))
-            if not added:
-                break
-            numbers = tuple(sorted((*numbers, *added)))
+        with rows.turn:
+            while (search := self._search(numbers)).finished(rows):
+                added = self._added(numbers, search.answer(rows))
+                if not added:
+                    break
+                numbers = tuple(sorted((*numbers, *added)))
         return numbers
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
@@ -80,7 +82,7 @@ class NarrowingSearch(ThresholdSearch):
 
     def may_audit(self, spec: RunSpec) -> bool:
         family = family_key(spec, self._brackets[0].task_version)
-        return any(search.may_audit(spec) for search in self._searches.values() if family in search.families)
+        return any(search.may_audit(spec) for search in list(self._searches.values()) if family in search.families)
 
     def doubt(self, rows: Rows) -> str | None:
         """Which exponents are still not known well enough, in words; None if all are."""
@@ -115,7 +117,8 @@ class NarrowingSearch(ThresholdSearch):
 
     def _more(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], factor: float) -> list[int]:
         """Further brackets of a data set, so that the spread of its sizes grows by this factor."""
-        unreached = {r.along for r in results if r.threshold is None}
+        of_counts = results[0].axes.least == "data_count"
+        unreached = {r.along for r in results if r.threshold is None or (r.verdict == "minimum" and not of_counts)}
         counts = Counter(math.log(float(r.along)) for r in results if r.along not in unreached)
         free: dict[float, list[int]] = {}
         for i in sorted(set(range(len(self._brackets))) - set(numbers)):
@@ -123,6 +126,8 @@ class NarrowingSearch(ThresholdSearch):
             if bracket.template.dataset == results[0].dataset and bracket.along not in unreached:
                 free.setdefault(math.log(float(bracket.along)), []).append(i)
         chosen: list[int] = []
+        if not counts:
+            return chosen
         wished = _spread(counts) * min(factor, FARTHEST)
         while free and (not chosen or _spread(counts) < wished):
             best = max(sorted(free), key=lambda x: _spread(counts + Counter([x])))

@@ -99,20 +99,22 @@ class ThresholdSearch:
         self._states: WeakKeyDictionary[Rows, _State] = WeakKeyDictionary()
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        state = self._state(rows)
-        chosen = [spec for *_, spec in state.needed[:room]]
-        fill = room if fill is None else min(fill, room)
-        if self.speculate and len(chosen) < fill:
-            self._guess(rows, state)
-            chosen += [guess[-1] for guess in state.guesses[: fill - len(chosen)]]
-        return chosen
+        with rows.turn:
+            state = self._state(rows)
+            chosen = [spec for *_, spec in state.needed[:room]]
+            fill = room if fill is None else min(fill, room)
+            if self.speculate and len(chosen) < fill:
+                self._guess(rows, state)
+                chosen += [guess[-1] for guess in state.guesses[: fill - len(chosen)]]
+            return chosen
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: ErrorCurve) -> int | None:
         """None: a run that will miss ends by itself."""
         return None
 
     def finished(self, rows: Rows) -> bool:
-        return not self._state(rows).needed
+        with rows.turn:
+            return not self._state(rows).needed
 
     @property
     def families(self) -> Collection[str]:
@@ -141,7 +143,10 @@ class ThresholdSearch:
 
     def answer(self, rows: Rows) -> list[ThresholdResult]:
         """What is known of each bracket, in the order they were given."""
-        state = self._state(rows)
+        with rows.turn:
+            return self._answer(rows, self._state(rows))
+
+    def _answer(self, rows: Rows, state: _State) -> list[ThresholdResult]:
         changed = {place.curve for i, place in enumerate(self._places) if i not in state.results}
         records = {curve: self._record(rows, state.curves[curve]) for curve in changed}
         for i, place in enumerate(self._places):

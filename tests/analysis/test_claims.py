@@ -362,6 +362,19 @@ class TestScaling:
         assert unmet(few) == ["images, bumps alone / stripes + bumps, least over N >= 16"]
 
     @pytest.mark.slow(1)
+    def test_a_threshold_that_all_images_do_not_reach_is_above_them(self) -> None:
+        ratio = "images, bumps alone / stripes + bumps, least over N >= 16"
+
+        def beyond(dataset: str) -> Finding:
+            limit = {"dataset": dataset, "N": 32}
+            runs = probes(lambda d, N, s: 10**9 if {"dataset": d, "N": N} == limit else power(1.9)(d, N, s))
+            return judge("scaling", runs=runs)
+
+        least = {c.text: c.judged for c in beyond("stripes+bumps").conditions}[ratio]
+        assert (least, unmet(beyond("stripes+bumps"))) == (0, [ratio])
+        assert ratio not in unmet(beyond("bumps"))
+
+    @pytest.mark.slow(1)
     def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))
         assert finding.verdict == "not reproduced"

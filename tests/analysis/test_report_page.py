@@ -19,7 +19,9 @@ from analysis.report.page import Report
 from analysis.report.runs import CHUNK, MOST_POINTS, RunFiles
 from analysis.results import Results
 from orchestrator.store import ResultStore, StoreError, make_row
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
+from trainables.task import load_task
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -131,6 +133,65 @@ def test_a_page_that_follows_is_written_when_there_is_something_new(
     assert len({first, second, third}) == 3
     assert "it broke" in (out / "index.html").read_text()
     assert value_of((out / "runs" / "index.js").read_bytes())[1]["numbers"]["seed"] == [1, 2, 3, 4]
+
+
+def test_a_page_that_follows_looks_again_if_the_store_beside_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, beside, reports = tmp_path / "store", tmp_path / "beside", list[Report]()
+    for folder in (store, beside):
+        with ResultStore(folder) as opened:
+            opened.append([row(1)])
+    builder = Builder(str(store), tmp_path / "out", others=[str(beside)], every=LOOK_EVERY)
+    builder.build()
+    read = Results.of
+
+    def lost(place: Any, *more: Any) -> Results:
+        if str(place) == str(beside):
+            monkeypatch.setattr(build.Results, "of", read)
+            raise StoreError("the bucket does not answer")
+        return read(place, *more)
+
+    def add() -> None:
+        with ResultStore(store) as opened:
+            opened.append([row(2)])
+        monkeypatch.setattr(build.Results, "of", lost)
+
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(reports.append, Waiting([add, lambda: None, lambda: None]))
+    assert [report.runs for report in reports] == [2]
+
+
+BUMPS, GENERATOR = "trainables.bumps:BumpTask", "trainables.generative.generator_task:GeneratorTask"
+HALF = {"curve_summary": {"a": [None] + [1.0] * 99}}
+ODD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a measure that is none at a look": ({}, HALF),
+    "bumps on a grid that is too small": ({"task": BUMPS, "N": 7}, {}),
+    "bumps of an unknown decoder": ({"task": BUMPS, "decoder": "foo"}, {}),
+    "bumps without options": ({"task": BUMPS, "options": ()}, {}),
+    "a generator of an unknown split": ({"task": GENERATOR, "holdout": "zz", "decoder": "dit", "encoding": "vq"}, {}),
+    "a generator without options": ({"task": GENERATOR, "options": (), "decoder": "dit", "encoding": "vq"}, {}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_row_that_makes_no_sense_costs_no_page(name: str, tmp_path: Path) -> None:
+    changes, about = ODD[name]
+    task = load_task(changes["task"]) if "task" in changes else None
+    fields = {"task": "mine:Task", "dataset": "d", "N": 8, "data_count": 1, "seed": 0}
+    if task is not None:
+        fields |= {"N": 16, **spec_fields(task, {})}
+    usual = {"status": "missed", "reason": "budget", "accuracy": 0.25, "steps": 100, "seconds": 2.0}
+    curves = {name: [0.5] * 100 for name in ("curve_accuracy", "curve_loss", "curve_error")} | {"curve_step": range(100)}
+    made = make_row(
+        RunSpec(**{**fields, **changes}), task_version="1" if task is None else task.version, fixed_count=0,
+        **usual, **curves, **about,
+    )  # fmt: skip
+    with ResultStore(tmp_path / "store") as store:
+        store.append([made])
+    report, written = Builder(str(tmp_path / "store"), tmp_path / "out").build()
+    assert report.runs == 1
+    assert any(path.name == "index.html" for path in written)
 
 
 def test_a_page_that_does_not_follow_looks_for_nothing(tmp_path: Path) -> None:

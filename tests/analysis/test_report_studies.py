@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import math
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,17 +18,18 @@ from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
 from analysis.report.page import Report
 from analysis.report.studies import studies_of
-from analysis.report.told import ANSWERED, FAILED, FORMER, GOING, Around, Told
+from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Around, Told
 from analysis.results import Results
 from orchestrator import __main__ as everything
 from orchestrator import mechanism, regularization, scaling, tune
 from orchestrator.command.cli import run
 from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket
 from orchestrator.store import ResultStore, load_questions, make_row, save_question
-from orchestrator.study import Study, brackets_again
+from orchestrator.study import Study, brackets_again, facts_of
 from tests.analysis.test_asked import launched, train
 from trainables.bumps import BumpTask
-from trainables.spec import RunSpec
+from trainables.spec import Counts, RunSpec
 from trainables.task import DRAWN
 
 Ask = Callable[[str], Study]
@@ -38,6 +41,7 @@ QUESTIONS = {
     "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
     "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
     "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
+    "never so narrow": f"scaling {TOY} --N 8,16,24 --resolution 0.3 --seeds 3 --until-width 0.001",
     "penalties": "regularization --N 8 --epochs 2 --trials 7 --seeds 2 --confirm 2 --confirm-seeds 2",
     "the whole decoder": "regularization --N 8 --epochs 2 --search decoder --trials 6 --seeds 2 --confirm 1 --confirm-seeds 2",
     "a grid": "encodings --N 8 --seeds 2",
@@ -76,17 +80,21 @@ def test_a_study_has_the_answer_of_its_launch(name: str, ask: Ask, tmp_path: Pat
     study = ask(f"{QUESTIONS[name]} --store {tmp_path}")
     printed = launched(tmp_path, study)
     [told] = told_of(tmp_path)
-    assert told.state == ANSWERED
-    with ResultStore(tmp_path, read_only=True) as rows:
-        assert told.keys == {row["key"] for row in rows.rows()}
+    with ResultStore(tmp_path, read_only=True) as store:
+        rows = Rows(store.rows())
+    assert told.keys == {row["key"] for row in rows}
+    doubt = study.doubt(rows)
+    assert told.state == (ANSWERED if doubt is None else DOUBTFUL)
+    assert (doubt in told.lines) is (doubt is not None)
     sheets = {sheet.name: sheet.table for sheet in told.sheets}
     if study.name == "scaling":
         quantity = "width" if name == "least width" else "images"
-        assert list(sheets["thresholds"][quantity]) == [row[quantity] for row in printed["thresholds"]]
+        least = [None if math.isnan(value) else value for value in sheets["thresholds"][quantity]]
+        assert least == [row[quantity] for row in printed["thresholds"]]
         assert told.exponents.keys() == printed["fits"].keys()
         assert all(f"{dataset}: {told.exponents[dataset]}" in told.lines for dataset in printed["fits"])
         [means] = [line for line in told.lines if "geometric means" in line]
-        if name != "until a width":
+        if name in ("thresholds", "least width"):
             assert (", 51 at N = 16, " if quantity == "images" else ": 4 at N = 8, ") in means
         assert ("without" in sheets) == (name == "until a width")
     elif study.name == "tune":
@@ -193,6 +201,30 @@ def test_facts_differ_where_the_thresholds_do() -> None:
     assert [b.curve for b in found] == ["c", "c"]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_the_facts_of_any_number_of_brackets_are_read_again(number: int) -> None:
+    made = [
+        Bracket(template=RunSpec(task="mine:Task", dataset="d", N=8 + i, data_count=0, seed=0), task_version="1",
+                counts=Counts(1, 50 + i), curve="c", audits=300 * (i == 2))
+        for i in range(number)
+    ]  # fmt: skip
+    facts = json.loads(json.dumps(facts_of(made)))
+    assert brackets_again([b.template for b in made], "1", facts) == made
+
+
+def test_a_question_for_more_runs_than_can_be_planned_is_left_out(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    launched(tmp_path, study, most=1)
+    question, facts = study.question, {**study.question.facts, "counts": [1, 10**12, 0]}
+    with ResultStore(tmp_path) as store:
+        save_question(store, dataclasses.replace(question, facts=facts, search={**question.search, "resolution": 1e-9}))
+    began = time.monotonic()
+    told, [notice] = studies_of(Results.of(tmp_path), AROUND)
+    assert [one.id for one in told] == [question.name]
+    assert "left out of the studies: its ranges have more than 1,000,000 values at a resolution of 1e-09" in notice
+    assert time.monotonic() - began < 5
+
+
 def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     for store, more in ((here, ""), (here, " --target 0.8"), (there, " --lr 0.5")):
@@ -209,6 +241,11 @@ def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_pa
     assert len(ratios) == 2
     assert (thresholds[ratios] == 1).all(axis=None), "the toy has the same thresholds whatever its rate and target"
     assert side_by_side(told[:1], {}) == []
+    unreached = dataclasses.replace(told[0].thresholds[0], threshold=None, verdict="none reached")
+    some = dataclasses.replace(told[0], thresholds=[unreached, *told[0].thresholds[1:]])
+    [compared] = side_by_side([some], {"there": told_of(there)})
+    table = compared.sheets[1].table
+    assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
 
 
 def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:

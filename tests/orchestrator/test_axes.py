@@ -19,6 +19,7 @@ from analysis.results import Results
 from analysis.scaling import Answer
 from benchmarks.axes import SETTINGS, tally
 from orchestrator import scaling
+from orchestrator.command.axes import COLUMNS
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
 from orchestrator.searches import Rows
@@ -28,7 +29,7 @@ from orchestrator.searches.probing import float_ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from orchestrator.thresholds import ThresholdStudy
-from trainables.spec import RunSpec, Scalar, family_key, run_key
+from trainables.spec import Counts, RunSpec, Scalar, family_key, run_key
 
 Ask = Callable[[str], ThresholdStudy]
 Truth = Callable[[RunSpec], float]
@@ -293,6 +294,8 @@ def test_words_derived_settings_and_counts_follow_the_axis(ask: Ask) -> None:
     assert study.brackets[0].counts == Between(0.5, 2.0)
     assert study.brackets[0].at(0.75).option("sigma") == 0.75
     assert value_of({"options": {"sigma": 0.75}}, "sigma") == 0.75
+    assert value_of({"options": {"error": 0.1}, "error": None, "N": 8}, "error") == 0.1
+    assert value_of({"options": {}, "N": 8}, "N") == 8
 
 
 def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tmp_path: Path, monkeypatch: Any) -> None:
@@ -423,3 +426,11 @@ def test_a_question_of_axes_that_nobody_could_ask_is_named_and_passed_over(
     assert results.asked == []
     [notice] = results.notices
     assert why in notice
+
+
+def test_no_axis_has_the_name_of_a_column_of_the_tables() -> None:
+    """One would stand in the place of the other, and a law go through the wrong numbers."""
+    template = RunSpec(task="a:B", dataset="d", N=8, data_count=0, seed=0)
+    bracket = Bracket(template=template, task_version="1", counts=Counts(1, 5))
+    [result] = ThresholdSearch([bracket]).answer(Rows())
+    assert result.to_row().keys() - {"decoder", "N"} <= set(COLUMNS)

@@ -20,9 +20,10 @@ from orchestrator.command.cli import invocation, run
 from orchestrator.command.ranges import parse_grid
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import StoreError
+from orchestrator.store import StoreError, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import ROOT, check_refusal, trained_by
+from tests.toy import threshold
 from trainables.spec import RunSpec, family_key, run_key
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
@@ -391,3 +392,29 @@ with ends_on_interrupt(grace=0.5):
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
+
+
+def test_a_figure_that_cannot_be_drawn_costs_neither_training_nor_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def undrawn(*_: object) -> None:
+        raise ValueError("Axis limits cannot be NaN")
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        """Train all that is asked for, and write the answer once before the end."""
+        while asked := execution.search.propose(execution.rows, 1):
+            passed = asked[0].data_count >= threshold(asked[0].N, asked[0].seed)
+            about = {"task_version": "1", "fixed_count": 0, "reason": "budget", "status": "passed" if passed else "missed"}
+            execution.rows.add(make_row(asked[0], accuracy=float(passed), steps=3, seconds=1.0, **about))
+        execution.observer.after_run()  # type: ignore[attr-defined]
+        return Outcome(trained=len(execution.rows))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("analysis.figures.scaling.draw", undrawn)
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    assert run(scaling.app, ["--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "1"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    why = "the figures could not be drawn (ValueError: Axis limits cannot be NaN)"
+    assert told.count(f"warning: {why}") == 2, "once on the way, and at the end"
+    assert f"warning: {why}; tables that could be written are in results/scaling" in told
+    assert sorted(path.name for path in (tmp_path / "results" / "scaling").iterdir()) == ["scaling.csv", "scaling.json"]

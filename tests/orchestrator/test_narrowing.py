@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from analysis.scaling import widths
 from benchmarks.threshold_search import World, brackets, real_duration, simulate
 from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
+from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
 from orchestrator.searches.threshold import ThresholdSearch
@@ -147,6 +149,20 @@ def test_a_size_that_some_seed_does_not_reach_gets_no_more_seeds() -> None:
 
 
 @pytest.mark.slow(3)
+def test_a_place_whose_least_value_passes_gets_no_more_seeds_where_it_takes_no_part_in_the_fit() -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root)
+    rows = answered(search)
+    numbers, results = tuple(search.numbers(rows)[:12]), search.answer(rows)[:12]
+    assert {search._brackets[i].along for i in search._more(numbers, results, 2.0)} == {16, 40}
+    coarse = Axes.of("width", "N", SIZES)
+    least = [replace(r, axes=coarse, verdict="minimum" if r.N == 16 else r.verdict) for r in results]
+    added = {search._brackets[i].along for i in search._more(numbers, least, 2.0)}
+    assert added
+    assert 16 not in added
+    none = [replace(r, axes=coarse, verdict="minimum") for r in results]
+    assert search._more(numbers, none, 2.0) == []
+
+
 def test_real_intervals_become_as_narrow_as_asked() -> None:
     search = NarrowingSearch(PLAN, 0.35, widths)
     rows = answered(search)

@@ -6,11 +6,13 @@ import importlib.util
 import math
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -303,6 +305,28 @@ class TestContradictions:
         assert after.outliers == (2, unasked)
         assert (before.to_row()["contradicted_by"], after.to_row()["contradicted_by"]) == ("", f"2, {unasked}")
         assert (after.threshold, after.lower, after.verdict) == (before.threshold, before.lower, before.verdict)
+
+    def test_a_thread_that_shows_the_study_never_takes_it_for_finished_half_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While the one that decides looks at one bracket, another one asks."""
+        search, rows, said = ThresholdSearch([bracket(N=16), bracket(N=24)], speculate=False), Rows(), []
+        whole = ThresholdSearch._look
+
+        def look(self: ThresholdSearch, *given: Any) -> Any:
+            found = whole(self, *given)
+            asking = threading.Thread(target=lambda: said.append((search.finished(rows), len(rows))))
+            asking.start()
+            asking.join(0.02)
+            return found
+
+        while not search.finished(rows):
+            (asked,) = search.propose(rows, 1)
+            rows.add(row(asked, "passed" if asked.data_count >= 50 else "missed"))
+            with monkeypatch.context() as patched:
+                patched.setattr(ThresholdSearch, "_look", look)
+                search.answer(rows)
+        time.sleep(0.1)
+        assert len(said) > 5
+        assert not [number for finished, number in said if finished and number < len(rows)]
 
     def test_the_chase_above_failing_probes_is_bounded(self) -> None:
         rungs = ladder(1, 1000, 0, 0.05)
