@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -178,15 +178,6 @@ def _seen(line: Mapping[Hashable, Any], quantity: str, along: str) -> Seen:
         always = line["total_images"] - line["threshold"] - fixed
         runs = [(math.log(count + always or LEAST_TOTAL), passed) for count, passed in tried]
     return Seen(math.log(line[along]), high, low, runs)
-
-
-def fit_curves(results: pd.DataFrame, quantity: str = "total_images") -> pd.DataFrame:
-    """`fit_power_law` for every decoder and dataset, a row each."""
-    rows = [
-        {"decoder": decoder, "dataset": dataset, "quantity": quantity, **asdict(fit_power_law(group, quantity))}
-        for (decoder, dataset), group in results.groupby(CURVE, sort=True)
-    ]
-    return pd.DataFrame(rows, columns=[*CURVE, "quantity", *PowerLaw.__dataclass_fields__])
 
 
 def _log(totals: pd.Series) -> np.ndarray:

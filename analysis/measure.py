@@ -122,7 +122,7 @@ class _Job:
                     return
                 time.sleep(LOOK_EVERY)
                 self.look(results)
-                progress.update(bar, total=len(self._seen))
+                progress.update(bar, total=progress.tasks[bar].completed + len(self.waiting))
 
     def _drain(self, workers: int, progress: Progress, bar: TaskID) -> None:
         """Start tasks and keep what they give, until nothing is waiting."""

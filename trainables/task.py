@@ -117,6 +117,9 @@ def load_task(path: str) -> Task:
     module_name, colon, class_name = path.partition(":")
     if not (module_name and colon and class_name):
         raise ValueError(f"--task {path!r} names no class: write module:Class, for example trainables.bumps:BumpTask")
+    if "/" in module_name or module_name.startswith(".") or module_name.endswith(".py"):
+        stem = module_name.removesuffix(".py").rpartition("/")[2].lstrip(".") or "module"
+        raise ValueError(f"--task {path!r} names a file: write {stem}:{class_name}, and start in the folder of {stem}.py")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
         if not isinstance(found, type):

@@ -144,7 +144,11 @@ def _between(searched: Setting, text: str | None) -> Between | None:
     low, dots, high = text.partition("..")
     if not (low and dots and high):
         raise UserError(f"--between {text!r} is no range: {HINT}")
-    return checked(Between, *(checked(searched.check, checked(searched.read, end)) for end in (low, high)))
+    ends = [checked(searched.check, checked(searched.read, end)) for end in (low, high)]
+    try:
+        return Between(*ends)
+    except ValueError as error:
+        raise UserError(f"--between {text}: {error}") from None
 
 
 def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.engine.messages import RunReport
+from orchestrator.errors import printable
 from trainables.spec import RunSpec
 
 LAG_SECONDS = 0.3
@@ -195,8 +196,10 @@ class _Finished(NamedTuple):
 
 
 def say(console: Console, text: str) -> None:
-    """Print text as it is: no markup, no colours, no line broken."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print text as it is: no markup, no colours, no line broken. It may be of an exception of a user's task, so what a
+    terminal would take for a command is escaped."""
+    shown = "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
+    console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
 def format_seconds(seconds: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits import PowerLaw, fit_curves, fit_power_law, summarise
+from analysis.fits import PowerLaw, fit_power_law, summarise
 from orchestrator.searches.axes import Axes
 
 
@@ -290,12 +290,3 @@ class TestPowerLaw:
         assert (none.exponent, none.note) == (None, "no exponent: this needs two grid sizes, and there are none")
         with pytest.raises(ValueError, match="total_images or threshold, not 'runs'"):
             fit_power_law(frame(line(16, 0, 50)), "runs")
-
-    def test_every_curve_gets_a_row(self) -> None:
-        table = frame(
-            *(line(N, 0, N**2) for N in (16, 32)),
-            *(line(N, 0, 2 * N, dataset="stripes") for N in (16, 32)),
-        )
-        fits = fit_curves(table)
-        assert fits["dataset"].tolist() == ["random", "stripes"]
-        assert fits["exponent"].tolist() == pytest.approx([2.0, 1.0])

@@ -325,7 +325,7 @@ def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tm
         ("--least lr", "--least lr needs the range in which to search: write LOW..HIGH, for example --between 4..512"),
         ("--least width --between 9 --data-count 9", "--between '9' is no range"),
         ("--least width --between 8..4 --data-count 9", "the range 8..4 is empty"),
-        ("--least sigma --between 0..1 --data-count 9", "a range of floats begins above 0, not at 0.0"),
+        ("--least sigma --between 0..1 --data-count 9", "--between 0..1: a range of floats begins above 0, not at 0.0"),
         ("--least width --between a..4 --data-count 9", "the option width takes a whole number, not 'a'"),
         ("--least width --between 0..4 --data-count 9", "width must be at least 1, not 0"),
         ("--least width --data-count 9 --width 4", "--width and --least width both say what width is"),

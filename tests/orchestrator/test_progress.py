@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress, Sparing
+from orchestrator.command.progress import Progress, Sparing, say
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
 from trainables.spec import RunSpec
@@ -141,3 +141,9 @@ def test_what_is_called_sparingly_takes_at_most_its_share(cost: float, calls: in
         sparing()
     assert begun[0] == 0.0
     assert len(begun) == calls
+
+
+def test_what_a_terminal_would_take_for_a_command_is_escaped() -> None:
+    console = Console(file=StringIO(), width=200)
+    say(console, "it failed:\nError: \x1b[2J\x07 gone\n\tat line 1 of ä.py")
+    assert console.file.getvalue() == "it failed:\nError: \\x1b[2J\\x07 gone\n        at line 1 of ä.py\n"  # type: ignore[attr-defined]

@@ -97,6 +97,8 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", "nowhere:Task", "--help"), "--task 'nowhere:Task' cannot be imported"),
+        (("--task", "./mine:Task"), "--task './mine:Task' names a file: write mine:Task, and start in the folder of mine.py"),
+        (("--task", "a/mine.py:Task"), "--task 'a/mine.py:Task' names a file: write mine:Task, and start in the folder of"),
     ],
 )
 def test_mistakes_are_one_line(words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
