@@ -67,6 +67,11 @@ class Outcome:
     """Time that workers spent on runs, all together."""
 
 
+TIRED = 2
+"""Lost workers of one run, after which its task may be to blame."""
+CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
+
+
 @dataclass(slots=True)
 class Execution:
     """The run-time state of one launch, driven by Tune's events: `next_pack` and the `on_...` methods."""
@@ -294,6 +299,7 @@ class Execution:
             wait = attempts.count_lost()
             times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
             told = f"lost its worker ({times}), trying again in {wait:g} s: {first_line(reason)}"
+            told += CRASHING * (attempts.lost > TIRED)
             self.observer.notice(f"{describe(spec)} {told}")
             self._again(key)
 

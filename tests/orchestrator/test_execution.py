@@ -178,6 +178,7 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
         now += wait + 0.01
     assert waits == pytest.approx([1, 2, 5, 15, 60, 60, 60, 60])
     assert "The actor died unexpectedly." in watcher.notices[0]
+    assert ["stop with Ctrl-C and mend it" in notice for notice in watcher.notices] == [False, False, *[True] * 6]
     assert len(store) == 0
 
 
