@@ -80,6 +80,8 @@ def measure_missing(
         kept = table.with_weights()
         of_tasks = [row["task"] for row in results.rows(["key", "task"]) if row["key"] in kept] if kept else []
         outcome.passed_over = not_loaded(of_tasks, {*BUILT_IN, *tasks}, "not measured")
+        without = [path for path in tasks if path not in kinds]
+        outcome.passed_over += [f"{path} has no measures: it extends no task of this project" for path in without]
         for notice in (*results.notices, *table.notices):
             say(console, f"warning: {notice}")
         if not job.waiting and not follow:

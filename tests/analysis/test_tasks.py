@@ -132,6 +132,14 @@ def test_a_task_that_the_user_names_is_loaded(store: Path, tmp_path: Path) -> No
     assert [row["task"] for row in Results.of(store, ["results.evil:X"]).runs] == [BUILT_IN[0]], "not of a former version"
 
 
+def test_a_task_without_measures_is_told(tmp_path: Path) -> None:
+    with ResultStore(tmp_path / "results") as store:
+        spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=3, seed=0)
+        store.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason="budget")])
+    outcome = measure.measure_missing(tmp_path / "results", tasks=["tests.toy:Toy"])
+    assert outcome.passed_over == ["tests.toy:Toy has no measures: it extends no task of this project"]
+
+
 def test_runs_of_a_task_that_extends_the_bump_task_are_measured(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class StartedError(Exception):
         pass
