@@ -1,10 +1,18 @@
-"""The interval of a mean."""
+"""The interval of a mean, and what a mean of logarithms says."""
 
 from __future__ import annotations
 
 import math
 
 from scipy import special
+
+LARGEST_LOG = 709.0
+"""e to this power is a float; to a little more it is none."""
+
+
+def exp_or_inf(value: float) -> float:
+    """e to this power; infinity where no float holds it, as at the bound of few numbers that lie far apart."""
+    return math.inf if value > LARGEST_LOG else math.exp(value)
 
 
 def half_width(deviation: float, n: int, confidence: float = 0.95) -> float:

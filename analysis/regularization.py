@@ -15,7 +15,6 @@ from safetensors.torch import load
 from torch import Tensor
 
 from analysis import tune
-from analysis.intervals import half_width
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.objective import mean
@@ -47,6 +46,8 @@ SUMMARY = (
     *(f"{error}_{statistic}" for error in ERRORS for statistic in ("mean", "gmean", "lower", "upper")),
     "accuracy", "exact", "note",
 )  # fmt: skip
+LEAST = float(np.finfo(float).tiny)
+"""What an error of 0 counts as where logarithms are taken."""
 COUNTS = ("number", "seed", "seeds", "steps")
 """Columns of whole numbers."""
 LEARNED_SHARE = 0.5
@@ -142,7 +143,7 @@ class Answer:
     def comparisons(self) -> list[dict[str, Any]]:
         """The OOD error of `tuned` against that of every other setting, on the seeds that both have: see `tune.compare`."""
         errors = {
-            setting: dict(zip(group["seed"], group["ood_mse"], strict=True))
+            setting: dict(zip(group["seed"], group["ood_mse"].clip(lower=LEAST), strict=True))
             for setting, group in self.averaged.groupby("setting", sort=False)
         }
         own = errors.pop("tuned", {})
@@ -153,8 +154,8 @@ class Answer:
         ]
 
     def doubt(self) -> str | None:
-        """Why this answers nothing though all its runs are there: no training has learned anything (LEARNED_SHARE), or the
-        trial that was chosen among several has not composed (COMPOSED_SHARE). None if neither is so."""
+        """Why this answers nothing though all its runs are there: no training has learned anything (LEARNED_SHARE), no trial
+        could be chosen, or the one that was chosen among several has not composed (COMPOSED_SHARE). None if nothing is so."""
         complete = self.trials[self.trials["status"] == "finished"]
         id_errors = [error for error in (*complete["id_mse"], *self.averaged["id_mse"]) if math.isfinite(error)]
         advice = "train for more steps (--epochs), or faster (--lr), or on more images (a larger --N)"
@@ -164,6 +165,8 @@ class Answer:
                 f"nothing was learned: all images are nearly blank (ID MSE {min(id_errors):.1e} at best, a blank image has "
                 f"{blank:.1e}), so the chosen weights mean nothing: {advice}"
             )
+        if self.best is None and self.search is not None and (doubt := self.search.doubt()) is not None:
+            return doubt
         blank = self.blank_error("rest" if "confirm_seeds" in self.settings else "validation")  # pseudo-boxes lie in the rest
         if self.best is not None and len(complete) > 1 and not self.best["validation_mse"] < COMPOSED_SHARE * blank:
             errors = f"validation MSE {self.best['validation_mse']:.1e} at best, a blank image has {blank:.1e}"
@@ -193,7 +196,9 @@ class Answer:
         found = [(name, best[name]) for name in names if best.get(name) is not None and best[name] == best[name]]
         values = ", ".join(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in found)
         errors = f"validation MSE {_number(best['validation_mse']):.2e}, ID MSE {_number(best['id_mse']):.2e}"
-        over = f", geometric means over {best['seeds']} fresh seeds" if (best.get("seeds") or 1) > 1 else ""
+        seeds, is_fresh = best.get("seeds") or 1, self.search is not None and len(self.search.confirmed) > 0
+        over = f", geometric means over {seeds} {'fresh seeds' if is_fresh else 'seeds of the search'}" if seeds > 1 else ""
+        over = ", on one fresh seed" if is_fresh and seeds == 1 else over
         return f"chosen: {values or 'what was given'} (trial {best['number']} of {len(self.trials)}; {errors}{over})"
 
     def to_json(self) -> dict[str, Any]:
@@ -247,18 +252,8 @@ def describe(row: Mapping[str, Any], error: str) -> str:
 
 
 def _statistics(values: np.ndarray, confidence: float) -> dict[str, float]:
-    n = len(values)
-    if not n:
-        return dict.fromkeys(("mean", "gmean", "lower", "upper"), math.nan)
-    logs = np.log(np.maximum(values, np.finfo(float).tiny))
-    half = half_width(logs.std(ddof=1), n, confidence) if n > 1 else math.nan
-    centre = float(logs.mean())
-    return {
-        "mean": float(values.mean()),
-        "gmean": math.exp(centre),
-        "lower": math.exp(centre - half),
-        "upper": math.exp(centre + half),
-    }
+    gmean, lower, upper = tune.interval(np.maximum(values, LEAST).tolist(), True, confidence)
+    return {"mean": float(values.mean()) if len(values) else math.nan, "gmean": gmean, "lower": lower, "upper": upper}
 
 
 def _counts(finals: pd.DataFrame) -> pd.Series:
@@ -274,7 +269,7 @@ def _trial(trial: Trial, rows: Sequence[Row] = ()) -> dict[str, Any]:
     runs = rows or trial.rows
     state = tune.state_of(trial)
     errors: dict[str, float | None] = {"id_mse": trial.row["id_mse"], "ood_mse": trial.row["ood_mse"]}
-    if len(runs) > 1 and all(run[name] is not None for run in runs for name in errors):
+    if all(run[name] is not None for run in runs for name in errors):
         errors = {name: mean([run[name] for run in runs], all(run[name] > 0 for run in runs)) for name in errors}
     if not rows:
         errors |= zip(("ood_mse", "id_mse"), reversed(trial.scores), strict=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis.intervals import half_width
+from analysis.intervals import exp_or_inf, half_width
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import setting_of
@@ -43,6 +43,8 @@ class Answer:
     geometric: Sequence[bool]
     """Of every objective, whether its means are geometric."""
     settings: Mapping[str, Any]
+    winner: str | None = None
+    """The setting that wins: with several objectives, the best of the front in the last one."""
 
     @classmethod
     def of_search(cls, search: ConfirmBest, rows: Rows, settings: Mapping[str, Any]) -> Answer:
@@ -65,26 +67,21 @@ class Answer:
         of_setting = {
             setting: [row for spec in specs if (row := search.row(rows, spec)) is not None] for setting, specs in finals.items()
         }
-        geometric = list(tuning.geometric(rows)) or [False] * len(tuning.aims)
-        known = [row for found in of_setting.values() for row in found]
-        geometric = [
-            logs and all(number > 0 for number in _numbers(aim, known))
-            for logs, aim in zip(geometric, tuning.aims, strict=True)
-        ]
+        geometric = search.geometric(rows)
         confirmed = []
-        for trial in search.chosen(rows):
+        for trial in search.chosen(rows) if search.seeds else ():
             setting = setting_of(trial)
             found = of_setting[setting]
+            sound_rows = [row for row in found if tuning.is_complete([row])]
             entry = {"setting": setting, **{name: trial.values.get(name) for name in names}}
             for aim, logs, score in zip(tuning.aims, geometric, trial.scores, strict=True):
-                numbers = _numbers(aim, found)
-                middle, lower, upper = interval(numbers, logs)
+                middle, lower, upper = interval([aim.of(row) for row in sound_rows], logs)
                 entry |= {f"{aim.name}_search": score, aim.name: middle, f"{aim.name}_lower": lower, f"{aim.name}_upper": upper}
-            averaged = len(_numbers(tuning.aims[0], found))
-            entry |= {"seeds": averaged, "failed": len(found) - averaged, "winner": False}
+            entry |= {"seeds": len(sound_rows), "failed": len(found) - len(sound_rows), "winner": False}
             confirmed.append(entry)
-        over = all(len(of_setting[setting]) == len(specs) for setting, specs in finals.items())
-        comparison = _crown(confirmed, of_setting, tuning.aims, geometric) if over else None
+        best = search.winner(rows) if search.seeds else None
+        winner = None if best is None else setting_of(best)
+        comparison = _crown(confirmed, winner, of_setting, tuning.aims, geometric) if winner is not None else None
         sound = [of_setting[str(entry["setting"])] for entry in confirmed if not entry["failed"]]
         aim = tuning.aims[0]
         by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
@@ -95,7 +92,7 @@ class Answer:
             _table(trials, ["number", *names, *scores, "seeds", "state", "steps", "key"], scores),
             _table(confirmed, ["setting", *names, *columns, "seeds", "failed", "winner"], columns),
         )
-        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings))
+        return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner)
 
     def describe(self, row: Mapping[str, Any]) -> str:
         """The settings of a row in words."""
@@ -124,10 +121,10 @@ class Answer:
 
     def doubt(self) -> str | None:
         """Why this answers nothing though all its runs are there: no trial is complete, or none could be confirmed."""
-        if len(self.trials) and not len(self.confirmed):
+        if len(self.trials) and not len(self.confirmed) and self.trials[self.aims[0].name].isna().all():
             counts = ", ".join(f"{count} {state}" for state, count in Counter(self.trials["state"]).items())
             return f"no trial is complete ({counts}), so nothing could be chosen: search other values"
-        if len(self.confirmed) and not self.confirmed["winner"].any():
+        if len(self.confirmed) and (self.confirmed["failed"] > 0).all():
             return "every confirmed setting failed or diverged on a fresh seed: search other values"
         return None
 
@@ -136,7 +133,7 @@ class Answer:
         value: dict[str, Any] = plain(
             {
                 "settings": self.settings,
-                "winner": next(iter(records(self.confirmed[self.confirmed["winner"]], COUNTS)), None),
+                "winner": next(iter(records(self.confirmed[self.confirmed["setting"] == self.winner], COUNTS)), None),
                 "comparison": self.comparison,
                 "crossed": self.crossed,
                 "geometric": {aim.name: logs for aim, logs in zip(self.aims, self.geometric, strict=True)},
@@ -170,7 +167,7 @@ def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> 
     half = half_width(scaled.std(ddof=1), n, confidence)
     middle = float(scaled.mean())
     bounds = middle - half, middle + half
-    lower, upper = (math.exp(bound) if logs else bound for bound in bounds)
+    lower, upper = (exp_or_inf(bound) if logs else bound for bound in bounds)
     return mean(list(numbers), logs), lower, upper
 
 
@@ -196,9 +193,9 @@ def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool)
     """Two settings seed by seed: the mean `ratio` of the first to the second where `logs`, else their mean `difference`, with
     the t-interval [`lower`, `upper`] over the `pairs` of seeds, and whether it `decides`: lies on one side of no difference."""
     pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
-    middle, lower, upper = interval([math.log(a / b) if logs else a - b for a, b in pairs], False)
+    middle, lower, upper = interval([math.log(a) - math.log(b) if logs else a - b for a, b in pairs], False)
     kind = "ratio" if logs else "difference"
-    values = [math.exp(value) if logs else value for value in (middle, lower, upper)]
+    values = [exp_or_inf(value) if logs else value for value in (middle, lower, upper)]
     return {kind: values[0], "lower": values[1], "upper": values[2], "pairs": len(pairs), "decides": lower > 0 or upper < 0}
 
 
@@ -218,6 +215,7 @@ def comparison_text(found: Mapping[str, Any]) -> str:
 
 def _crown(
     confirmed: Sequence[dict[str, Any]],
+    winner: str,
     of_setting: Mapping[str, Sequence[Row]],
     aims: Sequence[Objective],
     geometric: Sequence[bool],
@@ -229,15 +227,14 @@ def _crown(
     def costs(entry: Mapping[str, Any]) -> list[float]:
         return [-entry[aim.name] if aim.up else entry[aim.name] for aim in aims]
 
-    for entry in sound:
-        others = [costs(other) for other in sound]
-        own = costs(entry)
-        entry["winner"] = not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
-    if len(aims) > 1 or not sound:
+    if len(aims) > 1:
+        for entry in sound:
+            others = [costs(other) for other in sound]
+            own = costs(entry)
+            entry["winner"] = not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
         return None
-    ranked = sorted(sound, key=costs)
-    for entry in ranked[1:]:
-        entry["winner"] = False
+    ranked = sorted(sound, key=lambda entry: (entry["setting"] != winner, costs(entry)))
+    ranked[0]["winner"] = True
     if len(ranked) < 2:
         return None
     first, second = ({row["seed"]: aims[0].of(row) for row in of_setting[entry["setting"]]} for entry in ranked[:2])
@@ -253,9 +250,3 @@ def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str], numbers
 
 def _scores(aims: Sequence[Objective], scores: Sequence[float]) -> dict[str, float]:
     return {aim.name: scores[i] if scores else math.nan for i, aim in enumerate(aims)}
-
-
-def _numbers(aim: Objective, rows: Sequence[Row]) -> list[float]:
-    """An objective on every run that ended well."""
-    numbers = [aim.of(row) for row in rows if row["status"] in ("passed", "missed")]
-    return [number for number in numbers if math.isfinite(number)]

@@ -26,8 +26,17 @@ from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.searched import OF_RUN, read_search, read_weight
-from orchestrator.command.subject import read_pairs
-from orchestrator.command.trials import confirmed_table, judged_table, plan_table, rows_of, runs_left, trials_table
+from orchestrator.command.subject import option_of, read_pairs
+from orchestrator.command.trials import (
+    check_grid,
+    check_planned,
+    confirmed_table,
+    judged_table,
+    plan_table,
+    rows_of,
+    runs_left,
+    trials_table,
+)
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
@@ -56,6 +65,13 @@ SEARCHES: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """What is searched besides the two weights, as `--search` of the tune study has it."""
+
+SAID: Mapping[str, str] = {
+    **{name: name for name in ("sigma", "rank", "init", "depth", "padding", "ema", "tolerance", "beta2", *WEIGHTS)},
+    "width": "channels",
+    "holdout": "region",
+}
+"""Settings of the task that have an option of another kind than `--option`, and its name."""
 
 
 class Size(NamedTuple):
@@ -123,9 +139,12 @@ class RegularizationStudy:
         return False
 
     def answered(self, rows: Rows) -> bool:
-        """Whether every setting, the tuned one included, has all its seeds, none of them failed."""
+        """Whether every setting, the tuned one included, has all its seeds, none of them failed; or, if no trial could be
+        chosen, whether no run of the search and of its confirmation failed."""
         found = [row for _, row in self.search.following(rows)]
-        return TUNED in self.search.finals(rows) and all(row is not None and row["status"] != "failed" for row in found)
+        if TUNED not in self.search.finals(rows):
+            found += rows_of(self.search.confirming, rows)
+        return self.search.finished(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
         return self._answer(rows).doubt()
@@ -184,14 +203,15 @@ class RegularizationStudy:
         return searching + sum(spec.max_steps for spec in finals if self.search.row(rows, spec) is None)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
+        """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:
+        the command that continues takes the name of a new file."""
         from analysis.files import weights_of, write_regularization
 
         if not force or not self._rows(rows):
             return []
         tuning = self.search.tuning
         files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]))
-        if self.export is not None and tuning.finished(rows):
+        if self.export is not None and self.search.finished(rows) and self.answered(rows):
             tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
             files.append(self.export)
         return files
@@ -347,8 +367,7 @@ def regularization(
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
     check_new_file("--export-optuna", export_optuna)
-    if trials * seeds_per_trial + confirm * confirm_seeds > MOST_PLANNED:
-        raise UserError(f"more than {MOST_PLANNED} runs are too many: ask for fewer --trials or --seeds-per-trial")
+    check_planned((trials, seeds_per_trial), (confirm, confirm_seeds), "--confirm-seeds")
     if rank is not None and rank > N:
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")
     if schedule is not None:
@@ -362,9 +381,12 @@ def regularization(
     path = DECODER_TASK if search == "decoder" or not {padding, ema, beta2} <= {None} else TASK
     task = load_task(path)
     known = settings_of(settings_class(task))
+    for name in (pair.partition("=")[0] for pair in option or []):
+        if name in SAID:
+            raise UserError(f"--option {name} is not the way to give {name} here: use {option_of(SAID[name])}")
     pairs = read_pairs(known, option or [])
     dimensions = [one for one in ranges.values() if isinstance(one, Dimension)]
-    dimensions += [one for one in read_search(spaces, {**OF_RUN, **known}) if one.name not in pairs]
+    dimensions += read_search(spaces, {**OF_RUN, **known})
     of_run = {"lr": given.pop("lr", 1e-3), "schedule": given.pop("schedule", "cosine")}
     weights = {name: found for name, found in ranges.items() if not isinstance(found, Dimension)}
     asked: dict[str, Scalar] = {"sigma": sigma, "tolerance": tolerance, **weights, **given, **pairs}
@@ -390,6 +412,7 @@ def regularization(
     points = known_points(templates[0], dimensions, COMPARED.values())
     made = partial(OptunaSearch, make=in_turn(templates), seeds=seeds_per_trial, known=points, level=True)
     tuning = checked(made, templates[0], task.version, dimensions, trials, sampler, pruner, objectives, search_seed)
+    check_grid(tuning, trials)
     fresh = range(first + FRESH, first + FRESH + confirm_seeds)
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials) if confirm_seeds else 1, fresh if dimensions else ())
     finals = [template(region, seed) for seed in range(seeds)]

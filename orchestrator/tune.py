@@ -28,7 +28,15 @@ from orchestrator.command.recipe import Recipe, check_named, check_points, read_
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
-from orchestrator.command.trials import confirmed_table, plan_table, rows_of, runs_left, trials_table
+from orchestrator.command.trials import (
+    check_grid,
+    check_planned,
+    confirmed_table,
+    plan_table,
+    rows_of,
+    runs_left,
+    trials_table,
+)
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
@@ -40,7 +48,7 @@ from orchestrator.searches.space import Dimension, Space, has_value
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
 from trainables.program import PATH as PROGRAM_TASK
-from trainables.program import ProgramTask
+from trainables.program import VALUES, ProgramTask, names_in
 from trainables.settings import Setting, settings_class, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec
 from trainables.task import Task
@@ -51,6 +59,8 @@ if TYPE_CHECKING:
 
 NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
+TARGET = 0.9
+"""The accuracy to reach, if the user does not say. Of a program it is 1: one that ends there would be no better than that."""
 
 
 @dataclass(slots=True)
@@ -171,13 +181,14 @@ class TuneStudy:
         return Group(space, table, where), left * times(tuning.template)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """Tables, JSON and figures, at the end of a launch; and the Optuna study if it was asked for and is complete."""
+        """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:
+        the command that continues takes the name of a new file."""
         from analysis.files import write_tune
 
         if not force or not rows_of(self.search, rows):
             return []
         files = write_tune(self._answer(rows), out)
-        if self.export is not None and self.search.tuning.finished(rows):
+        if self.export is not None and self.search.finished(rows) and self.answered(rows):
             self.search.tuning.export(rows, self.export, NAME)
             files.append(self.export)
         return files
@@ -214,7 +225,10 @@ def tune(
     trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,
     confirm: Annotated[int, opt.asked(min=1, max=100, help="The best so many trials are trained anew.")] = 3,
     seeds: Annotated[int, opt.asked(min=1, max=FRESH, help="Fresh seeds of each of these, which no trial used.")] = 5,
-    target: opt.Target = 0.9,
+    target: Annotated[
+        float | None,
+        opt.asked(help="Accuracy to reach on held-out coordinates, in (0, 1].", show_default=f"{TARGET}; 1 for a program"),
+    ] = None,
     sampler: Annotated[
         str | None,
         opt.searched(
@@ -298,14 +312,15 @@ def tune(
         if unknown := [aim.name for aim in aims if aim.name in ("id_mse", "loss", "steps")]:
             told = "choose accuracy, mse, or a measure that it prints"
             raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
-        if target == usual["target"].default:
-            target = 1.0  # a program is ended when it reaches the target, and its accuracy would be no better than that
+        changed += ["target"] if target is not None else []
+        target = 1.0 if target is None else target
         if precision not in ("auto", "float32"):
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
         precision = "float32"
     else:
         check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
         task_ = own_task(task)
+        target = TARGET if target is None else target
     settings_given = given(task_, subject, option)
     known: dict[str, Setting] = {**OF_RUN, **settings_of(settings_class(task_))}
     dimensions = read_search(search, known)
@@ -314,11 +329,12 @@ def tune(
         if name in settings_given or name in changed:
             raise UserError(f"--search and {option_of(name)} both give {name}: keep one of the two")
     if program is not None:
+        assert isinstance(task_, ProgramTask)
+        _check_seed(task_)
         check_named(described, task_, names, changed)
     if "steps" in [aim.name for aim in aims] and "max_steps" in names:
         raise UserError("--objective steps counts a run that never passes as max_steps: search other settings than max_steps")
-    if trials * seeds_per_trial + confirm * seeds > MOST_PLANNED:
-        raise UserError(f"more than {MOST_PLANNED} runs are too many: ask for fewer --trials or --seeds-per-trial")
+    check_planned((trials, seeds_per_trial), (confirm, seeds), "--seeds")
     stop = "target" if "steps" in [aim.name for aim in aims] else "budget"
 
     @cache
@@ -341,8 +357,7 @@ def tune(
         pruner = "median" if len(aims) == 1 and aims[0].curve and "max_steps" not in names else "none"
     made = partial(OptunaSearch, make=recipe.make, matters=matters, seeds=seeds_per_trial)
     tuning = checked(made, template, task_.version, dimensions, trials, sampler, pruner, aims, search_seed)
-    if sampler == "grid" and tuning.trials > trials:
-        raise UserError(f"the least grid of this space has {tuning.trials} points: raise --trials to that, or search less")
+    check_grid(tuning, trials)
     fresh = range(first_seed + FRESH, first_seed + FRESH + seeds)
     varied = list(dict.fromkeys([*names, *varied_in(corners)]))
     settings = {
@@ -356,6 +371,16 @@ def tune(
     }
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
     return launch(TuneStudy(task_, confirming, settings, varied, export_optuna), where, invocation())
+
+
+def _check_seed(task: ProgramTask) -> None:
+    """
+    Raises:
+        UserError: the program is not told its seed, so a trial and its confirmation would be the same.
+    """
+    assert task.program is not None
+    if "seed" not in names_in(task.program.words, (*VALUES, *settings_of(task.settings))):
+        raise UserError("--program has no {seed}, so a trial and its confirmation would be the same runs: write it there")
 
 
 app = task_app(tune, TASK)

@@ -163,7 +163,7 @@ class _Lines:
         if end:
             self._add(self._part + ended)
             self._part = b""
-        self._part += rest[: LONGEST_LINE - len(self._part)]
+        self._part = _last_part(self._part + rest)[:LONGEST_LINE]
 
     def finish(self) -> None:
         """What was printed last may have no end of line."""
@@ -173,13 +173,18 @@ class _Lines:
     @property
     def last(self) -> list[str]:
         """The last lines that are not empty; of a bar of progress, what a terminal would show."""
-        lines = (line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace") for line in self._last)
+        lines = (_last_part(line).rstrip(b"\r").decode(errors="replace") for line in self._last)
         return ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line[:SHOWN])[:SHOWN] for line in lines]
 
     def _add(self, lines: bytes) -> None:
         if b"{" in lines:
-            for line in lines.split(b"\n"):
+            for line in map(_last_part, lines.split(b"\n")):
                 if line.lstrip().startswith(b"{"):
                     self._heard(line[:LONGEST_LINE])
         latest = lines.rstrip().rsplit(b"\n", 2 * LAST_LINES)[-2 * LAST_LINES :]  # some may be empty
-        self._last.extend(line[:LONGEST_LINE] for line in latest if line.strip())
+        self._last.extend(_last_part(line)[:LONGEST_LINE] for line in latest if line.strip())
+
+
+def _last_part(line: bytes) -> bytes:
+    """What a terminal shows of a line: a bar of progress goes back to its beginning. Ends of lines may be carriage returns."""
+    return line[line.rstrip(b"\r").rfind(b"\r") + 1 :]

@@ -70,7 +70,7 @@ class Told:
 
     def finish(self, last_line: str) -> None:
         """The program has ended: a number alone in its last line is the accuracy, if it told none otherwise."""
-        if self.accuracy is None and not self.verdict:
+        if self.accuracy is None and not self.verdict and "_" not in last_line:  # 1_0 is no number but in Python
             with contextlib.suppress(ValueError):
                 self._take({"accuracy": float(last_line)})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.figures.style import COLOURS
+from analysis.figures.style import COLOURS, literal
 
 MOST_SETTINGS = 24
 """Settings that one figure shows."""
@@ -39,7 +39,7 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
                 axes.plot([mean], [line], "|", color="0.1", ms=11, mew=1.6)
         if logs:
             axes.set_xscale("log")
-        axes.set_xlabel(NAMES.get(name, name), fontsize=9)
+        axes.set_xlabel(literal(NAMES.get(name, name)), fontsize=9)
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
     panels[0].set_yticks(range(len(settings)), [_short(setting) for setting in settings], fontsize=8)
@@ -48,6 +48,4 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
 
 
 def _short(text: str, most: int = 60) -> str:
-    """Without signs that matplotlib would take for formulas."""
-    text = text.replace("$", r"\$")
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return literal(text if len(text) <= most else text[: most - 1] + "…")

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from analysis.figures.style import COLOURS
+from analysis.figures.style import COLOURS, literal
 from analysis.fits import PowerLaw
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
@@ -53,7 +53,7 @@ def draw(answer: Answer) -> Figure:
     if answer.axes.scaled:
         axes.set_xticks(shown := _apart(sizes), [f"{n:.6g}" for n in shown])
     else:
-        axes.set_xticks(sizes, [str(value) for value in values])
+        axes.set_xticks(sizes, [literal(str(value)) for value in values])
     axes.minorticks_off()
     if not answer.axes.scaled:
         axes.set_xlim(-0.5, len(sizes) - 0.5)
@@ -64,7 +64,7 @@ def draw(answer: Answer) -> Figure:
     axes.set_xlabel("grid size N (pixels)" if of_bumps else along)
     samples = "training images needed, bumps + stripes" if of_bumps else "training samples needed"
     axes.set_ylabel(samples if answer.axes.least == "data_count" else f"least {answer.axes.least}")
-    axes.set_title(_title(answer), fontsize=10)
+    axes.set_title(literal(_title(answer)), fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
         axes.text(0.99, 0.01, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
@@ -123,11 +123,12 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     summary = answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
     mean = summary["total_images"]
     bars = np.array([mean - summary["lower"], summary["upper"] - mean])
-    label = textwrap.fill(f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset, LEGEND_WIDTH)
+    label = f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset
+    label = literal(textwrap.fill(label, LEGEND_WIDTH))
     axes.errorbar(place(summary), mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):
-        label = f"{dataset}: more than this"
+        label = literal(f"{dataset}: more than this")
         axes.scatter(place(censored), censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
     fit = answer.fits.get(dataset)
     if fit is not None and fit.exponent is not None and fit.prefactor is not None:
@@ -148,11 +149,11 @@ def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray
         laws.append(np.exp(height) * sizes**exponent)
     if laws:
         low, high = min(fit.without.values()), max(fit.without.values())
-        label = f"{dataset}: without one {along} at a time, {along}^{low:.2f} to {along}^{high:.2f}"
+        label = literal(f"{dataset}: without one {along} at a time, {along}^{low:.2f} to {along}^{high:.2f}")
         axes.fill_between(sizes, np.min(laws, axis=0), np.max(laws, axis=0), color=colour, alpha=0.2, lw=0, label=label)
     if (broken := fit.broken) is None or not broken.is_better:
         return
-    text = f"{dataset}: {answer.describe_broken(broken)}"
+    text = literal(f"{dataset}: {answer.describe_broken(broken)}")
     parts = ((ends[0], broken.last, text), (broken.first, ends[1], None))
     for exponent, prefactor, (begin, end, shown) in zip(broken.exponents, broken.prefactors, parts, strict=True):
         span = np.array([begin, end])

@@ -11,6 +11,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colour-blind safe palette."""
 
 
+def literal(text: str) -> str:
+    """A text as it is: matplotlib takes what stands between two dollar signs for a formula."""
+    return text.replace("$", r"\$")
+
+
 def image(figure: Figure, kind: str = "png") -> bytes:
     """A figure as `png` (160 dots per inch) or `svg` file, without the date."""
     buffer = io.BytesIO()

@@ -12,12 +12,16 @@ from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
-from analysis.figures.style import COLOURS
+from analysis.figures.style import COLOURS, literal
 from analysis.tune import Answer
 from orchestrator.searches.space import shown
 
 SEARCHED, CONFIRMED = COLOURS[0], COLOURS[1]
-MOST_PANELS = 9
+MOST_PANELS = 12
+"""Searched settings that are shown: those of a search of a whole decoder are eleven."""
+
+NUMBER = r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?"
+"""As the text of a searched setting has it."""
 
 
 def draw(answer: Answer) -> Figure:
@@ -48,7 +52,7 @@ def draw_settings(answer: Answer) -> Figure | None:
     for axes in list(panels.flat)[len(names) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
-        axes.set_ylabel(answer.aims[0].name)
+        axes.set_ylabel(literal(answer.aims[0].name))
     return figure
 
 
@@ -66,7 +70,7 @@ def _history(axes: Axes, answer: Answer) -> None:
             label="pruned, diverged or failed",
         )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="trial, in the order they finished", ylabel=aim.name)
+    axes.set(xlabel="trial, in the order they finished", ylabel=literal(aim.name))
     axes.set_title(f"search: {len(trials)} trials", fontsize=10)
     _scale(axes, answer)
     axes.legend(fontsize=7, frameon=False)
@@ -83,7 +87,7 @@ def _front(axes: Axes, answer: Answer) -> None:
     )  # fmt: skip
     for row in found.to_dict("records"):
         axes.annotate(row["setting"], (row[first.name], row[second.name]), (4, 4), textcoords="offset points", fontsize=7)
-    axes.set(xlabel=first.name, ylabel=second.name)
+    axes.set(xlabel=literal(first.name), ylabel=literal(second.name))
     axes.set_title(f"search: {len(answer.trials)} trials", fontsize=10)
     if len(complete):
         axes.set_xscale("log" if answer.geometric[0] else "linear")
@@ -103,7 +107,7 @@ def _confirmation(axes: Axes, answer: Answer) -> None:
     axes.set_xticks(places, names, fontsize=8)
     axes.set_xlim(-0.6, max(0.6, len(found) - 0.4))
     if len(answer.aims) > 1:
-        axes.set_ylabel(aim.name)
+        axes.set_ylabel(literal(aim.name))
     axes.set_title("confirmation" if len(found) else "nothing is confirmed yet", fontsize=10)
     _scale(axes, answer)
     if len(found):
@@ -111,13 +115,14 @@ def _confirmation(axes: Axes, answer: Answer) -> None:
 
 
 def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> None:
-    axes.set_xlabel(name)
+    axes.set_xlabel(literal(name))
     found = complete[complete[name].notna()]
     if found.empty:
         return
     searched = str(answer.settings["search"][name])
     values, style = found[name], {"s": 14, "c": found["number"], "cmap": "viridis"}
-    if span := re.search(r"([^|]*)\.\.([^:|]*)", searched):
+    words_alone = any(isinstance(value, str) for value in values)  # a word may be a path, ../a.csv
+    if not words_alone and (span := re.search(rf"(?:^|\|)({NUMBER})\.\.({NUMBER})(?=:|\||$)", searched)):
         low, high = float(span[1]), float(span[2])
         axes.scatter(values.astype(float), found[answer.aims[0].name], **style)
         if ":log" in searched:
@@ -128,14 +133,14 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> Non
     else:
         words = searched.split("|")
         axes.scatter([words.index(shown(value)) for value in values], found[answer.aims[0].name], **style)
-        axes.set_xticks(range(len(words)), words, fontsize=8)
+        axes.set_xticks(range(len(words)), list(map(literal, words)), fontsize=8)
         axes.set_xlim(-0.5, len(words) - 0.5)
     _scale(axes, answer)
 
 
 def _bars(found: pd.DataFrame, name: str) -> np.ndarray:
     bars = np.array([found[name] - found[f"{name}_lower"], found[f"{name}_upper"] - found[name]], dtype=float)
-    return np.nan_to_num(np.maximum(bars, 0))
+    return np.nan_to_num(np.maximum(bars, 0), posinf=0.0)  # a bar without an end is left out
 
 
 def _scale(axes: Axes, answer: Answer) -> None:

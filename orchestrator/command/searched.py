@@ -28,6 +28,8 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
     found: dict[str, Dimension] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, spec = part.partition("=")
+        if not part:
+            raise UserError(f"--search {','.join(texts)!r} has nothing before or after a comma: leave the comma out, or {HINT}")
         if not equals or not spec:
             raise UserError(f"--search {part!r} names no values: {HINT}")
         if name not in known:
@@ -71,6 +73,8 @@ def _dimension(part: str, setting: Setting, spec: str) -> Dimension:
     if any(low <= word <= high for word in words if not isinstance(word, str)):
         raise UserError(f"--search {part!r} names a value that lies in its range: keep one of the two")
     if step is not None:
+        if step > high - low:
+            raise UserError(f"--search {part!r} has the value {low:g} alone, because its step is longer than the range: {HINT}")
         high = low + (int(high) - int(low)) // step * step
     return Dimension(setting.name, tuple(words), (low, high), log=how == "log", step=step)
 

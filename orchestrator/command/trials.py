@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.command.progress import Running
+from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable
+from orchestrator.errors import UserError
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
@@ -38,12 +41,12 @@ def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
     table = FittingTable("the plan")
     for name in ("part", "runs done", "runs to do", "steps of a run"):
         table.add_column(name, justify="left" if name == "part" else "right")
-    done = len(tuning.finished_trials(rows))
+    done, left = len(tuning.finished_trials(rows)), _trials_left(tuning, rows)
     fewer = ", fewer if pruned" if tuning.pruner != "none" else ""
-    table.add_row("trials", str(done), str(tuning.trials - done), steps and steps + fewer)
+    table.add_row("trials", str(done), str(left), steps and steps + fewer)
     if len(tuning.seeds) > 1:
         more = sum(len(trial.rows) - 1 for trial in tuning.finished_trials(rows))
-        most = (tuning.trials - done) * (len(tuning.seeds) - 1)
+        most = left * (len(tuning.seeds) - 1)
         table.add_row("their further seeds", str(more), f"at most {most}", steps)
     for setting, specs in search.planned(rows).items() if search.seeds else ():
         ready = sum(search.row(rows, spec) is not None for spec in specs)
@@ -56,9 +59,38 @@ def runs_left(search: ConfirmBest, rows: Rows) -> float:
     tuning = search.tuning
     share = GUESSED_SHARE if tuning.pruner != "none" else 1.0
     further = (len(tuning.seeds) - 1) * SEVERAL
-    trials = (tuning.trials - len(tuning.finished_trials(rows))) * (share + further)
+    trials = _trials_left(tuning, rows) * (share + further)
     finals = [spec for specs in search.planned(rows).values() for spec in specs]
     return trials + sum(search.row(rows, spec) is None for spec in finals)
+
+
+def _trials_left(tuning: OptunaSearch, rows: Rows) -> int:
+    """Those to make; none if the store has more than were asked for."""
+    return max(0, tuning.trials - len(tuning.finished_trials(rows)))
+
+
+def check_planned(search: tuple[int, int], confirmation: tuple[int, int], fresh: str) -> None:
+    """
+    Args:
+        search, confirmation: trials, and the seeds of each.
+        fresh: the option that gives the seeds of the confirmation.
+
+    Raises:
+        UserError: these are too many runs.
+    """
+    of_search, fresh_runs = math.prod(search), math.prod(confirmation)
+    if of_search + fresh_runs > MOST_PLANNED:
+        options = "--trials or --seeds-per-trial" if of_search > fresh_runs else f"--confirm or {fresh}"
+        raise UserError(f"more than {MOST_PLANNED} runs are too many: ask for fewer {options}")
+
+
+def check_grid(tuning: OptunaSearch, trials: int) -> None:
+    """
+    Raises:
+        UserError: the least grid has more points than the trials that were asked for.
+    """
+    if tuning.sampler == "grid" and tuning.trials > trials:
+        raise UserError(f"the least grid of this space has {tuning.trials} points: raise --trials to that, or search less")
 
 
 def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows, Search
-from orchestrator.searches.objective import means
+from orchestrator.searches.objective import mean
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import Trial
 from trainables.settings import with_values
@@ -62,11 +62,11 @@ class Followed(ABC):
 @dataclass(slots=True)
 class ConfirmBest(Followed):
     """A search, then its best trials over seeds that no trial has used, and the best known point if it is none of these. With
-    several objectives they are trials of the front, spread evenly along the first one.
+    several objectives they are trials of the front, spread evenly along the first one; a single one is the best in the last.
 
     Args:
         most: how many trials to confirm.
-        seeds: the fresh seeds. Without any, the search alone decides.
+        seeds: the fresh seeds. Without any, the search alone decides, and its best trial is chosen.
     """
 
     tuning: OptunaSearch
@@ -81,13 +81,15 @@ class ConfirmBest(Followed):
         """The trials that are confirmed, in order of what the search found; none before it has ended."""
         if not self.tuning.finished(rows):
             return []
+        if not self.seeds or (self.most == 1 and len(self.tuning.aims) > 1):
+            return [best] if (best := self.tuning.best(rows)) is not None else []
         if len(self.tuning.aims) == 1:
-            best = self.tuning.ranked(rows)[: self.most]
-            return best if any(map(self.tuning.is_known, best)) else [*best, *self.tuning.known(rows)[:1]]
+            leading = self.tuning.ranked(rows)[: self.most]
+            return leading if any(map(self.tuning.is_known, leading)) else [*leading, *self.tuning.known(rows)[:1]]
         front = sorted(self.tuning.front(rows), key=lambda trial: (trial.scores[0], trial.number))
         if len(front) <= self.most:
             return front
-        return [front[round(i * (len(front) - 1) / max(1, self.most - 1))] for i in range(self.most)]
+        return [front[round(i * (len(front) - 1) / (self.most - 1))] for i in range(self.most)]
 
     def winner(self, rows: Rows) -> Trial | None:
         """The confirmed trial with the best mean over the fresh seeds, in the last objective if there are several; of those all
@@ -96,14 +98,22 @@ class ConfirmBest(Followed):
             return None
         if not self.seeds:
             return self.tuning.best(rows)
-        aim = self.tuning.aims[-1]
+        aim, logs = self.tuning.aims[-1], self.geometric(rows)[-1]
         of_trial = [(trial, self.rows_of(rows, trial)) for trial in self.chosen(rows)]
         sound = [(trial, found) for trial, found in of_trial if self.tuning.is_complete(found)]
         if not sound:
             return None
-        scores, _ = means([[aim.of(row) for row in found] for _, found in sound], aim.up)
+        scores = [mean([aim.of(row) for row in found], logs) for _, found in sound]
         best = min(range(len(sound)), key=lambda i: -scores[i] if aim.up else scores[i])
         return sound[best][0]
+
+    def geometric(self, rows: Rows) -> list[bool]:
+        """Of each objective, whether means over fresh seeds are geometric: as those of the search, if all fresh numbers are
+        positive, too."""
+        of_search = self.tuning.geometric(rows)
+        fresh = [row for _, row in self.following(rows) if row is not None and self.tuning.is_complete([row])]
+        aims = zip(of_search, self.tuning.aims, strict=True)
+        return [logs and all(aim.of(row) > 0 for row in fresh) for logs, aim in aims]
 
     def rows_of(self, rows: Rows, trial: Trial) -> list[Row]:
         """Those that confirm a trial, as far as they have finished."""

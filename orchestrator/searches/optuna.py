@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import optuna
@@ -18,7 +18,7 @@ from optuna.samplers import NSGAIISampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
-from orchestrator.searches import Curve, Row, Rows
+from orchestrator.searches import Curve, Latest, Row, Rows
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.race import contenders, seed_effects
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
@@ -33,6 +33,18 @@ OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain, as they are known already or the task cannot do them, before the search has no more; and
 before the sampler is left aside, which may ask for one point for ever: then they are listed, or drawn at random."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What rows say of the trials, of every objective: read by the thread that shows the study and by the one that decides."""
+
+    trials: list[Trial]
+    """In order of finishing."""
+    geometric: list[bool]
+    """Whether means are geometric."""
+    effects: list[dict[int, float]]
+    """With `level`, what each seed adds to it, or to its logarithm."""
 
 
 class OptunaSearch:
@@ -112,11 +124,8 @@ class OptunaSearch:
         listed = trials if self._points is None else len(self._points)
         self.trials = listed if sampler == "grid" else min(trials, listed)
         self._known: dict[str, Values | None] = {}
-        self._trials: tuple[int, list[Trial]] | None = None
-        self._contending: tuple[int, list[Trial]] | None = None
-        self._geometric: list[bool] = []
-        self._effects: list[dict[int, float]] = []
-        """Of each objective, what each seed adds to it, or to its logarithm."""
+        self._latest = Latest(self._known_of)
+        self._contending = Latest(self._contenders)
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
         self._exhausted: int | None = None
@@ -143,8 +152,9 @@ class OptunaSearch:
 
     def _ask(self, rows: Rows, room: int, begun: Sequence[Values], taken: set[str]) -> list[RunSpec]:
         """New trials, learned from the finished ones and from those begun; `taken` are keys of runs in progress."""
-        done = self.finished_trials(rows)
-        study = self._make_study(done, modelled=self.sampler == "gp")
+        known = self._latest.of(rows)
+        done = known.trials
+        study = self._make_study(done, known.geometric if self.sampler == "gp" else None)
         for values in begun:
             self._begin(study, values)
         chosen = list(itertools.islice(self._free(self._first, rows, taken), room))
@@ -195,9 +205,10 @@ class OptunaSearch:
 
     def contending(self, rows: Rows) -> list[Trial]:
         """The trials that deserve every seed; see the class."""
-        if self._contending is None or self._contending[0] != len(rows):
-            self._contending = len(rows), self.front(rows) if len(self.aims) > 1 else self._near_the_best(rows)
-        return self._contending[1]
+        return self._contending.of(rows)
+
+    def _contenders(self, rows: Rows) -> list[Trial]:
+        return self.front(rows) if len(self.aims) > 1 else self._near_the_best(self._latest.of(rows))
 
     def known(self, rows: Rows) -> list[Trial]:
         """The complete trials of known points, the best first."""
@@ -207,32 +218,34 @@ class OptunaSearch:
         """Whether it is of a known point."""
         return trial.row["key"] in self._known_keys
 
-    def _near_the_best(self, rows: Rows) -> list[Trial]:
+    def _near_the_best(self, known: Known) -> list[Trial]:
         """The contenders, then the other known points."""
-        ranked = self.ranked(rows)
-        numbers = [[math.log(v) if self._geometric[0] else v for v in self.numbers(trial, 0)] for trial in ranked]
+        ranked = self._ranked(known.trials)
+        numbers = [[math.log(v) if known.geometric[0] else v for v in self._numbers(trial, 0, known)] for trial in ranked]
         places = contenders(numbers, self.aims[0].up) if ranked else []
         others = (place for place, trial in enumerate(ranked) if self.is_known(trial) and place not in places)
         return [ranked[place] for place in (*places, *others)]
 
     def ranked(self, rows: Rows) -> list[Trial]:
         """The complete trials by their mean, in the last objective if there are several; the best first."""
-        complete = [t for t in self.finished_trials(rows) if t.state == TrialState.COMPLETE]
+        return self._ranked(self.finished_trials(rows))
+
+    def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
+        complete = [t for t in trials if t.state == TrialState.COMPLETE]
         sign = -1 if self.aims[-1].up else 1
         return sorted(complete, key=lambda trial: (sign * trial.scores[-1], trial.number))
 
-    def numbers(self, trial: Trial, aim: int) -> list[float]:
+    def _numbers(self, trial: Trial, aim: int, known: Known) -> list[float]:
         """An objective on each of the trial's seeds; with `level`, without what the seed adds."""
         values = [self.aims[aim].of(row) for row in trial.rows]
-        if not self._effects:
+        if not known.effects:
             return values
-        effects, logs = (self._effects[aim][row["seed"]] for row in trial.rows), self._geometric[aim]
+        effects, logs = (known.effects[aim][row["seed"]] for row in trial.rows), known.geometric[aim]
         return [v / math.exp(e) if logs else v - e for v, e in zip(values, effects, strict=True)]
 
     def geometric(self, rows: Rows) -> list[bool]:
         """Of each objective, whether its means are geometric."""
-        self.finished_trials(rows)
-        return self._geometric
+        return self._latest.of(rows).geometric
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         if self.pruner == "none" or spec.seed != self.template.seed or (values := self._values(spec)) is None:
@@ -272,12 +285,10 @@ class OptunaSearch:
 
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""
-        if self._trials is None or self._trials[0] != len(rows):
-            mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
-            self._trials = len(rows), self._trials_of(mine)
-        return self._trials[1]
+        return self._latest.of(rows).trials
 
-    def _trials_of(self, mine: Sequence[Row]) -> list[Trial]:
+    def _known_of(self, rows: Rows) -> Known:
+        mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
         groups: dict[str, list[Row]] = {}
         for row in mine:  # those of the first seed give the order
             if row["seed"] == self.template.seed:
@@ -290,18 +301,23 @@ class OptunaSearch:
             of_trial[1:] = sorted(of_trial[1:], key=lambda row: row["seed"])
             trials.append(Trial(number, self._found(of_trial[0]), self._state(of_trial), of_trial[0], of_trial))
         complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-        self._effects = []
-        found = [means([self.numbers(t, i) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
-        self._geometric = [geometric for _, geometric in found]
+        known = Known(trials, [], [])
+        found = self._means(complete, known)
+        known = Known(trials, [geometric for _, geometric in found], [])
         if self.level:
-            self._effects = [self._effects_on(i, complete) for i in range(len(self.aims))]
-            found = [means([self.numbers(t, i) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
+            effects = [self._effects_on(i, complete, known.geometric[i]) for i in range(len(self.aims))]
+            known = replace(known, effects=effects)
+            found = self._means(complete, known)
         for place, trial in enumerate(complete):
             trials[trial.number] = replace(trial, scores=[scores[place] for scores, _ in found])
-        return trials
+        return known
 
-    def _effects_on(self, aim: int, complete: Sequence[Trial]) -> dict[int, float]:
-        scaled = math.log if self._geometric[aim] else float
+    def _means(self, complete: Sequence[Trial], known: Known) -> list[tuple[list[float], bool]]:
+        """Of every objective, as `means` has them."""
+        return [means([self._numbers(t, i, known) for t in complete], aim.up) for i, aim in enumerate(self.aims)]
+
+    def _effects_on(self, aim: int, complete: Sequence[Trial], geometric: bool) -> dict[int, float]:
+        scaled = math.log if geometric else float
         return seed_effects([{row["seed"]: scaled(self.aims[aim].of(row)) for row in trial.rows} for trial in complete])
 
     def best(self, rows: Rows) -> Trial | None:
@@ -313,7 +329,7 @@ class OptunaSearch:
         trials = self.finished_trials(rows)
         if not any(t.state == TrialState.COMPLETE for t in trials):
             return []
-        return [trials[t.number] for t in sorted(self.study(rows).best_trials, key=lambda t: t.number)]
+        return [trials[t.number] for t in sorted(self._make_study(trials).best_trials, key=lambda t: t.number)]
 
     def study(self, rows: Rows) -> optuna.Study:
         """All finished trials as an Optuna study in memory, for the front and for tests."""
@@ -330,13 +346,14 @@ class OptunaSearch:
 
     # Optuna's side
 
-    def _make_study(self, trials: Sequence[Trial], modelled: bool = False) -> optuna.Study:
+    def _make_study(self, trials: Sequence[Trial], modelled: Sequence[bool] | None = None) -> optuna.Study:
         """
         Args:
-            modelled: geometric means are told as logarithms, for a sampler with a model of the numbers themselves.
+            modelled: whether means are geometric, of every objective: these are told as logarithms, for a sampler with a model
+                of the numbers themselves. None: all are told as they are.
         """
-        if modelled:
-            trials = [replace(trial, scores=self._as_modelled(trial.scores)) for trial in trials]
+        if modelled is not None:
+            trials = [replace(trial, scores=_as_modelled(trial.scores, modelled)) for trial in trials]
         sampler = sampler_of(self.sampler, f"{self.seed}/{len(trials)}/0", self.trials)
         study = optuna.create_study(sampler=sampler, directions=self._directions())
         for trial in trials:
@@ -359,9 +376,6 @@ class OptunaSearch:
         """Add a trial in progress."""
         params, distributions = self._space.params(values), self._space.distributions(values)
         study.add_trial(create_trial(state=TrialState.RUNNING, params=params, distributions=distributions))
-
-    def _as_modelled(self, scores: Sequence[float]) -> list[float]:
-        return [math.log(score) if logs else score for score, logs in zip(scores, self._geometric, strict=False)]
 
     def _directions(self) -> list[StudyDirection]:
         return [StudyDirection.MAXIMIZE if aim.up else StudyDirection.MINIMIZE for aim in self.aims]
@@ -414,3 +428,7 @@ class OptunaSearch:
         """Whether all these runs ended well, with a number for every objective."""
         known = all(math.isfinite(aim.of(row)) for aim in self.aims for row in rows)
         return known and all(row["status"] in ("passed", "missed") for row in rows)
+
+
+def _as_modelled(scores: Sequence[float], geometric: Sequence[bool]) -> list[float]:
+    return [math.log(score) if logs else score for score, logs in zip(scores, geometric, strict=False)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+import sqlalchemy
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, PercentilePruner
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
@@ -106,7 +107,8 @@ def write_study(
     temporary.unlink(missing_ok=True)
     with temporary.open("xb"):
         pass  # so that a place that cannot be written is an OSError
-    storage = optuna.storages.RDBStorage(f"sqlite:///{temporary}")
+    url = sqlalchemy.URL.create("sqlite", database=str(temporary))  # a file may be called `what?`
+    storage = optuna.storages.RDBStorage(url.render_as_string())
     study = optuna.create_study(storage=storage, study_name=name, directions=list(directions))
     study.set_user_attr("objectives", objectives)
     study.add_trials(list(trials))

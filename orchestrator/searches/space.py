@@ -24,6 +24,8 @@ Make = Callable[[Values, int], RunSpec]
 
 MOST_POINTS = 4096
 """Of a finite space that are listed, so that none is asked for twice and the search ends with the last one."""
+ROUNDING = 1e-12
+"""By such a share the last point of a grid may lie beyond its range, and still is one of it."""
 FIELDS = ("lr", "weight_decay", "batch_size", "max_steps", "schedule", "N", "data_count", *IN_SPEC)
 """What a `RunSpec` has a field for; all else is one of its `options`."""
 
@@ -78,11 +80,13 @@ class Dimension:
 
     def params(self, value: Scalar) -> dict[str, Any]:
         """What Optuna chose if the setting has this value."""
-        if self.span is None or not self.words:
+        if self.span is None:
             return {self.name: value}
         if value in self.words:
             return {self._switch: shown(value)}
-        return {self._switch: self._choices[-1], self.name: value}
+        switch = {self._switch: self._choices[-1]} if self.words else {}
+        assert not isinstance(value, str)
+        return {**switch, self.name: min(value, self.span[1])}
 
     def distributions(self, value: Scalar) -> dict[str, BaseDistribution]:
         """From what it chose it."""
@@ -95,13 +99,20 @@ class Dimension:
         """Whether the setting may have this value."""
         if any(value == word and type(value) is type(word) for word in self.words):
             return True
-        if self.span is None or isinstance(value, str | bool) or not self.span[0] <= value <= self.span[1]:
+        if self.span is None or isinstance(value, str | bool):
             return False
-        return self.step is None or (isinstance(value, int) and (value - self.span[0]) % self.step == 0)
+        low, high = self.span
+        if self.step is None:
+            return low <= value <= high or math.isclose(value, high, rel_tol=ROUNDING)
+        return low <= value <= high and isinstance(value, int) and (value - low) % self.step == 0
 
     def points(self, side: int) -> list[Scalar]:
         """All words, and `side` values of the range from end to end, or all if it has fewer."""
-        side = int(min(side, self.size - len(self.words)))
+        count = self.size - len(self.words)
+        if self.span is not None and self.step is not None and side >= count:
+            low, high = map(int, self.span)
+            return [*self.words, *range(low, high + 1, self.step)]
+        side = int(min(side, count))
         inside: list[Scalar] = [self._at(i / max(1, side - 1)) for i in range(side)]
         return [*self.words, *dict.fromkeys(inside)]
 

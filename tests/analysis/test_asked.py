@@ -138,7 +138,7 @@ def test_a_task_of_ones_own_is_asked_again_only_if_it_may_be_loaded(ask: Ask, tm
         "--trials 7 --seeds 3",
         "--trials 9 --seeds 1 --sampler grid --region center",
         "--trials 6 --seeds 2 --objectives id,validation --sampler nsga2 --lambda-variance 0.02",
-        "--trials 3 --seeds 2 --lambda-entropy 0.1 --lambda-variance 0.01 --option sigma=1.25",
+        "--trials 3 --seeds 2 --lambda-entropy 0.1 --lambda-variance 0.01 --sigma 1.25",
     ],
 )
 def test_chosen_weights_and_settings_are_those_of_the_launch(more: str, ask: Ask, tmp_path: Path) -> None:

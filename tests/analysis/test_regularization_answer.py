@@ -204,6 +204,20 @@ class TestLines:
         assert both.endswith("], so it is worse")
         assert variance == "tuned against variance, seed by seed: ratio of OOD MSE 1 [1, 1], so they are the same"
 
+    def test_an_error_of_zero_is_the_least_there_is(self) -> None:
+        finals = [final("tuned", s, o) for s, o in enumerate((0.0, 1e-4))]
+        finals += [final("both", s, o) for s, o in enumerate((1e-4, 0.0))]
+        finals += [final("none", s, 0.0) for s in (0, 1)]
+        answer = Answer.of([], finals, None, [], STUDY)
+        both, none = sorted(answer.comparisons(), key=lambda found: found["second"])
+        assert (both["ratio"], both["upper"], both["decides"]) == (pytest.approx(1.0), math.inf, False)
+        assert none["second"] == "none"
+        assert none["ratio"] > 1e100
+        row = summary_of(answer, "both")
+        assert (row["ood_mse_mean"], row["ood_mse_lower"], row["ood_mse_upper"]) == (5e-5, 0.0, math.inf)
+        json.dumps(answer.to_json(), allow_nan=False)
+        assert answer.lines()
+
     def test_a_setting_whose_runs_all_failed(self) -> None:
         failed = final("none", 0, None, None, status="failed", accuracy=None, measures={})
         assert Answer.of([], [failed], None, [], STUDY).lines()[1:] == ["none: nothing to average; 1 failed"]

@@ -13,11 +13,13 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from analysis.figures.grid import draw as draw_grid
 from analysis.figures.scaling import draw
 from analysis.files import write_scaling
 from analysis.scaling import COLUMNS, COUNTS, FORMER, IMAGES, Answer
 from orchestrator.command.files import csv_bytes, plain
 from orchestrator.searches import Rows
+from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
@@ -195,6 +197,24 @@ def test_the_axes_name_the_sizes_and_at_least_three_numbers_of_images(sizes: tup
     ticks = [(tick, label.get_text()) for tick, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)]
     assert len([tick for tick, text in ticks if low <= tick <= high and text == f"{tick:,.0f}"]) >= 3
     assert len({text for _, text in ticks}) == len(ticks)
+
+
+@pytest.mark.slow(1)
+def test_words_that_look_like_formulas_are_drawn_as_they_are() -> None:
+    found = [row("$x^$", n, s, n**2 / 4) for n in (16, 32, 64) for s in (0, 1)]
+    found += [row("$_$", n, 0, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16)]
+    figure = draw(Answer.of(found, SETTINGS | {"decoder": "$^$"}))
+    FigureCanvasAgg(figure).draw()
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert any(label.startswith(r"\$x^\$: ") for label in labels)
+    along = [{**row("bumps", 16, 0, 50.0), "kind": kind} for kind in ("$x^$", "b")]
+    figure = draw(Answer.of(along, SETTINGS, axes=Axes("data_count", "kind", scaled=False)))
+    FigureCanvasAgg(figure).draw()
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [r"\$x^\$", "b"]
+    table = pd.DataFrame({"setting": ["$x^$", "$" * 80], "a$^$": [0.5, 0.25]})
+    figure = draw_grid(table, ["a$^$"])
+    FigureCanvasAgg(figure).draw()
+    assert figure.axes[0].get_yticklabels()[1].get_text() == r"\$" * 59 + "…"
 
 
 @pytest.mark.slow(2)

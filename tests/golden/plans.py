@@ -83,8 +83,9 @@ COMMANDS = (
     "jepa --precision float32",
     "jepa --tier smoke --families dit --tokenizers vae --jepa 1 --jepa-layers 2 --jepa-teacher same,gradient --seeds 1 "
     "--precision float32",
-    "signal --precision float32",
-    "signal --tier smoke --factors colour --between 0.2..0.9 --share 0.6 --family maskgit --seeds 1 --precision float32",
+    "signal --share 0.5 --option probe_lessons=coded --precision float32",
+    "signal --tier smoke --factors colour --between 0.2..0.9 --share 0.6 --family maskgit --seeds 1 "
+    "--option probe_lessons=coded --precision float32",
     "rotation",
     "rotation --digit 7 --angles 90 --gap 90..180 --N 16 --width 32 --epochs 50 --seeds 9 --batch-size 8 --lr 0.002",
 )

@@ -1,13 +1,16 @@
 """The regularization study as a user runs it: real processes, a real embedded Ray, real kills."""
 
 import json
+import math
 import random
 import re
 import signal
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import optuna
 import pytest
@@ -16,9 +19,12 @@ from typer.testing import CliRunner
 from orchestrator import regularization
 from orchestrator.command.cli import run
 from orchestrator.command.ranges import parse_range
+from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, first_seed_of
+from orchestrator.store import make_row
 from tests.chaos.rows import comparable
 from tests.conftest import Command, check_refusal, many, read_rows, wait_for_rows
+from trainables.spec import RunSpec, run_key
 
 Start = Callable[..., Command]
 SMALL = ("--N", "8", "--trials", "16", "--epochs", "150", "--seeds", "1", "--lr", "0.01", "--seeds-per-trial", "2",
@@ -61,6 +67,16 @@ MISTAKES = [
     (["--seeds", "0"], "greater than or equal to 1"),
     (["--option", "shape=round"], "lambda_entropy"),
     (["--lr", "0"], "lr must be above 0"),
+    (["--option", "lambda_entropy=0.5"], "is not the way to give lambda_entropy here: use --lambda-entropy"),
+    (["--option", "sigma=3"], "use --sigma"),
+    (["--option", "tolerance=2"], "use --tolerance"),
+    (["--option", "holdout=center"], "use --region"),
+    (["--option", "depth=5", "--depth", "3"], "use --depth"),
+    (["--option", "width=4"], "use --channels"),
+    (["--option", "padding=2"], "use --padding"),
+    (["--search", "decoder", "--option", "beta2=0.99"], "use --beta2"),
+    (["--search", "decoder", "--sampler", "grid"], "the least grid of this space has 10368 points: raise --trials to that"),
+    (["--confirm", "100", "--confirm-seeds", "1000"], "are too many: ask for fewer --confirm or --confirm-seeds"),
 ]
 
 
@@ -119,6 +135,124 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyt
     assert re.search(r"best 2, fresh seeds\s+│\s+0\s+│\s+2\s+│\s+150 ", printed)
     assert re.search(r"tuned\s+│\s+0\s+│\s+1\s+│\s+300", printed)
     assert not list(tmp_path.iterdir())
+
+
+# As a function of rows
+
+
+def made_by(*words: str) -> regularization.RegularizationStudy:
+    """The study that a command line makes."""
+    found: list[regularization.RegularizationStudy] = []
+    with mock.patch.object(regularization, "launch", lambda study, *_: found.append(study) or 0):
+        assert run(regularization.app, ["--N", "8", "--trials", "8", "--epochs", "10", "--seeds", "2", *words]) == 0
+    return found[0]
+
+
+def finish(spec: RunSpec, second: int, **changes: Any) -> Row:
+    """The row of a run, `second` seconds after the first, with an error by chance."""
+    error = 1e-3 * math.exp(random.Random(run_key(spec, "1")).gauss(0, 1))
+    steps = [spec.max_steps // 2, spec.max_steps]
+    found = {"ood_mse": error, "id_mse": error / 10, "accuracy": 0.5, "measures": {"exact": 0.2}, "curve_step": steps}
+    found |= {name: [error] * 2 for name in ("curve_loss", "curve_error", "curve_accuracy")}
+    about = {"task_version": "1", "fixed_count": 0, "finished_at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)}
+    result = {"status": "missed", "reason": "budget", "steps": spec.max_steps, **found}
+    return make_row(spec, **about, **{**result, **changes})
+
+
+def carried_out(study: regularization.RegularizationStudy, result: Callable[[RunSpec], dict[str, Any]] = lambda _: {}) -> Rows:
+    rows = Rows()
+    while not study.search.finished(rows):
+        specs = study.search.propose(rows, 1)
+        assert specs, "a search that has not finished asks for a run"
+        for spec in specs:
+            rows.add(finish(spec, len(rows), **result(spec)))
+    return rows
+
+
+def judged_rows(study: regularization.RegularizationStudy, rows: Rows, count: int) -> list[float]:
+    """The errors of the winner on the seeds that judge its choice."""
+    winner = study.search.confirming.winner(rows)
+    assert winner is not None
+    found = study.search.confirming.rows_of(rows, winner)
+    assert len(found) == count
+    return [row["ood_mse"] for row in found]
+
+
+@pytest.mark.parametrize("objectives", ["validation", "id,validation"])
+def test_without_fresh_seeds_nothing_is_said_of_them(objectives: str) -> None:
+    study = made_by("--confirm-seeds", "0", "--objectives", objectives, "--seeds-per-trial", "3")
+    rows = carried_out(study)
+    winner = study.search.confirming.winner(rows)
+    assert study.search.confirming.chosen(rows) == [winner]
+    told, lines = study.answer(rows), study._answer(rows).lines()
+    assert winner is not None
+    assert told["best"]["number"] == winner.number
+    assert (told["winner"], told["comparison"], told["confirmed"]) == (None, None, [])
+    assert not any("fresh" in line or "nan" in line for line in lines)
+    if len(winner.rows) > 1:
+        assert lines[0].endswith(f"geometric means over {len(winner.rows)} seeds of the search)")
+    assert study.table(rows, {}) is not None
+
+
+def test_one_fresh_seed_gives_the_errors_of_the_chosen_trial() -> None:
+    study = made_by("--confirm-seeds", "1")
+    rows = carried_out(study)
+    [error] = judged_rows(study, rows, 1)
+    best = study.answer(rows)["best"]
+    assert (best["validation_mse"], best["id_mse"], best["seeds"]) == (error, error / 10, 1)
+    assert "on one fresh seed)" in study._answer(rows).lines()[0]
+    several = made_by("--confirm-seeds", "2")
+    rows = carried_out(several)
+    errors = judged_rows(several, rows, 2)
+    assert several.answer(rows)["best"]["validation_mse"] == pytest.approx(math.sqrt(math.prod(errors)))
+    assert "geometric means over 2 fresh seeds)" in several._answer(rows).lines()[0]
+
+
+@pytest.mark.slow(1)
+def test_the_winner_in_the_file_is_the_one_that_is_judged() -> None:
+    study = made_by("--objectives", "id,validation", "--confirm-seeds", "2", "--confirm", "3")
+    rows = carried_out(study, lambda spec: {"id_mse": math.exp(random.Random(f"id {spec}").gauss(-9, 1))})
+    winner, told = study.search.confirming.winner(rows), study.answer(rows)
+    assert winner is not None
+    assert told["winner"]["setting"] == f"trial {winner.number}"
+    assert told["best"]["number"] == winner.number
+    assert sum(one["winner"] for one in told["confirmed"]) >= 1
+
+
+DIVERGED = {"status": "diverged", "reason": "diverged", "ood_mse": math.nan, "id_mse": math.nan}
+FAILED = {"status": "failed", "reason": "failed", "ood_mse": None, "id_mse": None, "accuracy": None, "measures": {}}
+
+
+@pytest.mark.parametrize("of_search", [True, False])
+def test_runs_that_diverge_have_not_failed(of_search: bool) -> None:
+    """All trials, or all that confirm them."""
+    study = made_by("--confirm-seeds", "2", "--no-ablation")
+    fresh = study.search.confirming.seeds
+
+    def ending(bad: dict[str, Any]) -> Callable[[RunSpec], dict[str, Any]]:
+        return lambda spec: bad if spec.seed in (study.search.tuning.seeds if of_search else fresh) else {}
+
+    diverged, failed = carried_out(study, ending(DIVERGED)), carried_out(study, ending(FAILED))
+    assert study.answered(diverged)
+    assert not study.answered(failed)
+    expected = "every confirmed setting failed or diverged on a fresh seed: search other values"
+    if of_search:
+        expected = "no trial is complete (8 diverged), so nothing could be chosen: search other values"
+    assert study.doubt(diverged) == study.answer(diverged)["doubt"] == expected
+    assert not study.answered(Rows(list(diverged)[:-1]))
+    whole = carried_out(study)
+    assert study.answered(whole)
+    assert study.doubt(whole) is None
+
+
+@pytest.mark.slow(2)
+def test_trials_are_exported_when_nothing_will_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.files.write_regularization", lambda *_: [])
+    file = tmp_path / "study.db"
+    study = made_by("--export-optuna", str(file))
+    rows = carried_out(study)
+    assert study.write(Rows(list(rows)[:-1]), tmp_path, force=True) == []
+    assert study.write(rows, tmp_path, force=True) == [file]
 
 
 def found(folder: Path, store: str) -> dict[str, Any]:

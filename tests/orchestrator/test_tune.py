@@ -8,8 +8,10 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,17 +19,22 @@ from unittest import mock
 import optuna
 import pytest
 from optuna.trial import TrialState
+from rich.console import Console
 from typer.testing import CliRunner
 
 from analysis.asked import tuned
+from analysis.figures.style import image
+from analysis.figures.tune import MOST_PANELS, draw_settings
 from analysis.report.answers import scaling_answer
 from analysis.results import Results
 from analysis.tune import Answer, compare, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.command.trials import plan_table, runs_left
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError
+from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
 from orchestrator.searches.confirm import ConfirmBest
 from orchestrator.searches.objective import Objective, means
@@ -36,6 +43,7 @@ from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import check_refusal
 from tests.toy import ChoosySettings
+from trainables.regularization import WEIGHTS
 from trainables.settings import settings_of, with_values
 from trainables.spec import RunSpec, Scalar, run_key
 
@@ -143,6 +151,7 @@ MISSPELLED = [
     ("decoder=mlp|mlp", "names a value twice"),
     ("schedule=constant|step", "schedule 'step' is unknown"),
     ("lr=1e-4..1e-2,lr=1|2", "lr is searched twice"),
+    ("width=8..24:100", "has the value 8 alone, because its step is longer than the range"),
 ]
 
 
@@ -152,6 +161,13 @@ def test_values_that_a_setting_cannot_have_are_refused(text: str, hint: str) -> 
         read_search([text], KNOWN)
     assert hint in str(refused.value)
     assert str(refused.value).startswith(f"--search {text.split(',')[-1]!r}")
+
+
+@pytest.mark.parametrize("text", ["lr=1e-4..1e-2,", ",lr=1e-4..1e-2", "lr=1e-4..1e-2,,width=8|16"])
+def test_a_comma_too_many_is_said_to_be_one(text: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_search([text], KNOWN)
+    assert str(refused.value).startswith(f"--search {text!r} has nothing before or after a comma: leave the comma out")
 
 
 MISTAKES = [
@@ -174,7 +190,8 @@ MISTAKES = [
     (["width=8|16|32", "--decoder", "mlp", "--sampler", "grid", "--trials", "2"], "the least grid of this space has 3 points"),
     (["lr=1e-4..1e-2", "--export-optuna", "."], "exists: give the name of a new file"),
     (["lr=1e-4..1e-2", "--seeds", "0"], "--seeds"),
-    (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "are too many"),
+    (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "ask for fewer --trials or --seeds-per-trial"),
+    (["lr=1e-4..1e-2", "--confirm", "100", "--seeds", "1000"], "too many: ask for fewer --confirm or --seeds"),
     (["lr=1e-4..1e-2", "--vary", "noise=1"], "--vary is about a program: add --program"),
 ]
 
@@ -199,6 +216,12 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
         (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
         (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
+        (
+            ["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}", "--seeds", "1"],
+            "--program has no {seed}, so a trial and its confirmation would be the same runs: write it there",
+        ),
+        (["--search", "lr=0.1..1", "--target", "0.8"], "--target would change nothing: write {target} in --program"),
+        (["--search", "lr=0.1..1", "--target", "0.9"], "--target would change nothing: write {target} in --program"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -226,6 +249,31 @@ def test_the_settings_of_a_program_are_searched() -> None:
         assert 0.1 <= spec.lr <= 1
         assert (spec.data_count, spec.target) == (9, 1.0)
     assert study.seconds_left(Rows()) is None
+
+
+def test_the_target_is_what_the_user_says_and_the_usual_one_if_he_says_nothing() -> None:
+    told = ("--program", "echo {lr} {seed} {data_count} {target}", "--counts", "1..9", "--objective", "accuracy")
+    for words, target in (
+        ((*told, "--search", "lr=0.1..1", "--target", "0.9"), 0.9),
+        ((*told, "--search", "lr=0.1..1"), 1.0),
+        ((*PROGRAM, "--search", "lr=0.1..1"), 1.0),
+        ((*CHOOSY, "--search", "lr=0.1..1"), 0.9),
+        ((*CHOOSY, "--search", "lr=0.1..1", "--target", "0.8"), 0.8),
+    ):
+        assert made_by(*words).search.tuning.template.target == target
+
+
+def test_more_trials_than_were_asked_for_leave_none_to_do() -> None:
+    words = (*CHOOSY, "--search", "lr=1e-3..1:log", "--seeds-per-trial", "2", "--sampler", "random")
+    more = made_by(*words, "--trials", "9")
+    rows = walk(more.search.tuning)
+    study = made_by(*words, "--trials", "4", "--confirm", "2", "--seeds", "3")
+    assert runs_left(study.search, rows) == 2 * 3
+    console = Console(width=120, file=StringIO())
+    console.print(plan_table(study.search, rows, "20"))
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"trials\s+│\s+9\s+│\s+0\s", printed)
+    assert "at most 0" in printed
 
 
 def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
@@ -301,6 +349,32 @@ def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
     assert len(rows) == 3 * 3 * 4
     assert sorted({row["lr"] for row in rows}) == pytest.approx([1e-3, 10**-1.5, 1.0])
     assert sorted({row["weight_decay"] for row in rows}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_the_last_point_of_a_grid_is_a_trial_whatever_rounding_makes_of_it(log: bool) -> None:
+    ends = [float(f"{digit}e{power}") for power in range(-4, 1) for digit in (1, 2, 3, 5)]
+    for low, high in itertools.combinations(ends, 2):
+        one = Dimension("lr", (), (low, high), log=log)
+        points = one.points(5)
+        assert all(map(one.holds, points))
+        assert points[-1] == pytest.approx(high)
+        assert not one.holds(high * (1 + 1e-9))
+    for words in ((), (1.0,)):
+        made = search([Dimension("lr", words, (1e-4, 3e-2), log=log)], sampler="grid", trials=5)
+        rows = walk(made)
+        assert len(made.finished_trials(rows)) == made.trials == 5
+        assert max(trial.params.get("lr", 0.0) for trial in made.study(rows).trials) == 0.03
+
+
+@pytest.mark.parametrize(("low", "high", "step"), [(1, 8, 1), (1, 100, 1), (16, 128, 16)])
+def test_all_whole_numbers_of_a_range_on_a_logarithmic_scale_are_tried(low: int, high: int, step: int) -> None:
+    one = Dimension("width", (512,), (low, high), log=True, step=step)
+    assert one.points(1000) == [512, *range(low, high + 1, step)]
+    if high < 100:
+        made = search([dataclasses.replace(one, words=())], trials=99, sampler="random")
+        assert sorted(row["width"] for row in walk(made)) == [*range(low, high + 1)]
+        assert made.trials == high
 
 
 # The search
@@ -422,6 +496,46 @@ def test_another_search_seed_has_other_seeds_of_trainings() -> None:
     assert (second.search.tuning.seeds, second.search.seeds) == (range(102_000, 102_002), range(103_000, 103_002))
 
 
+def test_a_row_that_arrives_while_the_trials_are_looked_at_is_not_forgotten() -> None:
+    made = search(seeds=2)
+    specs = [with_values(TEMPLATE, {"lr": 0.01 * (i + 1), "width": 8}) for i in range(3)]
+    first, *later = (finish(spec, i, 1.0) for i, spec in enumerate(specs))
+
+    class Growing(Rows):
+        """As where another thread adds a row after this one has read them."""
+
+        def __iter__(self) -> Iterator[Row]:
+            found = list(super().__iter__())
+            if later:
+                self.add(later.pop())
+            return iter(found)
+
+    rows = Growing([first])
+    assert [len(made.finished_trials(rows)) for _ in range(4)] == [1, 2, 3, 3]
+    assert len(made.ranked(rows)) == 3
+
+
+@pytest.mark.slow(1)
+def test_a_study_is_exported_when_nothing_will_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command that continues is the same one, and takes the name of a new file."""
+    monkeypatch.setattr("analysis.files.write_tune", lambda *_: [])
+    file = tmp_path / "what? 100% {of it}.db"
+    study = made_by(*CHOOSY, "--search", "lr=1e-3..1:log", "--trials", "5", "--export-optuna", str(file))
+    rows = walk(study.search.tuning)
+    assert study.search.tuning.finished(rows)
+    study.write(rows, tmp_path / "out", force=True)
+    failed = Rows(rows)
+    while not study.search.finished(failed):
+        for spec in study.search.propose(failed, 1):
+            failed.add(finish(spec, len(failed), status="failed"))
+    study.write(failed, tmp_path / "out", force=True)
+    assert not file.exists()
+    assert file in study.write(walk(study.search, rows), tmp_path / "out", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT COUNT(*) FROM trials").fetchone() == (5,)
+
+
 @pytest.mark.slow(4)
 def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
     made = search([LR, WIDTH, Dimension("weight_decay", (0.0,), (0.1, 0.3))], trials=12, seeds=2)
@@ -479,6 +593,54 @@ def test_a_setting_that_diverges_on_a_fresh_seed_cannot_win() -> None:
     assert "1 of its fresh seeds failed or diverged" in answer.lines()[-1]
 
 
+def test_a_setting_without_a_number_of_the_second_objective_cannot_win() -> None:
+    aims = (Objective("mse"), Objective("id_mse"))
+    made = ConfirmBest(search(objectives=aims, sampler="nsga2", trials=8), most=2, seeds=(1000, 1001))
+    rows = walk(made.tuning)
+    first = dict(made.chosen(rows)[0].values)
+    for alone in (True, False):
+        found = Rows(rows)
+        while not made.finished(found):
+            for spec in made.propose(found, 1):
+                bad = spec.seed == 1001 and (not alone or dict(made.tuning._space.values(spec)) == first)
+                found.add(finish(spec, len(found), **({"id_mse": math.nan} if bad else {})))
+        answer = answer_of(made, found)
+        assert list(answer.confirmed["failed"]) == [1, 0 if alone else 1]
+        assert list(answer.confirmed["seeds"]) == [1, 2 if alone else 1]
+        assert list(answer.confirmed["winner"]) == [False, alone]
+        assert (answer.winner is None) == (made.winner(found) is None) == (not alone)
+        assert (answer.doubt() is None) == alone
+
+
+def test_the_winner_of_the_answer_is_that_of_the_search() -> None:
+    """An error of 0 in the search makes its means arithmetic, and so those of the fresh seeds."""
+    made = ConfirmBest(search(trials=4, sampler="random"), most=2, seeds=(1000, 1001, 1002))
+    rows = Rows()
+    while not made.tuning.finished(rows):
+        for spec in made.tuning.propose(rows, 1):
+            rows.add(finish(spec, len(rows), None if len(rows) else 0.0))
+    order = [dict(trial.values) for trial in made.chosen(rows)]
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            errors = ((1.0, 1.0, 1.0), (0.01, 0.01, 4.0))[order.index(dict(made.tuning._space.values(spec)))]
+            rows.add(finish(spec, len(rows), errors[spec.seed - 1000]))
+    winner, answer = made.winner(rows), answer_of(made, rows)
+    assert winner == made.chosen(rows)[0]
+    assert answer.winner == f"trial {winner.number}" == answer.to_json()["winner"]["setting"]
+    assert answer.comparison is not None
+    assert answer.comparison["difference"] < 0
+
+
+def test_a_search_that_goes_on_is_not_said_to_have_chosen_nothing() -> None:
+    made, whole = confirmed()
+    for count in (5, 12, len(whole) - 1, len(whole)):
+        answer = answer_of(made, walk(made, until=count))
+        assert answer.doubt() is None
+        assert answer.to_json()["doubt"] is None
+    pruned = Rows(finish(spec, i, status="pruned") for i, spec in enumerate(made.tuning.propose(Rows(), 3)))
+    assert answer_of(made, pruned).doubt() == "no trial is complete (3 pruned), so nothing could be chosen: search other values"
+
+
 def test_nothing_is_crowned_before_every_fresh_run_has_ended() -> None:
     made, whole = confirmed()
     rows = Rows(list(whole)[:-1])
@@ -501,6 +663,19 @@ def test_the_front_of_two_objectives_is_confirmed() -> None:
     assert all(len(t.rows) == 2 for t in front)
 
 
+def test_the_only_one_of_a_front_that_is_confirmed_is_the_best_of_it() -> None:
+    aims = (Objective("accuracy", up=True), Objective("id_mse"))
+    made = ConfirmBest(search(objectives=aims, sampler="nsga2", trials=14), most=1, seeds=(1000, 1001))
+    rows = walk(made)
+    assert made.chosen(rows) == [made.tuning.best(rows)]
+    worst = min(made.tuning.front(rows), key=lambda trial: trial.scores[0])
+    aims = (Objective("id_mse"), Objective("accuracy", up=True))
+    made = ConfirmBest(search(objectives=aims, sampler="nsga2", trials=14), most=1, seeds=(1000, 1001))
+    assert made.chosen(rows) == [made.tuning.best(rows)]
+    assert made.chosen(rows)[0].row["accuracy"] == max(row["accuracy"] for row in rows if row["seed"] == 0)
+    assert worst.number != made.chosen(rows)[0].number
+
+
 def test_intervals_and_comparisons() -> None:
     assert interval([1.0, 3.0], False) == pytest.approx((2.0, 2 - 12.706, 2 + 12.706), abs=1e-3)
     assert interval([1.0, 100.0], True)[0] == pytest.approx(10.0)
@@ -510,6 +685,13 @@ def test_intervals_and_comparisons() -> None:
     assert (found["pairs"], found["decides"]) == (3, True)
     assert found["ratio"] == pytest.approx((1 / (2.1 * 2.0 * 1.9)) ** (1 / 3))
     assert not compare({1: 1.0, 2: 2.0}, {1: 2.0, 2: 1.0}, logs=False)["decides"]
+
+
+def test_an_interval_that_no_float_holds_has_no_end() -> None:
+    assert interval([1e-80, 1.0], True) == (pytest.approx(1e-40), 0.0, math.inf)
+    found = compare({1: 1e-40, 2: 1.0}, {1: 1.0, 2: 1e-40}, logs=True)
+    assert (found["ratio"], found["lower"], found["upper"], found["decides"]) == (pytest.approx(1.0), 0.0, math.inf, False)
+    assert compare({1: 1e-200, 2: 1.0}, {1: 1e200, 2: 1.0}, logs=True)["ratio"] == pytest.approx(1e-200)
 
 
 @pytest.mark.slow(8)
@@ -533,6 +715,25 @@ def test_files_and_figures_are_there_for_whatever_is_known(tmp_path: Path) -> No
     assert study.search.finished(none)
     assert study.answered(none)
     assert study.doubt(none) == "no trial is complete (8 diverged), so nothing could be chosen: search other values"
+
+
+@pytest.mark.slow(2)
+def test_words_that_look_like_ranges_or_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
+    words = ("--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=../a.csv")
+    searched = "lr=0.1..1:log,kind=../a.csv|1..2|$x^$|c_$1$"
+    study = made_by(*words, "--objective", "accuracy", "--search", searched, "--trials", "6")
+    answer = study._answer(walk(study.search))
+    figure = draw_settings(answer)
+    assert figure is not None
+    assert image(figure)
+    of_lr, of_kind = figure.axes[:2]
+    assert (of_lr.get_xscale(), of_lr.get_xlim()) == ("log", (0.1, 1.0))
+    shown = [label.get_text() for label in of_kind.get_xticklabels()]
+    assert shown == ["../a.csv", "1..2", r"\$x^\$", r"c_\$1\$"]
+
+
+def test_every_setting_of_a_decoder_has_a_panel() -> None:
+    assert len(SEARCHES["decoder"]) + len(WEIGHTS) <= MOST_PANELS
 
 
 def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -> None:

@@ -324,6 +324,22 @@ def test_of_a_line_without_end_no_more_is_kept_than_is_read() -> None:
     assert lines.last[-1] == "30 %"
 
 
+def test_what_follows_a_bar_of_progress_in_its_line_is_read() -> None:
+    heard: list[bytes] = []
+    lines = _Lines(heard.append)
+    lines.take(b'50 %\r100 %\r{"accuracy": 0.5}\n')
+    lines.take(b'{"accuracy": 0.6}\r\n')
+    for _ in range(5000):  # a line of more bytes than are kept
+        lines.take(b"\r" + b"#" * 50)
+    lines.take(b'\r{"accuracy"')
+    lines.take(b": 0.7}\r")
+    assert len(lines._part) < 100
+    lines.take(b"\n0.8\r")
+    lines.finish()
+    assert [line.strip() for line in heard] == [b'{"accuracy": 0.5}', b'{"accuracy": 0.6}', b'{"accuracy": 0.7}']
+    assert lines.last == ['{"accuracy": 0.5}', '{"accuracy": 0.6}', '{"accuracy": 0.7}', "0.8"]
+
+
 @pytest.mark.parametrize("draws", [0, 1, 40])
 def test_an_example_in_awk_tells_the_share_that_it_found(draws: int) -> None:
     file = ROOT / "examples" / "coupons.awk"
