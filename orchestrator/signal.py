@@ -40,8 +40,8 @@ from trainables.task import load_task
 NAME = "signal"
 LEAST, ALONG = "contrast", "faint"
 CONTRAST = settings_of(GeneratorSettings)[LEAST]
-PLAIN = "probe_lessons=plain"
-"""Few codes do not keep a faint factor: a probe that learns from pictures made of them would learn to guess."""
+CHECKED = "probe_lessons=checked"
+"""Few codes may not keep a faint factor: a probe that learns from pictures made of them would learn to guess."""
 
 app = App()
 
@@ -125,7 +125,7 @@ def signal(
     check_resolution(resolution, usual=0.25)
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
-    generators = dataclasses.replace(generators, option=[PLAIN, *(generators.option or ())])
+    generators = dataclasses.replace(generators, option=[CHECKED, *(generators.option or ())])
     named = {**OPTIONS, "decoder": "--family", "encoding": "--tokenizer"}
     plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where, named)
     if len(plan.templates) > 1:

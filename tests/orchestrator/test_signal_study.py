@@ -80,14 +80,14 @@ def test_every_factor_and_seed_has_a_search_of_its_own(monkeypatch: pytest.Monke
     assert found == [(factor, seed, "maskgit", 0.7, 1.0, "early") for factor in FACTORS for seed in (3, 4)]
     assert {(bracket.counts.low, bracket.counts.high) for bracket in study.brackets} == {(0.1, 0.9)}
     [asked] = study.search.propose(Rows(), 1)
-    assert (value_of(asked, "probe_lessons"), study.settings["options"]) == ("plain", {"probe_lessons": "plain"})
+    assert (value_of(asked, "probe_lessons"), study.settings["options"]) == ("checked", {"probe_lessons": "checked"})
     assert asked.stop == "target"  # the stopping rule gives none up
     assert all(study.keeps_weights(bracket.template) for bracket in study.brackets)
     parents = Tasks(GeneratorTask()).needs(asked)
     assert sorted(parents) == ["probe", "tokenizer"]
     for parent in parents.values():
         assert (value_of(parent, "faint"), value_of(parent, "contrast")) == ("shape", value_of(asked, "contrast"))
-    assert value_of(parents["probe"], "lessons") == value_of(parents["tokenizer"], "probe_lessons") == "plain"
+    assert value_of(parents["probe"], "lessons") == value_of(parents["tokenizer"], "probe_lessons") == "checked"
 
 
 def test_a_plan_counts_the_runs_that_unnamed_runs_will_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ composition, so that a blurred picture does not read as whichever class is neare
   most .03, and its edges waver by at most a fourteenth of its side; and so is one whose patches are the nearest of 32, which
   are the k-means of patches of all compositions alike.
 
-The last rule does not hold where a factor is faint: its classes share their codes. So there are two kinds of LESSONS. `plain`
-ones have worn pictures in place of those made of codes, and edges waver less the fainter shape or size is.
+The last rule does not hold where a factor is faint: its classes may share their codes. So there are two kinds of LESSONS. Of
+`checked` ones a picture made of codes is unclear in the faint factor if it is nearer to the other class, or differs from that
+of the other class by less than MOST_LOST of what the two differ by before; and edges waver the less, the fainter shape or size
+is. At full contrast both kinds are all but the same.
 
 Shapes in comments: n pictures of N x N pixels.
 """
@@ -32,6 +34,7 @@ from trainables.generative.oracle import UNCLEAR, between, between_colours
 from trainables.generative.shapes import (
     COMPOSITIONS,
     FACTORS,
+    NO_FACTOR,
     Pictures,
     Scenes,
     ShapeSettings,
@@ -47,7 +50,8 @@ CLASSES = 3
 AT_ONCE = 256
 KINDS = ("sharp", "sharp", "worn", "coded", "coded", "between", "faded", "blurred", "scrambled", "noise")
 """What the pictures of a probe show, in turns."""
-LESSONS = {"coded": KINDS, "plain": tuple("worn" if kind == "coded" else kind for kind in KINDS)}
+LESSONS = ("coded", "checked")
+MOST_LOST = 0.5
 KINDS_OF_OTHERS = ("sharp", "sharp", "worn", "faded", "blurred", "scrambled", "noise")
 """The same of pictures that are not rendered: between their classes there is nothing to draw, and few codes would not keep what
 tells them apart."""
@@ -117,19 +121,23 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int, of: str = "c
     """
     turn = torch.arange(count)
     bits = bits_of(COMPOSITIONS)[turn % 8]
-    kinds = LESSONS[of]
-    kind, variant = (turn // 8) % len(kinds), (turn // (8 * len(kinds))) % len(FACTORS)
+    kind, variant = (turn // 8) % len(KINDS), (turn // (8 * len(KINDS))) % len(FACTORS)
     scenes, u = draw_scenes(settings, bits, stream(seed, "shapes", "probe")), torch.rand(count, 4, generator=stream(seed, "u"))
-    classes, has = bits.clone(), _masks(kinds, kind)
+    classes, has = bits.clone(), _masks(KINDS, kind)
     scenes, unclear = _between(settings, scenes, u[:, 0], has["between"], variant)
     has["faded"] |= has["between"] & ~unclear.any(1)
     images = render(settings, N, scenes)
-    if "coded" in has:
-        some = has["coded"].nonzero().squeeze(1)
-        images[some] = _coded(settings, images[some], seed)
+    some = has["coded"].nonzero().squeeze(1)
+    sharp, images[some] = images[some], _coded(settings, images[some], seed)
+    if of == "checked" and settings.faint != NO_FACTOR:
+        factor = FACTORS.index(settings.faint)
+        flipped = bits.clone()
+        flipped[:, factor] = 1 - flipped[:, factor]
+        other = render(settings, N, draw_scenes(settings, flipped, stream(seed, "shapes", "probe")).take(some))
+        unclear[some, factor] = _is_lost(sharp, other, images[some], _coded(settings, other, seed))
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(images[some], _others(settings, N, bits[some], u[some], stream(seed, "faded")), u[some])
-    waver = WAVER if "coded" in has else WAVER * min(settings.contrast_of("shape"), settings.contrast_of("size"))
+    waver = WAVER if of == "coded" else WAVER * min(settings.contrast_of("shape"), settings.contrast_of("size"))
     classes[unclear | _spoil(images, has, variant, u, seed, waver)[:, None]] = UNCLEAR
     return images.clamp(0, 1), classes
 
@@ -237,6 +245,16 @@ def _patches(images: Tensor, size: int) -> Tensor:
     beyond = -images.shape[-1] % size
     bordered = functional.pad(images, (0, beyond, 0, beyond), mode="replicate")
     return functional.unfold(bordered, size, stride=size).transpose(1, 2)
+
+
+def _is_lost(sharp: Tensor, other: Tensor, coded: Tensor, other_coded: Tensor) -> Tensor:
+    """Whether pictures made of codes (n, 3, N, N) no longer show what tells the sharp ones from those of the other class: they
+    differ by too little, or are nearer to the latter."""
+
+    def apart(one: Tensor, two: Tensor) -> Tensor:
+        return (one - two).abs().sum((1, 2, 3))
+
+    return (apart(coded, other_coded) < MOST_LOST * apart(sharp, other)) | (apart(coded, other) <= apart(coded, sharp))
 
 
 def _scrambled(images: Tensor, generator: Generator) -> Tensor:
