@@ -73,9 +73,12 @@ def test_checked_lessons_show_what_their_labels_say_of_a_faint_factor(faint: str
     place, kind = FACTORS.index(faint), torch.arange(800) // 8 % len(KINDS)
     coded = (kind == KINDS.index("coded")) | (kind == KINDS.index("coded") + 1)
 
+    def figures(contrast: float) -> ShapeSettings:
+        return ShapeSettings(radius_small=0.5, radius_jitter=0.04, colour_jitter=0.05, faint=faint, contrast=contrast)
+
     def right(of: str, contrast: float) -> float:
         """The share of what is clear that the oracle reads as it is labelled, of pictures made of codes."""
-        settings = ShapeSettings(radius_small=0.5, radius_jitter=0.04, colour_jitter=0.05, faint=faint, contrast=contrast)
+        settings = figures(contrast)
         images, classes = lessons(settings, 24, 800, 0, of)
         clear = coded & (classes[:, place] != UNCLEAR)
         read = read_by_templates(settings, images[clear]).bits[:, place] == classes[clear, place]
@@ -84,7 +87,7 @@ def test_checked_lessons_show_what_their_labels_say_of_a_faint_factor(faint: str
     assert right("coded", 0.1) < 0.75, "few codes do not keep it"
     assert right("checked", 0.1) > 0.8
     assert right("checked", 0.3) > 0.9
-    for settings in (ShapeSettings(faint=faint), ShapeSettings()):
+    for settings in (figures(1.0), ShapeSettings()):
         alike = zip(*(lessons(settings, 24, 160, 0, of) for of in LESSONS), strict=True)
         assert all(torch.equal(one, two) for one, two in alike), "at full contrast there is nothing to check"
 
