@@ -171,7 +171,7 @@ def _train_and_answer(
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
-    wanted, untold = study.wanted, list[str]()
+    wanted, complaints = study.wanted, list[str]()
 
     def seconds_left() -> float | None:
         seconds = stages.seconds_left(study.seconds_left(rows))
@@ -184,9 +184,9 @@ def _train_and_answer(
         except OSError:
             pass
         except Exception as error:  # a figure must not end a training
-            if not untold:
-                untold.append(_undrawn(error))
-                say(console, f"warning: {untold[0]}")
+            if not complaints:
+                complaints.append(_undrawn(error))
+                say(console, f"warning: {complaints[0]}")
 
     written = Sparing(write)
 
