@@ -86,7 +86,7 @@ def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path
     assert "bumps: more than this" in labels
     assert (tmp_path / "scaling.csv") in write_scaling(answer, tmp_path)
     first = (tmp_path / "scaling.csv").read_text().splitlines()[1]
-    assert first == "cnn,bumps,12,0,,144,,0,none reached,0,0,0,,144,inf,"
+    assert first == "cnn,bumps,12,0,,144,,0,none reached,0,0,0,0,,144,inf,"
 
 
 def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_images_are_whole_numbers_in_the_files(tmp_path: Path) -> None:
     write_scaling(answer, tmp_path)
     lines = (tmp_path / "scaling.csv").read_text().splitlines()
     assert lines[1:] == [
-        "cnn,bumps,16,0,68,67,68,0,reached,0,0,0,68,67,68,68", "cnn,bumps,16,1,,,,0,failed,0,0,0,,,,",
+        "cnn,bumps,16,0,68,67,68,0,reached,0,0,0,0,68,67,68,68", "cnn,bumps,16,1,,,,0,failed,0,0,0,0,,,,",
     ]  # fmt: skip
     known, failed = json.loads((tmp_path / "scaling.json").read_text())["thresholds"]
     assert json.dumps([known[name] for name in COUNTS]) == "[68, 67, 68, 0, 68, 67, 68, 68]"

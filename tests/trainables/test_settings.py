@@ -13,7 +13,7 @@ from orchestrator.searches.space import Space, log_range
 from tests.toy import Toy
 from trainables import read_settings, setting
 from trainables.check_words import check_words
-from trainables.settings import Setting, complete, settings_class, settings_of, spec_fields, value_of, with_values
+from trainables.settings import WORDS_OF, Setting, complete, settings_class, settings_of, spec_fields, value_of, with_values
 from trainables.spec import RunSpec, run_key
 from trainables.task import load_task
 
@@ -81,7 +81,7 @@ def test_a_wrong_value_is_refused_in_words(given: dict[str, Any], message: str) 
 def test_what_a_user_writes_is_read_by_its_type(kind: type, text: str, value: object) -> None:
     assert Setting("x", kind, None).read(text) == value
     if kind is not str:
-        with pytest.raises(ValueError, match=f"the option x takes a {kind.__name__}, not 'wide'"):
+        with pytest.raises(ValueError, match=f"the option x takes {WORDS_OF[kind]}, not 'wide'"):
             Setting("x", kind, None).read("wide")
 
 
