@@ -16,7 +16,7 @@ from orchestrator.engine.estimate import StepTimes, runs_left
 from orchestrator.errors import UserError, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed, with_needed
+from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed, needed, with_needed
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
@@ -110,10 +110,10 @@ class Stages:
         """What is to be said at the start of weights that are gone."""
         if self._staged is None:
             return None
-        needed = self._staged.parents(self._rows, self._staged.waiting(self._rows))
+        of_waiting = self._staged.parents(self._rows, self._staged.waiting(self._rows))
         lost = Counter(
             name
-            for name, specs in needed.items()
+            for name, specs in of_waiting.items()
             for key in specs
             if (row := self._rows.get(key)) is not None and row["status"] != "failed" and self._staged.again(key)
         )
@@ -226,26 +226,16 @@ class Stages:
         """The runs that others need, by what they are called, the earliest stage first. It looks nothing up in the store, so a
         thread that only shows the study may ask."""
         common, waiting = self._known_specs(), staged.waiting(self._rows)
-        of_common, now = self._needed(common), self._needed(waiting)
+        of_common, now = needed(self._tasks, common), needed(self._tasks, waiting)
         results = [] if self._thresholds is None else self._thresholds.answer(self._rows)
         others = max(0.0, runs_left(results) - len(waiting))
         kinds = []
-        for name, specs in self._needed([*common, *waiting]).items():
+        for name, specs in needed(self._tasks, [*common, *waiting]).items():
             of_now = now.get(name, {})
             missing = [s for key, s in specs.items() if self._rows.get(key) is None or (key in of_now and self.again(key))]
             own = of_now.keys() - of_common.get(name, {}).keys()
             kinds.append(_Kind(name, specs, missing, others * len(own) / len(waiting) if own else 0.0))
         return kinds
-
-    def _needed(self, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:
-        """The runs that these need, and those that they need in turn: by name, then by key; the earliest stage first."""
-        found: dict[str, dict[str, RunSpec]] = {}
-        for spec in specs:
-            for name, parent in self._tasks.needs(spec).items():
-                for earlier, of_name in self._needed([parent]).items():
-                    found.setdefault(earlier, {}).update(of_name)
-                found.setdefault(name, {})[self._tasks.key(parent)] = parent
-        return found
 
     def _times(self, staged: Staged, name: str) -> StepTimes:
         """Of all runs that go by a name."""

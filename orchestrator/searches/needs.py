@@ -56,6 +56,17 @@ def with_needed(rows: Iterable[Row], find: Callable[[str], Row | None]) -> list[
     return queue
 
 
+def needed(needs: Needs, specs: Iterable[RunSpec]) -> dict[str, dict[str, RunSpec]]:
+    """The runs that these need, and those that they need in turn: by name, then by key; the earliest stage first."""
+    found: dict[str, dict[str, RunSpec]] = {}
+    for spec in specs:
+        for name, parent in needs.needs(spec).items():
+            for earlier, of_name in needed(needs, [parent]).items():
+                found.setdefault(earlier, {}).update(of_name)
+            found.setdefault(name, {})[needs.key(parent)] = parent
+    return found
+
+
 class Staged:
     """A `Search` that proposes what the runs of another one need before these.
 
@@ -134,13 +145,11 @@ class Staged:
         return [Unmet(name, row) for name, row in found if row is not None and self._is_unmet(row)]
 
     def parents(self, rows: Rows, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:
-        """The runs that these need, and those that they need in turn: by name, then by key; the earliest stage first."""
-        found: dict[str, dict[str, RunSpec]] = {}
-        for spec in specs:
-            for name, parent in self._needs.needs(spec).items():
-                for earlier, of_name in self.parents(rows, [parent]).items():
-                    found.setdefault(earlier, {}).update(of_name)
-                found.setdefault(name, {})[self._know(rows, name, parent)] = parent
+        """As `needed`; what is heard of for the first time is looked up in the store."""
+        found = needed(self._needs, specs)
+        for name, of_name in found.items():
+            for parent in of_name.values():
+                self._know(rows, name, parent)
         return found
 
     def waiting(self, rows: Rows) -> list[RunSpec]:
