@@ -53,8 +53,9 @@ class Chooser:
         if total <= 0:
             return {}
         running = list(busy.values())
-        wanted = len(running) + total * self.packs.largest
-        needless = 0 if self.packs.gpu else wanted - len(running) - total
+        later = self.failures.later()
+        wanted = len(running) + total * self.packs.largest + later
+        needless = later if self.packs.gpu else wanted - len(running) - total
         elsewhere, room = 0, 0
         while room < wanted + elsewhere:
             room = wanted + elsewhere
@@ -66,12 +67,13 @@ class Chooser:
 
     def _claim(self, specs: Sequence[RunSpec], free: Free, busy: Mapping[str, RunSpec]) -> tuple[dict[str, RunSpec], int]:
         """A pack of the first spec that is free to be trained here and others of its shape, claimed, so that as much is left
-        for every other free worker; and how many before it other launches are training, or no free worker is for."""
+        for every other free worker; and how many others cannot be: they are left, other launches are training them, or no free
+        worker is for them."""
         keys = ((self.tasks.key(spec), spec) for spec in specs)
-        done, waits = self._is_done, self.failures.must_wait
-        ready = {key: spec for key, spec in keys if key not in busy and not done(key) and not waits(key)}
+        missing = {key: spec for key, spec in keys if key not in busy and not self._is_done(key)}
+        ready = {key: spec for key, spec in missing.items() if not self.failures.must_wait(key)}
         pack: dict[str, RunSpec] = {}
-        shape, room, elsewhere = "", 1, 0
+        shape, room, elsewhere = "", 1, sum(map(self.failures.is_left, missing))
         for key, spec in ready.items():
             alone = self.failures.is_alone(key)
             if pack and (alone or self.packs.together(spec) != shape):

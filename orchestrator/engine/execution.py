@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from orchestrator.engine.choosing import Chooser, Free
-from orchestrator.engine.failures import Failures, first_line, is_exception, is_out_of_memory
+from orchestrator.engine.failures import MOST_LEFT, Failures, first_line, is_exception, is_out_of_memory
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
@@ -62,7 +62,7 @@ class Outcome:
     """Those that failed are not among them."""
     failed: int = 0
     stopped: str | None = None
-    """`time`, `cost`, `error`, `SIGINT` or `SIGTERM`."""
+    """`time`, `cost`, `error`, `lost` (its runs lose their workers again and again), `SIGINT` or `SIGTERM`."""
     worker_seconds: float = 0.0
     """Time that workers spent on runs, all together."""
 
@@ -70,6 +70,7 @@ class Outcome:
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
+LEFT = "so it is left until the next launch"
 
 
 @dataclass(slots=True)
@@ -126,8 +127,8 @@ class Execution:
         if not pack:
             if time.monotonic() - self._looked_at > 1.0:
                 self._learn_from_others()
-                if not self.running and not self.is_over() and not self.search.propose(self.rows, 1):
-                    self.fatal = StuckError("the search asks for no run, though it has not finished: please report this")
+                if not self.running and not self.is_over():
+                    self._end_if_nothing_is_left()
             return []
         self.running[trial_id] = pack
         self.placement.wait(trial_id)
@@ -135,6 +136,15 @@ class Execution:
         for key, spec in pack.items():
             self.observer.started(key, spec)
         return list(pack.values())
+
+    def _end_if_nothing_is_left(self) -> None:
+        """End the launch if it can train none of the runs that the search asks for."""
+        left = [key for key, attempts in self.failures.of_runs.items() if attempts.is_left]
+        asked = [self.tasks.key(spec) for spec in self.search.propose(self.rows, len(left) + 1)]
+        if not asked:
+            self.fatal = StuckError("the search asks for no run, though it has not finished: please report this")
+        elif set(asked) <= set(left):
+            self.outcome.stopped = "lost"
 
     def _free(self) -> Free:
         packs = [self.packs.on_cpu_worker(next(iter(pack.values()))) for pack in self.running.values()]
@@ -220,6 +230,7 @@ class Execution:
             else:
                 if of_run.checkpoint is not None:
                     self.store.save_checkpoint(key, of_run.checkpoint)
+                    self.failures.got_further(key)
                 self.observer.progressed(key, spec, of_run)
         self._record(ended)
         if not pack:
@@ -298,10 +309,14 @@ class Execution:
             attempts = self.failures.of(key)
             wait = attempts.count_lost()
             times = f"{attempts.lost} times" if attempts.lost > 1 else "once"
-            told = f"lost its worker ({times}), trying again in {wait:g} s: {first_line(reason)}"
+            self.failures.left_in_a_row += attempts.is_left
+            next_try = LEFT if attempts.is_left else f"trying again in {wait:g} s"
+            told = f"lost its worker ({times}), {next_try}: {first_line(reason).rstrip('.')}"
             told += CRASHING * (attempts.lost > TIRED)
             self.observer.notice(f"{describe(spec)} {told}")
             self._again(key)
+        if self.failures.left_in_a_row >= MOST_LEFT:
+            self.outcome.stopped = self.outcome.stopped or "lost"
 
     def on_stopped(self, trial_id: str) -> None:
         """A pack was stopped because the launch ends."""
@@ -347,6 +362,7 @@ class Execution:
         self._say_notices()
         for run in ended:
             self.store.drop_checkpoint(run.key)
+            self.failures.got_further(run.key)
             self.store.release(run.key)
             del self._busy[run.key]
             if self.rows.get(run.key) is not None:  # its row is as it was

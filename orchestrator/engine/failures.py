@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass, field
 
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats for ever."""
+"""Waits before a run is tried again after its 1st, 2nd, ... lost worker; the last one repeats."""
+MOST_LOST = 8
+"""Workers that a run may lose without getting any further; then this launch leaves it."""
+MOST_LEFT = 3
+"""Runs that are left, one after another; then the launch ends, since no run seems to get on."""
 TASK_ERROR = r"^(\x1b\[\d+m)?ray::"
 """How Ray begins the text of an exception raised in a worker, as against the death of one."""
 OUT_OF_MEMORY = "running low on memory"
@@ -19,6 +24,7 @@ class Attempts:
     """How often one run has failed, by class of failure."""
 
     lost: int = 0
+    """Workers, since the run got further."""
     raised: int = 0
     out_of_memory: int = 0
     not_before: float = 0.0
@@ -27,12 +33,18 @@ class Attempts:
     """Whether it is no longer trained together with others: one of them may be the cause."""
 
     def count_lost(self) -> float:
-        """Its worker died, again without limit; the seconds to wait before it is tried again."""
+        """Its worker died; the seconds to wait before it is tried again, without end if it has lost too many."""
         wait = BACKOFF_SECONDS[min(self.lost, len(BACKOFF_SECONDS) - 1)]
         self.lost += 1
         self.alone = self.lost > 1
+        wait = math.inf if self.is_left else wait
         self.not_before = time.monotonic() + wait
         return wait
+
+    @property
+    def is_left(self) -> bool:
+        """Whether this launch leaves it. No row says so: the cause may be the machines, and a row would be final."""
+        return self.lost >= MOST_LOST
 
     def count_raised(self) -> bool:
         """Its task raised an exception; whether it is tried once more."""
@@ -45,12 +57,27 @@ class Failures:
     """The failures of the runs of one launch, by run key."""
 
     of_runs: dict[str, Attempts] = field(default_factory=dict)
+    left_in_a_row: int = 0
+    """Runs that were left since one ended or got further."""
 
     def of(self, key: str) -> Attempts:
         return self.of_runs.setdefault(key, Attempts())
 
     def is_alone(self, key: str) -> bool:
         return key in self.of_runs and self.of_runs[key].alone
+
+    def is_left(self, key: str) -> bool:
+        return key in self.of_runs and self.of_runs[key].is_left
+
+    def later(self) -> int:
+        """How many runs wait to be tried again."""
+        return sum(self.must_wait(key) and not attempts.is_left for key, attempts in self.of_runs.items())
+
+    def got_further(self, key: str) -> None:
+        """What it has trained will not be lost with its worker, or it has ended."""
+        self.left_in_a_row = 0
+        if key in self.of_runs:
+            self.of_runs[key].lost = 0
 
     def must_wait(self, key: str) -> bool:
         return key in self.of_runs and self.of_runs[key].not_before > time.monotonic()

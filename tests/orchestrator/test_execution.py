@@ -162,7 +162,7 @@ def test_a_worker_tells_in_a_line_what_its_machine_lacks(monkeypatch: pytest.Mon
     assert report.error == f"{where}: set SWEEP_DATA to their folder"
 
 
-def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
+def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eight_is_left(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -172,14 +172,65 @@ def test_a_lost_worker_is_replaced_without_limit_and_with_growing_waits(
     for attempt in range(8):
         assert next_run(execution, str(attempt)) is not None
         execution.on_lost(str(attempt), "Failure # 1 (occurred at noon)\nThe actor died unexpectedly.")
-        assert next_run(execution, "too early") is None
+        assert attempt == 7 or next_run(execution, "too early") is None
         wait = next(iter(execution.failures.of_runs.values())).not_before - now
         waits.append(wait)
         now += wait + 0.01
-    assert waits == pytest.approx([1, 2, 5, 15, 60, 60, 60, 60])
-    assert "The actor died unexpectedly." in watcher.notices[0]
+    assert waits[:-1] == pytest.approx([1, 2, 5, 15, 60, 60, 60])
+    assert watcher.notices[0].endswith("seed 0 lost its worker (once), trying again in 1 s: The actor died unexpectedly")
     assert ["stop with Ctrl-C and mend it" in notice for notice in watcher.notices] == [False, False, *[True] * 6]
-    assert len(store) == 0
+    assert ["left until the next launch" in notice for notice in watcher.notices] == [*[False] * 7, True]
+    assert (len(store), store.claim(run_key(SPEC, "1"))) == (0, True), "the next launch may train it"
+
+
+def test_the_runs_beside_one_that_loses_its_workers_go_on(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=2, workers=1)
+    bad, trained = next_run(execution, "0"), 0
+    assert bad is not None
+    for trial in range(1, 200):
+        if execution.running[str(trial - 1)] == {run_key(bad, "1"): bad}:
+            execution.on_lost(str(trial - 1), "The actor died unexpectedly.")
+        else:
+            trained += 1
+            assert result_of(execution, str(trial - 1), result=RESULT)
+        if next_run(execution, str(trial)) is None:
+            now += 100
+            if next_run(execution, str(trial)) is None:
+                break
+    assert execution.is_over()
+    assert execution.outcome.stopped == "lost"
+    assert execution.fatal is None
+    assert trained == len(store) > 0
+    assert bad.data_count not in {row["data_count"] for row in store.rows() if row["seed"] == bad.seed}
+
+
+def test_a_launch_whose_runs_all_lose_their_workers_ends(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=5, workers=2)
+    lost = 0
+    while not execution.is_over():
+        assert next_run(execution, str(lost)) is not None
+        execution.on_lost(str(lost), "The actor died unexpectedly.")
+        lost += 1
+        now += 100
+    assert (lost, execution.outcome.stopped) == (3 * 8, "lost")
+
+
+def test_a_run_that_gets_further_may_lose_any_number_of_workers(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=1, workers=1)
+    for attempt in range(20):
+        now += 100
+        assert next_run(execution, str(attempt)) is not None
+        if attempt % 5 == 4:
+            result_of(execution, str(attempt), step=attempt, checkpoint=b"further")
+        execution.on_lost(str(attempt), "The node died.")
+    assert not execution.is_over()
+    assert not any("left until" in notice for notice in watcher.notices)
 
 
 def test_an_exception_outside_the_training_counts_as_an_exception(store: ResultStore) -> None:
