@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from analysis.scaling import widths
 from orchestrator.command.axes import COLUMNS
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.command.recipe import Recipe
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.errors import UserError
 from orchestrator.searches import Row
@@ -23,12 +25,13 @@ from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.narrowing import threshold_search as narrowed
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.searches.space import Dimension, Values, in_turn, known_points, log_range
+from orchestrator.searches.space import Dimension, Space, Values, in_turn, known_points, log_range
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS, THRESHOLDS, TRIALS
 from orchestrator.study import bracket_of, brackets_again
 from trainables.needs import Tasks
+from trainables.program import ProgramTask
 from trainables.regularization import COMPARED, TASKS
 from trainables.settings import Setting, settings_class, settings_of, value_of, with_values
 from trainables.spec import RunSpec, Scalar
@@ -160,6 +163,8 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     space, trials, seed, aims = (search.get(name) for name in ("space", "trials", "seed", "objectives"))
     if not isinstance(space, dict) or not space or type(trials) is not int or type(seed) is not int:
         raise ValueError("space must name what is searched, and trials and seed must be whole numbers")
+    if type(asked := question.settings.get("trials")) is int:
+        trials = max(trials, asked)  # a grid of so many points has fewer trials, where some settings do not matter
     if not 1 <= trials <= MOST_PLANNED:
         raise ValueError(f"trials must lie between 1 and {MOST_PLANNED}, not {trials}")
     of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
@@ -168,17 +173,33 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     alike = Alike.of(question)
     if alike is None:
         raise ValueError("it must tell its seeds and what was varied")
+    recipe = None if task is None or isinstance(task, ProgramTask) else _recipe(task, template, search["varied"])
     ran: dict[tuple[Any, ...], RunSpec] = {}
-    for row in filter(alike.holds, rows):
-        ran[_place({name: row.get(name, row["options"].get(name)) for name in space}, row["seed"])] = RunSpec.from_dict(row)
 
     def make(values: Values, seed: int) -> RunSpec:
-        """The run with these values; one that has not finished is made of the template."""
-        return ran.get(_place(values, seed)) or dataclasses.replace(with_values(template, values), seed=seed)
+        """The run with these values; one that has not finished is made as the launch makes it, or else of the template."""
+        if (spec := ran.get(_place(values, seed))) is not None:
+            return spec
+        return dataclasses.replace(with_values(template, values), seed=seed) if recipe is None else recipe.make(values, seed)
 
-    sampler, made = str(search.get("sampler")), partial(OptunaSearch, make=make, seeds=max(1, len(of_trial)))
+    matters = None if recipe is None or not hasattr(task, "matters") else recipe.matters
+    canonical = Space(dimensions, make, matters).canonical
+    for row in filter(alike.holds, rows):
+        with contextlib.suppress(ValueError):  # the task cannot do it any more
+            values = canonical({name: row.get(name, row["options"].get(name)) for name in space})
+            ran[_place(values, row["seed"])] = RunSpec.from_dict(row)
+    sampler, made = str(search.get("sampler")), partial(OptunaSearch, make=make, matters=matters, seeds=max(1, len(of_trial)))
     tuning = made(template, question.task_version, dimensions, trials, sampler, "none", _objectives(aims), seed)
     return ConfirmBest(tuning, min(_confirmed(search), tuning.trials), fresh)
+
+
+def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
+    """How the launch made its runs. A data count that varied, or a precision, went with other settings."""
+    settings = {name: value_of(template, name) for name in settings_of(settings_class(task)) if name not in varied}
+    fields = {name: getattr(template, name) for name in (*OF_RUN, "target", "stop")}
+    if "data_count" in varied:
+        fields["data_count"] = None
+    return Recipe(task, template.task, settings, fields, lambda decoder: template.precision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from analysis.asked import tuned
 from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
+from analysis.remake import tune_search
 from analysis.report.answers import scaling_answer
 from analysis.results import Results
 from analysis.tune import Answer, compare, crossed_mean, interval
@@ -744,6 +745,31 @@ def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -
     assert tuned([question], [*rows, *others]) == {row["key"] for row in rows}
     damaged = dataclasses.replace(question, search={})
     assert tuned([damaged], rows) == frozenset()
+
+
+AGAIN = {
+    "a setting that does not always matter": (*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp"),
+    "a grid of it": (*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp", "--sampler", "grid"),
+    "a grid of a range, too": (*CHOOSY, "--search", "lr=0.1..1,width=8|16,decoder=linear|mlp", "--sampler", "grid"),
+    "a size that the data go with": (*CHOOSY[:2], "--search", "N=3..6,kind=round|square", "--max-steps", "20"),
+    "settings that others decide": ("--N", "8", "--search", "width=16|64,decoder=cnn|mlp", "--seeds-per-trial", "2"),
+}
+
+
+@pytest.mark.parametrize("words", AGAIN.values(), ids=AGAIN)
+def test_the_report_makes_the_search_again_from_its_question_and_task(words: Sequence[str]) -> None:
+    study = made_by(*words, "--trials", "9", "--confirm", "2", "--seeds", "2")
+    rows = walk(study.search)
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    for part in (list(rows)[:3], list(rows)):
+        again = tune_search(question, study.task, part)
+        assert again.tuning.trials == study.search.tuning.trials
+        found, right = (one.tuning.finished_trials(Rows(part)) for one in (again, study.search))
+        assert [trial.row["key"] for trial in found] == [trial.row["key"] for trial in right]
+        assert [dict(trial.values) for trial in found] == [dict(trial.values) for trial in right]
+        assert again.propose(Rows(part), 3) == study.search.propose(Rows(part), 3)
+    assert again.finished(rows)
+    assert again.following(rows) == study.search.following(rows)
 
 
 OTHERS: Sequence[Mapping[str, Scalar]] = ({"seed": 5}, {"N": 5}, {"weight_decay": 0.5}, {"stop": "early"})
