@@ -127,7 +127,7 @@ def fit_power_law(
     whole = settled.groupby(along)[quantity].transform(lambda values: values.notna().all()).astype(bool)
     unreached, notes = settled[~whole].groupby(along)[quantity].count(), []
     for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
-        notes += [f"without {along} = {_list(without)}: {who} reached the target"] if len(without) else []
+        notes += [f"without {along} = {_list(without)}: {who} has a threshold"] if len(without) else []
     if is_coarse and len(lowest := settled[whole & (settled["verdict"] == "minimum")][along].unique()):
         notes.append(f"without {along} = {_list(lowest)}: the lowest {axes.least} passes, and less cannot be tried")
         whole &= ~settled[along].isin(lowest)

@@ -41,6 +41,7 @@ from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
 
 if TYPE_CHECKING:
+    from analysis.generators import Measured
     from analysis.objectives import Answer
 
 KNOWN = settings_of(GeneratorSettings)
@@ -116,17 +117,15 @@ class GeneratorStudy(GridStudy):
 
     def _answer_of(self, rows: Rows) -> Answer:
         """The answer as far as it is known."""
-        from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+        from analysis.generators import OF_GENERATORS
         from analysis.objectives import Answer
 
         found = self.search.runs(rows)
-        measured: list[dict[str, Any]] = []
-        if any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS:
-            with contextlib.suppress(StoreError):  # without them the answer says what is not known
-                measured = MeasureTable(self.settings["store"]).rows([MEASURE, *OF_GENERATORS.get(self.name, ())])
+        is_measured = any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS
+        measured = measured_for(self.name, self.settings["store"]) if is_measured else {}
         names = {name: self.about[name] for name in self.columns}
         replaced = self.search.replaced(rows)
-        return Answer.of(found, rows.get, numbers_of(measured), names, self.settings, self.name, replaced)
+        return Answer.of(found, rows.get, measured, names, self.settings, self.name, replaced)
 
     def _told(self, spec: RunSpec) -> str:
         family, tokenizer, *more = self._cells(self._setting(spec))
@@ -138,6 +137,16 @@ class GeneratorStudy(GridStudy):
         values = dict(zip(self.columns, setting, strict=True))
         others = meaningless({name: value_of(self.specs[0], name) for name in OF_WHICH} | values)
         return ["" if name in others else str(value) for name, value in values.items()]
+
+
+def measured_for(study: str, store: str) -> Measured:
+    """What a study looks at of what `analysis.measure` found in a store; nothing where that cannot be read now, since an answer
+    says what it lacks."""
+    from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+
+    with contextlib.suppress(StoreError):
+        return numbers_of(MeasureTable(store).rows([MEASURE, *OF_GENERATORS.get(study, ())]))
+    return {}
 
 
 def _shares(of: Any) -> dict[str, float]:

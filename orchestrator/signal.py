@@ -7,7 +7,6 @@ For every factor and seed a threshold search finds the least contrast at which a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +18,13 @@ from orchestrator.command.axes import HINT, check_resolution
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
-from orchestrator.generators import OPTIONS, GeneratorOptions, planned
+from orchestrator.generators import OPTIONS, GeneratorOptions, measured_for, planned
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import rungs_of
-from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import bracket_of
 from orchestrator.thresholds import ThresholdStudy
 from trainables.generative.chain import GENERATOR
@@ -60,13 +58,10 @@ class SignalStudy(ThresholdStudy):
         return True
 
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
-        from analysis.generators import OF_GENERATORS, numbers_of
         from analysis.signal import Answer
 
-        measured: list[dict[str, Any]] = []
-        with contextlib.suppress(StoreError):  # it is a column less
-            measured = MeasureTable(self.settings["store"]).rows(OF_GENERATORS[NAME])
-        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, numbers_of(measured))
+        measured = measured_for(NAME, self.settings["store"])
+        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, measured)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

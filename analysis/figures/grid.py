@@ -22,7 +22,8 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
     Args:
         table: a row per run, with its `setting` in words and the numbers; NaN where there is none.
     """
-    settings = list(dict.fromkeys(table["setting"]))[:MOST_SETTINGS]
+    every = list(dict.fromkeys(table["setting"]))
+    settings = every[:MOST_SETTINGS]
     longest = max((len(setting) for setting in settings), default=0)
     size = (min(3.0, 0.07 * longest) + 3.0 * max(1, len(numbers)), 1.0 + 0.28 * max(3, len(settings)))
     figure = Figure(figsize=size, layout="constrained")
@@ -44,6 +45,8 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
         axes.set_axisbelow(True)
     panels[0].set_yticks(range(len(settings)), [_short(setting) for setting in settings], fontsize=8)
     panels[0].set_ylim(len(settings) - 0.5, -0.5)
+    if left := len(every) - len(settings):
+        figure.supxlabel(f"the first {MOST_SETTINGS} settings; {left} more are in the table", fontsize=8, color="0.4")
     return figure
 
 

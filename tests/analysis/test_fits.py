@@ -239,7 +239,7 @@ class TestPowerLaw:
         assert law.exponent == pytest.approx(2.0)
         assert law.sizes == 2
         assert law.note == (
-            "without N = 64: not every seed reached the target; two grid sizes: a slope, not a fit; two seeds: no interval"
+            "without N = 64: not every seed has a threshold; two grid sizes: a slope, not a fit; two seeds: no interval"
         )
 
     def test_sizes_that_no_seed_reached_are_told_from_those_that_some_did(self) -> None:
@@ -247,7 +247,7 @@ class TestPowerLaw:
         some = [line(32, 0, 900), *(line(32, s, math.nan, lower=1000, verdict="none reached") for s in (1, 2))]
         law = fit_power_law(frame(*(line(N, s, N) for N in (16, 20, 24) for s in range(3)), *some, *censored))
         assert law.exponent == pytest.approx(1.0)
-        assert law.note == "without N = 32: not every seed reached the target; without N = 40, 48: no seed reached the target"
+        assert law.note == "without N = 32: not every seed has a threshold; without N = 40, 48: no seed has a threshold"
 
     @pytest.mark.parametrize(
         ("sizes", "seeds", "note"),

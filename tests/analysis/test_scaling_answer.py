@@ -79,7 +79,7 @@ def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path
     censored = [row("bumps", n, s, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16) for s in range(3)]
     answer = Answer.of(censored, SETTINGS)
     assert answer.lines() == [
-        "bumps: without N = 12, 16: no seed reached the target; no exponent: this needs two grid sizes, and there are none"
+        "bumps: without N = 12, 16: no seed has a threshold; no exponent: this needs two grid sizes, and there are none"
     ]
     assert set(answer.summary["note"]) == {"0 of 3 reached"}
     labels = [text.get_text() for text in draw(answer).axes[0].get_legend().get_texts()]
@@ -215,6 +215,13 @@ def test_words_that_look_like_formulas_are_drawn_as_they_are() -> None:
     figure = draw_grid(table, ["a$^$"])
     FigureCanvasAgg(figure).draw()
     assert figure.axes[0].get_yticklabels()[1].get_text() == r"\$" * 59 + "…"
+
+
+def test_a_figure_of_settings_says_what_it_leaves_out() -> None:
+    tables = (pd.DataFrame({"setting": [f"depth {i}" for i in range(n)], "loss": 1.0}) for n in (24, 30))
+    few, many = (draw_grid(table, ["loss"]) for table in tables)
+    assert few.get_supxlabel() == ""
+    assert many.get_supxlabel() == "the first 24 settings; 6 more are in the table"
 
 
 @pytest.mark.slow(2)

@@ -25,7 +25,7 @@ from orchestrator.engine.estimate import GUESSED_PROBES
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.needs import Staged
-from orchestrator.store import Question, ResultStore, save_question
+from orchestrator.store import MeasureTable, Question, ResultStore, save_question
 from tests.analysis.made_objectives import LOOKS, generator_row, parent_rows, storable
 from tests.conftest import check_refusal, trained_by
 from trainables.generative.generator_task import GeneratorTask
@@ -177,7 +177,7 @@ def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest
     assert not any(FRESH in one for one in study.answer(rows)["runs"])
     key = study.search.runs(rows)[0]["key"]
     table = [{"key": key, "measure": "generated", "quantity": "both_level2", "value": 0.7, "layer": None}]
-    monkeypatch.setattr(signal.MeasureTable, "rows", lambda *_: table)
+    monkeypatch.setattr(MeasureTable, "rows", lambda *_: table)
     study._known = None
     assert {one["key"]: one[FRESH] for one in study.answer(rows)["runs"] if one[FRESH] is not None} == {key: 0.7}
 
