@@ -155,7 +155,7 @@ def conditions(settings: ShapeSettings, scenes: Scenes) -> Tensor:
     those of scenes in which all classes are as far apart as usual."""
     (large, small, _), (no_other, all_other) = settings.radii, settings.shapes
     middle, half = (large + small) / 2, (large - small) / 2
-    other, colour = (scenes.shape[:, None] - no_other) / (all_other - no_other), scenes.colour
+    other, colour = ((scenes.shape[:, None] - no_other) / (all_other - no_other)).round(), scenes.colour  # a class, 0 or 1
     if (contrast := settings.contrast_of("colour")) != 1:
         centre = colour.new_tensor(MIDDLE)
         colour = centre + (colour - centre) / contrast

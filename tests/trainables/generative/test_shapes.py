@@ -85,6 +85,15 @@ def test_a_model_is_told_of_a_faint_factor_as_loudly(settings: ShapeSettings) ->
     assert torch.allclose(usual, faint, atol=1e-5)
 
 
+@pytest.mark.parametrize("pair", ["plus", "triangle", "square"])
+def test_a_faint_shape_is_told_as_the_class_that_it_is(pair: str) -> None:
+    bits = bits_of(COMPOSITIONS)
+    for contrast in torch.logspace(-1.5, 0, 200).tolist():
+        settings = ShapeSettings(pair=pair, faint="shape", contrast=contrast)
+        told = conditions(settings, draw_scenes(settings, bits, stream(0, "scenes")))
+        assert torch.equal(told[:, 0], bits[:, 0].float()), contrast
+
+
 def test_a_contrast_is_that_of_a_faint_factor() -> None:
     assert ShapeSettings(faint="size").radii == SETTINGS.radii
     with pytest.raises(ValueError, match="set faint, too, to shape, size or colour"):
