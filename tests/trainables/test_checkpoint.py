@@ -15,6 +15,7 @@ from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
 from trainables.spec import RunSpec
+from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 from trainables.training.result import CURVES
@@ -124,3 +125,21 @@ def test_what_a_run_has_left_is_continued(steps: int) -> None:
     for run in (training, whole):
         run.advance()
     assert training.result() == whole.result()
+
+
+class Masked(BumpTask):
+    """Its network has a causal mask, as transformers do: infinities from the beginning."""
+
+    def model(self, spec: RunSpec) -> torch.nn.Module:
+        model = super().model(spec)
+        model.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(3))
+        return model
+
+
+def test_what_is_infinite_from_the_beginning_may_be_so_in_a_checkpoint() -> None:
+    training, fresh = (Training(SPEC, Masked()) for _ in range(2))
+    training.advance(0.0)
+    check_saved({"training": training.state_dict(), "seconds": 1.5}, fresh)
+    next(training.model.parameters()).data.fill_(float("inf"))
+    with pytest.raises(ValueError, match="no run has such values of weights"):
+        check_saved({"training": training.state_dict(), "seconds": 1.5}, fresh)

@@ -320,6 +320,65 @@ def test_what_cannot_be_stacked_is_trained_one_by_one_as_alone(task: Toy, why: s
         assert all(torch.equal(a, b) for a, b in states)
 
 
+class Featured(Toy):
+    """Its network has random features, as a plain tensor, and a word of its own data."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return _Features(spec.data_count)
+
+
+class _Features(nn.Linear):
+    def __init__(self, count: int) -> None:
+        super().__init__(8, 1)
+        self.features, self.notes = torch.randn(1, 8), [count]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward((x @ self.features).cos())
+
+
+def test_runs_whose_networks_hold_other_plain_tensors_are_trained_one_by_one() -> None:
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                   max_steps=60, stop="budget", lr=0.01)  # fmt: skip
+    together, alone = both([spec, dataclasses.replace(spec, seed=1)], Featured())
+    pack = Pack(together)
+    assert pack.unstacked == "attributes of its model differ from run to run: features"
+    pack.advance()
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.curve_loss == twin.curve_loss
+    same, _ = both([spec, dataclasses.replace(spec, lr=0.02)], Featured())
+    assert Pack(same).unstacked == ""
+
+
+class Frozen(Toy):
+    """Its network has a part that stays in eval mode, as a parent does."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        body = nn.Sequential(nn.Linear(1, 8), nn.BatchNorm1d(8), nn.ReLU()).requires_grad_(False).eval()
+        return nn.Sequential(body, nn.BatchNorm1d(8), nn.Linear(8, 1))
+
+
+def test_a_part_that_is_in_eval_mode_stays_so_alone_packed_and_resumed() -> None:
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                   max_steps=60, batch_size=4, stop="budget", lr=0.01)  # fmt: skip
+    together, alone = both([spec, dataclasses.replace(spec, seed=1)], Frozen())
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        again = Training(twin.spec, twin.task)
+        while twin.step < 30:
+            twin.advance(0.0)
+        again.load_state_dict(twin.state_dict())
+        for one in (twin, again):
+            one.advance()
+        assert twin.curve_loss == again.curve_loss
+        assert run.curve_loss == pytest.approx(twin.curve_loss, rel=1e-4)
+        for one in (run, twin):
+            frozen, free = (int(one.model.get_buffer(f"{name}.num_batches_tracked")) for name in ("0.1", "1"))
+            assert (frozen, free) == (0, 60)
+
+
 class Broken(Toy):
     """Its network cannot be trained at all."""
 

@@ -16,8 +16,7 @@ class Batched:
     """A run's model over stacks of parameters and buffers: its forward pass, its penalty, and its own losses."""
 
     def __init__(self, run: Training) -> None:
-        model = run.model
-        self.train = model.train
+        model = self.model = run.model
 
         def forward(state: dict[str, Tensor], inputs: Tensor) -> Tensor:
             outputs: Tensor = functional_call(model, state, (inputs,))

@@ -362,16 +362,16 @@ class Training:
         totals: dict[str, float] = {}
         pieces: list[dict[str, Tensor]] = []
         size = len(split.inputs)
-        self.network.eval()
-        for start in range(0, size, EVAL_BATCH):
-            part = split.take(slice(start, start + EVAL_BATCH))
-            with self._seeded("look", start):
-                measures = self._part_losses(part, start) if isinstance(split, Trained) else self._part_measures(part, start)
-            for name, values in measures.items():
-                totals[name] = totals.get(name, 0.0) + values.double().sum().item()
-            if self.summarises and split is self.subset:
-                pieces.append(measures)
-        self.model.train()
+        with eval_mode(self.network):
+            for start in range(0, size, EVAL_BATCH):
+                part = split.take(slice(start, start + EVAL_BATCH))
+                with self._seeded("look", start):
+                    of_part = self._part_losses if isinstance(split, Trained) else self._part_measures
+                    measures = of_part(part, start)
+                for name, values in measures.items():
+                    totals[name] = totals.get(name, 0.0) + values.double().sum().item()
+                if self.summarises and split is self.subset:
+                    pieces.append(measures)
         if pieces:
             self.seen = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
         return {name: total / size for name, total in totals.items()}
@@ -394,3 +394,15 @@ class Training:
         draws = tuple(t.to(self.device) for t in draw(self.network, part, self.spec.seed, "look", start))
         with autocast(self.spec, self.device):
             return {"loss": self.network.losses(part, draws, self.average)}  # type: ignore[operator]
+
+
+@contextlib.contextmanager
+def eval_mode(model: nn.Module) -> Generator[None, None, None]:
+    """Every part of a model is in eval mode for the block, and then in the mode in which it was: a task may freeze some."""
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

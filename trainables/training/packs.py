@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,7 +33,7 @@ from trainables.objectives import (
 from trainables.task import Split
 from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.batched import Batched
-from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training
+from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
 from trainables.training.precision import autocast
 from trainables.training.schedule import batch_indices, learning_rate, set_learning_rate
 from trainables.training.stopping import EVAL_EVERY
@@ -53,7 +54,8 @@ class Pack:
     its stack (M, ...) and inputs are (M, n, ...); and `packed_penalty(state)`, which gives the penalties (M,). A model without
     them is batched by `torch.func.vmap`, and so are a model's own losses. Runs whose outputs are sampled are judged one by one.
     Runs of a model that draws inside its forward pass are trained one after another, and so are those of one that `vmap`
-    cannot batch, as an LSTM or one that branches on a number: then `unstacked` says why.
+    cannot batch, as an LSTM or one that branches on a number, or whose attributes differ from run to run, as a tensor that is
+    no buffer: then `unstacked` says why.
 
     Raises:
         ValueError: the tensors of the runs differ in shape, or only some of the runs keep an average.
@@ -68,8 +70,9 @@ class Pack:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
-        self._alone = draws_inside(runs[0].model)
-        self.unstacked = ""
+        own = [] if hasattr(runs[0].model, "packed") else _differing([run.model for run in runs])
+        self.unstacked = f"attributes of its model differ from run to run: {', '.join(own)}" if own else ""
+        self._alone = bool(own) or draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
     @property
@@ -319,33 +322,32 @@ class Pack:
         spec, task = runs[0].spec, runs[0].task
         totals: dict[str, Tensor] = {}
         pieces: dict[Training, list[dict[str, Tensor]]] = {}
-        self._model.train(False)
-        for start in range(0, int(sizes.max()), EVAL_BATCH):
-            counts = (sizes - start).clamp(0, EVAL_BATCH)  # (M,)
-            parts = [s.take(slice(start, start + n)) for s, n in zip(splits, counts.tolist(), strict=True)]
-            part = Split(*(torch.cat(same) for same in zip(*parts, strict=True)))
-            place = torch.arange(int(counts.max()))
-            filled = torch.minimum(place, counts[:, None] - 1).clamp_min(0) + (counts.cumsum(0) - counts)[:, None]
-            filled.clamp_max_(len(part.inputs) - 1)
-            valid = (place < counts[:, None]).flatten().nonzero().squeeze(1)
-            with autocast(spec, self.device):
-                outputs = self._model(state, part.inputs[filled.to(self.device)])
-            drawn = widened(outputs).flatten(0, 1).index_select(0, valid.to(self.device))
-            if hasattr(task, "packable"):
-                measures = dict(task.measure(spec, drawn, part))
-            else:
-                each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
-                found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
-                measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
-            if not runs[0].own_loss:
-                measures[runs[0].error] = sample_losses(runs[0].loss, drawn, part.targets)
-            if runs[0].summarises:
-                self._keep(measures, runs, splits, counts.tolist(), pieces)
-            owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
-            for name, values in measures.items():
-                total = totals.setdefault(name, torch.zeros(len(runs), dtype=torch.float64, device=self.device))
-                total.index_add_(0, owner, values.double())
-        self._model.train(True)
+        with eval_mode(self._model.model):
+            for start in range(0, int(sizes.max()), EVAL_BATCH):
+                counts = (sizes - start).clamp(0, EVAL_BATCH)  # (M,)
+                parts = [s.take(slice(start, start + n)) for s, n in zip(splits, counts.tolist(), strict=True)]
+                part = Split(*(torch.cat(same) for same in zip(*parts, strict=True)))
+                place = torch.arange(int(counts.max()))
+                filled = torch.minimum(place, counts[:, None] - 1).clamp_min(0) + (counts.cumsum(0) - counts)[:, None]
+                filled.clamp_max_(len(part.inputs) - 1)
+                valid = (place < counts[:, None]).flatten().nonzero().squeeze(1)
+                with autocast(spec, self.device):
+                    outputs = self._model(state, part.inputs[filled.to(self.device)])
+                drawn = widened(outputs).flatten(0, 1).index_select(0, valid.to(self.device))
+                if hasattr(task, "packable"):
+                    measures = dict(task.measure(spec, drawn, part))
+                else:
+                    each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
+                    found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
+                    measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
+                if not runs[0].own_loss:
+                    measures[runs[0].error] = sample_losses(runs[0].loss, drawn, part.targets)
+                if runs[0].summarises:
+                    self._keep(measures, runs, splits, counts.tolist(), pieces)
+                owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
+                for name, values in measures.items():
+                    total = totals.setdefault(name, torch.zeros(len(runs), dtype=torch.float64, device=self.device))
+                    total.index_add_(0, owner, values.double())
         for run, kept in pieces.items():
             run.seen = {name: torch.cat([piece[name] for piece in kept]) for name in kept[0]}
         means = torch.stack([total.cpu() / sizes for total in totals.values()], dim=1).tolist()
@@ -372,15 +374,14 @@ class Pack:
         size, spec = len(splits[0].inputs), runs[0].spec
         averages = {name: state[name] for name in self._averages}
         total = torch.zeros(len(runs), dtype=torch.float64, device=self.device)
-        self._model.train(False)
-        for start in range(0, size, EVAL_BATCH):
-            parts = [split.take(slice(start, start + EVAL_BATCH)) for split in splits]
-            drawn = [draw(run.model, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
-            draws = tuple(torch.stack(same).to(self.device) for same in zip(*drawn, strict=True))
-            batch = Split(*(torch.stack(same) for same in zip(*parts, strict=True)))
-            with autocast(spec, self.device):
-                total += self._model.losses(state, averages, batch, draws).double().sum(1)
-        self._model.train(True)
+        with eval_mode(self._model.model):
+            for start in range(0, size, EVAL_BATCH):
+                parts = [split.take(slice(start, start + EVAL_BATCH)) for split in splits]
+                drawn = [draw(run.model, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
+                draws = tuple(torch.stack(same).to(self.device) for same in zip(*drawn, strict=True))
+                batch = Split(*(torch.stack(same) for same in zip(*parts, strict=True)))
+                with autocast(spec, self.device):
+                    total += self._model.losses(state, averages, batch, draws).double().sum(1)
         return [{"loss": mean} for mean in (total / size).tolist()]
 
 
@@ -403,8 +404,29 @@ def _fixed(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if not p.requires_grad} | dict(model.named_buffers())
 
 
+def _differing(models: Sequence[nn.Module]) -> list[str]:
+    """Numbers, words and tensors that models hold as plain attributes and that are not the same in all of them, by name: a
+    batched program has those of the first."""
+    first, *others = map(_plain, models)
+    return sorted({name for other in others for name in first.keys() | other.keys() if first.get(name) != other.get(name)})
+
+
+def _plain(model: nn.Module) -> dict[str, Any]:
+    """Attributes of a model and its parts that are neither parameters nor buffers, by name, so that they can be compared."""
+    found: dict[str, Any] = {}
+    for prefix, part in model.named_modules():
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            if isinstance(value, Tensor):
+                value = value.detach().cpu().numpy()
+            if isinstance(value, np.ndarray):
+                value = value.shape, value.tobytes()
+            if isinstance(value, bool | int | float | complex | str | tuple | None):
+                found[f"{prefix}.{name}".lstrip(".")] = repr(value)
+    return found
+
+
 def _moment(run: Training, p: Tensor, key: str) -> Tensor:
     state = run.optimizer.state.get(p)
     return state[key] if state else torch.zeros_like(p)
-
-
