@@ -62,6 +62,8 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
                 upper = math.inf
         notes = [f"{len(reached)} of {n} reached"] if censored else []
         notes += ["one seed: only its bracket"] if n == 1 else []
+        if least := int(is_cut(settled, axes).sum()):
+            notes.append(f"{least} of {n} pass at the lowest {axes.least}, so less may do")
         for verdict in ("non-monotone", "failed", "open"):
             if count := int((group["verdict"] == verdict).sum()):
                 notes.append(f"{count} {verdict}")
@@ -114,8 +116,9 @@ def fit_power_law(
     than LEAST_SEEDS give no interval. The estimate has every threshold at the upper end of its bracket, and the interval always
     reaches to it. Sizes at which some seed did not reach the target are left out: what remains there would be too low.
 
-    Values of another setting than the data count may lie far apart, as depths do. Places at which the lowest value passes are
-    left out, because the threshold may lie below.
+    Places at which the lowest value passes are left out, because the threshold may lie below: values of a setting may lie far
+    apart, as depths do, and counts may begin high. A count of one sample, or of none beside those that are always present, is
+    a threshold: there is nothing below.
 
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
@@ -123,12 +126,12 @@ def fit_power_law(
     if quantity not in ("total_images", "threshold"):
         raise ValueError(f"quantity must be total_images or threshold, not {quantity!r}")
     settled = results[results["verdict"].isin(SETTLED)]
-    along, is_coarse = axes.along, axes.least != "data_count"
+    along = axes.along
     whole = settled.groupby(along)[quantity].transform(lambda values: values.notna().all()).astype(bool)
     unreached, notes = settled[~whole].groupby(along)[quantity].count(), []
     for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
         notes += [f"without {along} = {_list(without)}: {who} has a threshold"] if len(without) else []
-    if is_coarse and len(lowest := settled[whole & (settled["verdict"] == "minimum")][along].unique()):
+    if len(lowest := settled[whole & is_cut(settled, axes)][along].unique()):
         notes.append(f"without {along} = {_list(lowest)}: the lowest {axes.least} passes, and less cannot be tried")
         whole &= ~settled[along].isin(lowest)
     used = settled[whole].sort_values([along, "seed"])
@@ -157,6 +160,11 @@ def fit_power_law(
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, quantity, along) for line in used.to_dict("records")], confidence)
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
+
+
+def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
+    """Whether a threshold may lie below the least value that could be tried. No count lies below one sample, or none."""
+    return (results["verdict"] == "minimum") & ((axes.least != "data_count") | (results["threshold"] > 1))
 
 
 def _with_alternatives(law: PowerLaw, used: pd.DataFrame, quantity: str, along: str) -> PowerLaw:

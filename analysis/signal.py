@@ -27,7 +27,6 @@ COUNTS = ("seed", "steps", "seeds", "reached")
 STAGES = ("probe", "tokenizer", "generator")
 FRESH = "level2_fresh"
 """The share at level 2 that both judges read of fresh samples, where they were measured."""
-LEAST_TRIED = "compose at the least contrast that was tried"
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ class Answer:
             factor = str(row["faint"])
             own = [r for r in results if r.along == factor]
             below = [run for r in own if (run := by_place.get((factor, r.missed, r.seed))) is not None]
-            at_least_tried = sum(r.verdict == "minimum" for r in own)
-            notes = [*filter(None, row["note"].split("; ")), *[f"{at_least_tried} {LEAST_TRIED}"] * bool(at_least_tried)]
+            at_least_tried = any(r.verdict == "minimum" for r in own)
             spec = next((specs[one["key"]] for one in described.values() if one["factor"] == factor), None)
             of_factors.append(
                 {
@@ -86,7 +84,7 @@ class Answer:
                     "reached": row["reached"],
                     "held_by": _counted(run["held_by"] for run in below),
                     "lost": _counted(run["lost"] for run in below),
-                    "note": "; ".join(notes),
+                    "note": row["note"],
                 }
             )
         return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings)

@@ -149,6 +149,8 @@ def scaling(
                     template = checked(task_.describe, template)
                 brackets.append(checked(bracket_of, task_, template, asked.axes, asked.between))
                 asked.check_runs(brackets, thresholds, resolution)
+                if seed == 0:
+                    asked.check_values(task_, brackets[-1], resolution)
     settings = _settings(brackets, asked, seeds, resolution, stop, task_, where)
     settings |= {} if until_width is None else {"until_width": until_width}
     return launch(ThresholdStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())

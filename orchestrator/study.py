@@ -23,6 +23,7 @@ from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
 from trainables.check import counts_of
 from trainables.needs import Tasks
+from trainables.program import ProgramTask
 from trainables.settings import value_of
 from trainables.spec import Counts, RunSpec
 from trainables.task import Task
@@ -61,6 +62,8 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
     """
     if axes.least == "data_count":
         counts = counts_of(task, spec)
+        if not isinstance(task, ProgramTask):  # nothing can be trained without a sample
+            counts = replace(counts, low=max(counts.low, 1 - counts.fixed))
         if between is None:
             return counts
         low, high = max(counts.low, int(between.low)), min(counts.high, int(between.high))

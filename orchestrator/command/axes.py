@@ -13,7 +13,7 @@ from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_class, settings_of, spec_fields
+from trainables.settings import RUN_SETTINGS, Setting, alternatives, read_settings, settings_class, settings_of, spec_fields
 from trainables.spec import LARGEST, Scalar
 from trainables.task import Task
 
@@ -72,6 +72,22 @@ class Asked:
                     f"{thresholds} thresholds of {values} possible values each are too many (at most {MOST_PLANNED} runs): "
                     "ask for fewer values along, a smaller --between or a larger --resolution"
                 )
+
+
+    def check_values(self, task: Task, bracket: Bracket, resolution: float) -> None:
+        """
+        Raises:
+            UserError: the search of this bracket may ask for a value that the task refuses.
+        """
+        least, kind = self.axes.least, settings_class(task)
+        if least not in settings_of(kind):
+            return
+        for value in rungs_of(bracket, resolution).counts:
+            try:
+                read_settings(kind, bracket.at(value))
+            except ValueError as error:
+                told = f"--least {least} may ask for any value of --between, and the task refuses {value}: {error}"
+                raise UserError(f"{told}; let the task take the nearest value that it can have") from None
 
 
 def read_axes(task: Task, least: str, along: str, between: str | None, N: str, usual_N: str) -> Asked:

@@ -29,7 +29,7 @@ class NarrowingSearch(ThresholdSearch):
     The variance of a slope falls with the spread of the sizes about their mean, so a seed helps most at the size that is
     farthest from it (optimal design: V. V. Fedorov, Theory of Optimal Experiments, 1972, chapter 2). A round adds so many seeds
     that the width wished would be met if the interval shrank with the root of that spread. A size that some seed does not reach
-    takes no part in the fit, and gets no more; nor does one whose least value passes, where that is not a number of samples.
+    takes no part in the fit, and gets no more; nor does one whose least value passes, unless that is a single sample or none.
     Each round follows from the rows of those before it, and no others.
 
     Args:
@@ -117,8 +117,8 @@ class NarrowingSearch(ThresholdSearch):
 
     def _more(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], factor: float) -> list[int]:
         """Further brackets of a data set, so that the spread of its sizes grows by this factor."""
-        of_counts = results[0].axes.least == "data_count"
-        unreached = {r.along for r in results if r.threshold is None or (r.verdict == "minimum" and not of_counts)}
+        exact = 1 if results[0].axes.least == "data_count" else -math.inf  # see `analysis.fits.fit_power_law`
+        unreached = {r.along for r in results if r.threshold is None or (r.verdict == "minimum" and r.threshold > exact)}
         counts = Counter(math.log(float(r.along)) for r in results if r.along not in unreached)
         free: dict[float, list[int]] = {}
         for i in sorted(set(range(len(self._brackets))) - set(numbers)):

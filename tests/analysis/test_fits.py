@@ -71,8 +71,12 @@ class TestSummarise:
         assert math.isnan(nothing["upper"])
 
     def test_equal_seeds_at_the_minimum_have_no_width(self) -> None:
-        (row,) = summarise(frame(*(line(16, s, 32, verdict="minimum") for s in range(3)))).to_dict("records")
-        assert (row["lower"], row["total_images"], row["upper"]) == (32, 32, 32)
+        (row,) = summarise(frame(*(line(16, s, 32, fixed=32, verdict="minimum") for s in range(3)))).to_dict("records")
+        assert (row["lower"], row["total_images"], row["upper"], row["note"]) == (32, 32, 32, "")
+
+    def test_a_count_that_begins_high_is_said_to_hide_what_is_below(self) -> None:
+        (row,) = summarise(frame(line(16, 0, 150), *(line(16, s, 150, verdict="minimum") for s in (1, 2)))).to_dict("records")
+        assert row["note"] == "2 of 3 pass at the lowest data_count, so less may do"
 
     def test_one_row_per_curve_and_size_even_for_an_empty_table(self) -> None:
         table = frame(line(32, 0, 9), line(16, 0, 9), line(16, 0, 9, decoder="mlp"))
@@ -268,9 +272,19 @@ class TestPowerLaw:
         law = fit_power_law(frame(*(line(N, s, N**2) for s, N in enumerate((16, 32, 64)))))
         assert (law.exponent, law.lower, law.note) == (2.0, None, "one seed at every grid size: no interval")
 
+    def test_sizes_at_which_the_lowest_count_passes_are_no_thresholds(self) -> None:
+        """The law is 10 N, and no fewer than 150 samples were tried."""
+        sizes = (4, 8, 16, 32, 64)
+        lines = [line(N, s, max(150, 10 * N), verdict="minimum" if N < 16 else "reached") for N in sizes for s in range(3)]
+        law = fit_power_law(frame(*lines))
+        assert (law.exponent, law.sizes) == (pytest.approx(1.0), 3)
+        assert law.note == "without N = 4, 8: the lowest data_count passes, and less cannot be tried"
+        single = [line(N, s, N, verdict="minimum" if N == 1 else "reached") for N in (1, 2, 4) for s in range(3)]
+        assert (fit_power_law(frame(*single)).sizes, fit_power_law(frame(*single)).note) == (3, "")
+
     @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
     def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:
-        law = fit_power_law(frame(*(line(N, s, 2 * N, verdict="minimum") for N in sizes for s in range(3))))
+        law = fit_power_law(frame(*(line(N, s, 2 * N, fixed=2 * N, verdict="minimum") for N in sizes for s in range(3))))
         assert (law.exponent, law.lower, law.upper, law.prefactor) == (1.0, 1.0, 1.0, 2.0)
 
     def test_brackets_of_unequal_width_do_not_push_the_estimate_out_of_its_interval(self) -> None:

@@ -370,6 +370,36 @@ def test_other_settings_must_not_follow_from_the_searched_one(tmp_path: Path, ca
     assert "the task chooses depth by width, so more than width would vary" in capsys.readouterr().err
 
 
+@pytest.fixture
+def heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a task whose width is a multiple of 4, and which can begin without a sample."""
+    sys.modules.pop("heads", None)
+    (tmp_path / "heads.py").write_text(
+        "from dataclasses import dataclass\nfrom tests.toy import Toy\nfrom trainables import Counts, setting\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Settings:\n    width: int = setting(4, low=1, high=64)\n"
+        "    pause: float = setting(0.0)\n    trouble: str = setting('none', words=('none',))\n"
+        "    trouble_N: int = setting(0)\n    ledger: str = setting('')\n\n"
+        "    def __post_init__(self):\n        if self.width % 4:\n"
+        "            raise ValueError(f'width must be a multiple of 4, not {self.width}')\n\n\n"
+        "class Task(Toy):\n    settings = Settings\n\n"
+        "    def counts(self, spec):\n        return Counts(low=0, high=20)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "heads:Task"
+
+
+def test_values_that_the_task_refuses_are_refused_at_the_start(heads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--task", heads, "--least", "width", "--data-count", "3", "--between", "4..64"]
+    assert run(scaling.app, words) == 2
+    told = "--least width may ask for any value of --between, and the task refuses 5: width must be a multiple of 4, not 5"
+    assert told in capsys.readouterr().err
+
+
+def test_no_training_without_a_sample_is_asked_for(heads: str, ask: Ask) -> None:
+    assert {b.counts.low for b in ask(f"--task {heads} --N 8,12").brackets} == {1}
+    assert {b.counts.low for b in ask(f"--task {heads} --N 8,12 --between 0..9").brackets} == {1}
+
+
 # The report
 
 

@@ -159,6 +159,10 @@ def test_a_place_whose_least_value_passes_gets_no_more_seeds_where_it_takes_no_p
     added = {search._brackets[i].along for i in search._more(numbers, least, 2.0)}
     assert added
     assert 16 not in added
+    high = [replace(r, verdict="minimum") if r.N == 16 else r for r in results]
+    assert 16 not in {search._brackets[i].along for i in search._more(numbers, high, 2.0)}
+    single = [replace(r, verdict="minimum", threshold=1) if r.N == 16 else r for r in results]
+    assert 16 in {search._brackets[i].along for i in search._more(numbers, single, 2.0)}
     none = [replace(r, axes=coarse, verdict="minimum") for r in results]
     assert search._more(numbers, none, 2.0) == []
 
