@@ -263,6 +263,13 @@ def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) ->
     assert distance(run[0], untouched[0]) == 0
 
 
+def test_the_measurement_leaves_no_gradients_of_a_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "TIMED_SECONDS", 0.01)
+    [run], _ = both([low_rank(options={"lambda_variance": 0.1})], RegularizationTask())
+    packing._seconds_per_run_step(run, 1)
+    assert all(p.grad is None for p in run.model.parameters())
+
+
 def test_batching_without_a_rule_is_an_error() -> None:
     """What vmap would run one by one comes as a warning, which the settings of these tests turn into an error."""
     with pytest.raises(UserWarning, match="performance drop"):

@@ -70,6 +70,7 @@ def twin(run: Training) -> Training:
     for name in ("train", "held_out", "subset"):
         setattr(twin, name, Split(*(t.clone() for t in getattr(run, name))))
     twin.model, twin.average = copy.deepcopy(run.model), copy.deepcopy(run.average)
+    twin.penalty = getattr(twin.model, "penalty", None)
     twin.optimizer = twin.new_optimizer(twin.model.parameters())
     twin.loss_sum = run.loss_sum.clone()
     return twin
