@@ -48,7 +48,9 @@ class Placement:
         return since
 
     def leave(self, trial_id: str) -> None:
-        self._waiting.discard(trial_id)
+        if trial_id in self._waiting:  # its worker died before it had begun: there was one
+            self._waiting.discard(trial_id)
+            self._waiting_since = self._last_sign = time.monotonic()
         self._heard.pop(trial_id, None)
 
     def excuse(self, seconds: float) -> float:

@@ -346,6 +346,22 @@ def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
     assert len(watcher.notices) == 4
 
 
+def test_a_worker_that_dies_before_it_begins_was_there(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=2, workers=2)
+    for attempt in range(6):  # at any moment one of the two is waiting
+        now += 40
+        assert next_run(execution, str(attempt)) is not None
+        if attempt:
+            execution.on_lost(str(attempt - 1), "The actor died unexpectedly.")
+        execution.on_tick()
+    assert not any("no machine was available" in notice for notice in watcher.notices)
+    now += 61
+    execution.on_tick()
+    assert "no machine was available for 61 s" in watcher.notices[-1]
+
+
 def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
