@@ -6,6 +6,7 @@ and by oracle differ and these often say different things of a picture. Bounds t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import numpy as np
 
 from analysis.generators import AGREEMENT, COMPOSES, LEAST_SEEN, LEVELS, Run, at_least
 from analysis.measures.circuits import APART, PAIRS
+from trainables.generative.jepa import layers_of
 from trainables.generative.judge import JUDGES
 from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_HEAD, OF_KIND
 from trainables.settings import value_of
@@ -40,6 +42,10 @@ class Verdict:
     numbers: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
     """The keys of the runs that are compared, or would be."""
+    seeds: int = 0
+    """The least number of runs of a side that counted."""
+    missing: bool = False
+    """Whether runs are missing, so that more training may give a verdict."""
 
     @property
     def line(self) -> str:
@@ -73,14 +79,13 @@ class Side:
         """What `analysis.measure` found; NaN if a run was not measured."""
         return self.median(lambda run: run.number(name))
 
-    def spread(self, level: str, judge: str, seeds: int) -> float:
-        """The largest share at the end less the smallest, of so many runs of the lowest seeds: the range of more is larger."""
-        runs = sorted(self.runs, key=lambda run: run.spec.seed)[:seeds]
-        return float(np.ptp([run.final(level, judge) for run in runs]))
+    def spread(self, level: str, judge: str) -> float:
+        """The largest share at the end less the smallest; of more runs it is larger."""
+        return float(np.ptp([run.final(level, judge) for run in self.runs]))
 
 
-SideOf = Mapping[str, Scalar | Callable[[Scalar], bool]]
-"""By the names of settings, their values, or what these have to be."""
+SideOf = Mapping[str, Scalar | Callable[[RunSpec], bool]]
+"""By the names of settings, their values, or what says of a run whether it has the right one."""
 Rule = Callable[[Mapping[str, Side], str], Found]
 
 
@@ -103,11 +108,20 @@ class Claim(NamedTuple):
     least_seen: float = LEAST_SEEN
     """Nothing is said while one of the settings draws fewer of the seen compositions."""
 
+    @property
+    def named(self) -> set[str]:
+        """The settings that say which side a run is of."""
+        return {name for side in self.sides.values() for name in side}
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether only seeds count that count on all sides: where these have the same tokens, and a tokenizer has a seed."""
+        return "encoding" not in self.ignored
+
 
 def is_side(side: SideOf, spec: RunSpec) -> bool:
     """Whether a run is of this setting."""
-    values = {name: value_of(spec, name) for name in side}
-    return all(wanted(values[name]) if callable(wanted) else values[name] == wanted for name, wanted in side.items())
+    return all(wanted(spec) if callable(wanted) else value_of(spec, name) == wanted for name, wanted in side.items())
 
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
@@ -169,10 +183,8 @@ def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
 
 
 def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
-    both = sides["dit, full"], sides["dit, quantised"]
-    seeds = min(len(side.runs) for side in both)
     (full, full_range), (quantised, quantised_range) = (
-        (side.final("level2", judge), side.spread("level2", judge, seeds)) for side in both
+        (sides[name].final("level2", judge), sides[name].spread("level2", judge)) for name in ("dit, full", "dit, quantised")
     )
     numbers = {"full": full, "full_range": full_range, "quantised": quantised, "quantised_range": quantised_range}
     told = (
@@ -239,13 +251,24 @@ def _told(*conditionings: str) -> dict[str, SideOf]:
     return {f"dit, {word}": {"decoder": "dit", "conditioning": word, "jepa": 0.0} for word in conditionings}
 
 
-def _layers(word: str, count: int) -> Callable[[Scalar], bool]:
-    """Whether a setting `jepa_layers` is this word, or a list of as many layers."""
-    return lambda layers: layers == word or (str(layers)[:1].isdigit() and str(layers).count("+") == count - 1)
+def _has_loss(spec: RunSpec) -> bool:
+    return bool(value_of(spec, "jepa"))
+
+
+def _has_layers(count: int) -> Callable[[RunSpec], bool]:
+    """Whether the loss of a run is at so many layers: `three` are fewer in a network of few blocks."""
+
+    def has(spec: RunSpec) -> bool:
+        try:
+            return len(layers_of(str(value_of(spec, "jepa_layers")), spec.depth)) == count
+        except ValueError:  # a row may have anything
+            return False
+
+    return has
 
 
 WITHOUT: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": 0.0}
-WITH: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": bool}
+WITH: SideOf = {"decoder": "maskgit", "conditioning": "full", "jepa": _has_loss}
 BOTH_DITS = _side("dit", "vae") | _side("dit", "vq")
 OBJECTIVE = tuple(dict.fromkeys(("decoder", *(name for names in OF_HEAD.values() for name in names if name not in JEPA))))
 """Settings in which runs of different objectives may differ."""
@@ -314,8 +337,8 @@ CLAIMS: Mapping[str, Claim] = {
         "Such a loss helps more if it is asked of several layers of the network.",
         "Level 2 of MaskGIT with JEPA at three layers at least that with it at one.",
         {
-            "maskgit with jepa at one layer": {**WITH, "jepa_layers": _layers("one", 1)},
-            "maskgit with jepa at three layers": {**WITH, "jepa_layers": _layers("three", 3)},
+            "maskgit with jepa at one layer": {**WITH, "jepa_layers": _has_layers(1)},
+            "maskgit with jepa at three layers": {**WITH, "jepa_layers": _has_layers(3)},
         },
         ("jepa_layers",), "level2", jepa_many_layers, "jepa",
     ),
@@ -338,10 +361,22 @@ has to be at least `least_seen` beside them, and gates 1 to 3 have to be met."""
 
 
 def judged(name: str, sides: Sequence[Side]) -> Verdict:
-    claim = CLAIMS[name]
     usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
+    seeds = min(len(side.runs) for side in usable.values())
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
-        return Verdict(name, NOT_ENOUGH, "; ".join(_missing(side, len(usable[side.name].runs)) for side in short))
+        told, missing = "; ".join(map(_shortage, short)), any(map(_lacks_runs, short))
+        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, missing=missing)
+    if CLAIMS[name].is_paired:
+        shared = set.intersection(*({run.spec.seed for run in side.runs} for side in usable.values()))
+        if (seeds := len(shared)) < LEAST_SEEDS:
+            return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, missing=True)
+        usable = {side.name: Side(side.name, [run for run in side.runs if run.spec.seed in shared]) for side in usable.values()}
+    return dataclasses.replace(_decided(name, usable), seeds=seeds)
+
+
+def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
+    """By runs that all count, of enough seeds."""
+    claim = CLAIMS[name]
     asked = ("seen", claim.level)
     shares = [[run.final(level, "agree") for run in side.runs] for side in usable.values() for level in asked]
     agreement = float(np.min([np.mean(of_side) for of_side in shares]))
@@ -379,7 +414,19 @@ def _stands(run: Run) -> bool:
     return all(run.gates(math.nan)[gate] for gate in (1, 2, 3))
 
 
-def _missing(side: Side, usable: int) -> str:
+def _lacks_runs(side: Side) -> bool:
+    """Whether a setting with too few runs that count lacks runs: a further seed may meet a gate that some of its seeds meet."""
+    counted = [run for run in side.runs if run.counts]
+    unmet = sum(False in [run.gates(math.nan)[gate] for gate in (1, 2, 3)] for run in counted)
+    return len(counted) < LEAST_SEEDS or 0 < len(counted) - unmet < LEAST_SEEDS
+
+
+def _unpaired(sides: Sequence[Side], shared: int) -> str:
+    first, *others = (f"{side.name} has {len(side.runs)}" for side in sides)
+    return f"{', '.join([f'{first} seeds that count', *others])}, and they share {shared}, where {LEAST_SEEDS} are asked for"
+
+
+def _shortage(side: Side) -> str:
     """Why a setting has too few runs that count."""
     counted = [run for run in side.runs if run.counts]
     told = f"{side.name} has {len(counted)} finished seed{'s' * (len(counted) != 1)} of {LEAST_SEEDS}"

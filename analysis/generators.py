@@ -52,11 +52,16 @@ READINGS = (*GATES[1][1], *GATES[2][1])
 OF_CODES = (3, 5)
 """Gates that are asked of runs on codes alone."""
 MEASURE = "tokens"
-"""The measure that gate 3 asks for, see `python -m analysis.measure`."""
-OF_GENERATORS: Mapping[str, tuple[str, ...]] = {"jepa": ("generated", "circuits"), "signal": ("generated",)}
+"""The measure that gate 3 asks for, see `python -m analysis.measure`. Where `generated` was taken of a generator, its own
+pictures decide, which may be fewer than those of its tokenizer."""
+OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
+    "objectives": ("generated",), "conditioning": ("generated",), "jepa": ("generated", "circuits"), "signal": ("generated",),
+}  # fmt: skip
 """Those of generators themselves that a study looks at."""
-OF_MEASURE = {"generated": "frechet_", "circuits": "overlap_"}
-"""How numbers that such a measure gives of every generator begin."""
+MEASURES = (MEASURE, *dict.fromkeys(name for names in OF_GENERATORS.values() for name in names))
+"""All that is looked at."""
+OF_CLAIMS: Mapping[str, tuple[str, ...]] = {"jepa": ("frechet_", "overlap_")}
+"""How the numbers begin that claims of a study ask of every generator, one of each measure."""
 
 Measured = Mapping[str, Mapping[str, float]]
 """By the key of a run, the numbers that were measured of it, by name; those of a layer as `overlap_2`."""
@@ -104,6 +109,7 @@ class Run:
         """
         spec, parents = RunSpec.from_dict(row), row.get("parents") or {}
         probe, tokenizer = (find(parents.get(name, "")) for name in ("probe", "tokenizer"))
+        of_tokenizer, own = (measured.get(key, {}) for key in (parents.get("tokenizer", ""), row["key"]))
         curves = {name: np.asarray(curve, float) for name, curve in (row["curve_summary"] or {}).items()}
         return cls(
             spec=spec,
@@ -115,9 +121,9 @@ class Run:
             probe_real=last_look(probe, "read_least"),
             probe_tokens=last_look(tokenizer, "probe_least"),
             oracle_tokens=last_look(tokenizer, "oracle_least"),
-            unseen=_unseen(spec, measured.get(parents.get("tokenizer", ""), {})),
+            unseen=_unseen(spec, {**of_tokenizer, **own}),
             tokenizer=parents.get("tokenizer", ""),
-            own=measured.get(row["key"], {}),
+            own=own,
         )
 
     @property
@@ -222,11 +228,10 @@ def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
 
 
 def numbers_of(rows: Iterable[Mapping[str, Any]]) -> Measured:
-    """The numbers of MEASURE and of OF_GENERATORS, from rows of a `MeasureTable`."""
-    measures = {MEASURE, *(name for names in OF_GENERATORS.values() for name in names)}
+    """The numbers of MEASURES, from rows of a `MeasureTable`."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
-        if row["measure"] in measures and row["value"] is not None:
+        if row["measure"] in MEASURES and row["value"] is not None:
             layer = row.get("layer")
             name = row["quantity"] if layer is None or math.isnan(layer) else f"{row['quantity']}_{int(layer)}"
             found.setdefault(row["key"], {})[name] = row["value"]

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Side, Verdict, is_side, judged
-from analysis.generators import GATES, OF_CODES, OF_GENERATORS, OF_MEASURE, Find, Measured, Run
+from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Claim, Side, Verdict, is_side, judged
+from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
@@ -108,8 +108,7 @@ class Answer:
 
     def label(self, spec: RunSpec) -> str:
         """A setting in words, such as `dit on vq, codes 64`."""
-        others = meaningless({name: value_of(spec, name) for name in OF_WHICH})
-        names = {name: told for name, told in self.names.items() if name not in (*others, *NAMES)}
+        names = {name: told for name, told in self.names.items() if name not in (*_meaningless(spec), *NAMES)}
         more = [f"{told} {value_of(spec, name)}" for name, told in names.items()]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
@@ -133,7 +132,7 @@ class Answer:
     def lacks(self) -> str:
         """What is not known, as it has not been measured; empty if all is."""
         coverage = any(run.needs_coverage for run in self.runs)
-        asked = [OF_MEASURE[measure] for measure in OF_GENERATORS.get(self.study, ())]
+        asked = OF_CLAIMS.get(self.study, ())
         counted = [run for run in self.runs if run.counts and not run.is_real]
         inside = any(not any(name.startswith(one) for name in run.own) for run in counted for one in asked)
         return "gate 3" * coverage + " and " * (coverage and inside) + "what claims ask of the networks" * inside
@@ -174,17 +173,23 @@ class Answer:
             side: [spec for spec in self.by_setting if is_side(chosen, spec)] for side, chosen in claim.sides.items()
         }
         if missing := [side for side, specs in found.items() if not specs]:
-            return [Verdict(name, NOT_ENOUGH, f"there are no runs of {' or of '.join(missing)}", runs=self._most(found))]
+            told = f"there are no runs of {' or of '.join(missing)}"
+            return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
         first, *others = found.values()
         pairs: list[tuple[RunSpec, ...]] = [(spec,) for spec in first]
         for more in others:
             alike: dict[tuple[Any, ...], list[RunSpec]] = {}
             for spec in more:
                 alike.setdefault(_besides(spec, claim.ignored), []).append(spec)
-            pairs = [(*pair, spec) for pair in pairs for spec in alike.get(_besides(pair[0], claim.ignored), ())]
+            pairs = [
+                (*pair, spec)
+                for pair in pairs
+                for spec in alike.get(_besides(pair[0], claim.ignored), ())
+                if all(_agree(one, spec, claim) for one in pair)
+            ]
         if not pairs:
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
-            return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found))]
+            return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
         verdicts = [
             dataclasses.replace(
                 judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)]),
@@ -210,3 +215,15 @@ def _besides(spec: RunSpec, ignored: Sequence[str]) -> tuple[Any, ...]:
     """All that a run is, but for its seed and some settings."""
     fields = {**spec.to_dict(), **dict(spec.options)}
     return tuple(sorted((name, value) for name, value in fields.items() if name not in (*ignored, "seed", "options")))
+
+
+def _agree(one: RunSpec, other: RunSpec, claim: Claim) -> bool:
+    """Whether runs of two sides are equal in what a claim lets differ and means something to both, as rounds to two objectives
+    that hide tokens."""
+    apart = claim.named | _meaningless(one) | _meaningless(other)
+    return all(value_of(one, name) == value_of(other, name) for name in claim.ignored if name not in apart)
+
+
+def _meaningless(spec: RunSpec) -> set[str]:
+    """The settings that mean nothing to a run."""
+    return meaningless({name: value_of(spec, name) for name in OF_WHICH})

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Any
 
 from analysis.files import weights_of
-from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+from analysis.generators import MEASURES, numbers_of
 from analysis.report import papers
 from analysis.report.compare import side_by_side
 from analysis.report.page import Report, StudyPart
@@ -107,8 +107,7 @@ def _mark_of(results: Results) -> tuple[Any, ...]:
 
 def _around(store: str) -> Around:
     def measured() -> Mapping[str, Mapping[str, float]]:
-        names = [MEASURE, *(name for found in OF_GENERATORS.values() for name in found)]
-        return numbers_of(MeasureTable(store).rows(list(dict.fromkeys(names))))
+        return numbers_of(MeasureTable(store).rows(MEASURES))
 
     return Around(measured, weights_of(store))
 

@@ -93,6 +93,16 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """One of the comparisons behind a verdict: of which settings, where there are several, and over how many seeds."""
+
+    about: str
+    verdict: str
+    numbers: Mapping[str, float]
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What the runs say of a claim. `seen`: in one line. `settings`: those of the runs, by name. `others`: how many other
     settings the store has that would have served."""
@@ -111,6 +121,8 @@ class Finding:
     """The verdict, where it is not that of the conditions, as it also rests on gates."""
     counted: int | None = None
     """Seeds that a given verdict rests on."""
+    comparisons: Sequence[Comparison] = ()
+    """Those behind a given verdict."""
 
     @property
     def verdict(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS, is_side
-from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS
+from analysis.generators import MEASURES, numbers_of
 from analysis.objectives import Answer
 from analysis.report import findings
-from analysis.report.findings import Claim, Finding, Picture
+from analysis.report.findings import Claim, Comparison, Finding, Picture
+from analysis.report.missing import Lacks
 from analysis.report.pictures import pictures
 from analysis.results import Results
 
@@ -22,24 +23,39 @@ GATES = (
 Figures = Mapping[str, Sequence[str]]
 """By a measure, the names of the figures that are drawn of it."""
 WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: findings.NOT_ENOUGH}
+OPTIONS = {"masking-is-not-it": "--families dit,maskgit,givt,mar"}
+"""What the study has to be told beside its usual settings, to train all that a claim compares."""
+_latest: list[tuple[Results, Answer]] = []
+"""At most one: what was judged last, as all claims are judged by the same."""
 
 
 def judged(claim: str, figures: Figures, results: Results) -> Finding:
     """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told. Where several
     have a verdict, it counts if they have the same; figures are of the one with most runs."""
-    measures = [MEASURE, *OF_GENERATORS.get(CLAIMS[claim].study, ())]
-    measured = results.table[results.table["measure"].isin(measures)].dropna(subset="value").to_dict("records")
-    answer = Answer.of_store(results.runs, numbers_of(measured), {})
-    found = answer.verdicts_of(claim)
+    found = _answer_of(results).verdicts_of(claim)
     shown = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     verdicts = {one.verdict for one in found} - {NOT_ENOUGH}
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
     told = ["it depends on the settings"] * (len(verdicts) > 1) + told
-    given = verdicts.pop() if len(verdicts) == 1 else NOT_ENOUGH
-    counted = [run for run in answer.runs if run.counts and not run.is_real]
-    seeds = [{run.spec.seed for run in counted if is_side(side, run.spec)} for side in CLAIMS[claim].sides.values()]
-    drawn = beside(claim, set(shown.runs), figures, results)
-    return Finding([], "; ".join(told), pictures=drawn, given=WORDS[given], counted=min(map(len, seeds)))
+    given = next(iter(verdicts)) if len(verdicts) == 1 else NOT_ENOUGH
+    seen = "; ".join(told)
+    return Finding(
+        [],
+        seen,
+        pictures=beside(claim, set(shown.runs), figures, results),
+        lacks=None if not verdicts and any(one.missing for one in found) else Lacks([], seen),
+        given=WORDS[given],
+        counted=shown.seeds,
+        comparisons=[Comparison(one.about, WORDS[one.verdict], one.numbers, one.seeds) for one in found],
+    )
+
+
+def _answer_of(results: Results) -> Answer:
+    if not _latest or _latest[0][0] is not results:
+        table = results.table[results.table["measure"].isin(MEASURES)]
+        measured = table.dropna(subset="value").to_dict("records")
+        _latest[:] = [(results, Answer.of_store(results.runs, numbers_of(measured), {}))]
+    return _latest[0][1]
 
 
 def beside(claim: str, keys: Collection[str], figures: Figures, results: Results) -> list[Picture]:
@@ -56,8 +72,10 @@ def beside(claim: str, keys: Collection[str], figures: Figures, results: Results
 
 def _claim(name: str, **figures: tuple[str, ...]) -> Claim:
     claim = CLAIMS[name]
-    rule = f"{claim.rule_text} {GATES.format(seen=claim.least_seen)}"
-    return Claim(name, claim.says, "", f"python -m orchestrator.{claim.study}", rule, partial(judged, name, figures))
+    paired = " A seed counts if it counts on all sides." * (claim.is_paired and len(claim.sides) > 1)
+    rule = f"{claim.rule_text} {GATES.format(seen=claim.least_seen)}{paired}"
+    command = f"python -m orchestrator.{claim.study} {OPTIONS.get(name, '')}".strip()
+    return Claim(name, claim.says, "", command, rule, partial(judged, name, figures))
 
 
 GENERATIVE_CLAIMS = (

@@ -86,7 +86,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     if left_out:
         sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
     if question.study == "signal":
-        lines, more, pictures = _signal(results, search, question, rows)
+        lines, more, pictures = _signal(results, search, question, rows, around)
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
@@ -94,11 +94,11 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
 
 
-def _signal(results: Sequence[ThresholdResult], search: Any, question: Question, rows: Rows) -> Shown:
+def _signal(results: Sequence[ThresholdResult], search: Any, question: Question, rows: Rows, around: Around) -> Shown:
     from analysis.figures.signal import draw
     from analysis.signal import COUNTS, Answer
 
-    answer = Answer.of(results, search.runs(rows), rows.get, question.settings)
+    answer = Answer.of(results, search.runs(rows), rows.get, question.settings, around.measured())
     what = "what a generator draws right at level 2 as one factor grows fainter; the band is the interval of the least contrast"
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),

@@ -193,6 +193,11 @@ function listed(title, values) {
   return [element("h3", title), list];
 }
 
+// A word as a POSIX shell reads it.
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\"'\"'") + "'";
+}
+
 function told(i, found) {
   const own = Object.fromEntries(COLUMNS.filter(name => name !== "settings").map(name => [name, value(name, i)]));
   const parts = [element("h3", `Run ${runs.keys[i]}`), ...listed("How it ended", own).slice(1)];
@@ -208,7 +213,7 @@ function told(i, found) {
   }
   const again = element("p", "This command trains it again, alone, and says whether it ends the same: ");
   const task = value("task", i), named = runs.built_in.includes(task) || !/^[\w.]+:\w+$/.test(task) ? "" : ` --task ${task}`;
-  again.append(element("code", `python -m orchestrator.again ${runs.keys[i]} --store ${document.documentElement.dataset.store}${named}`));
+  again.append(element("code", `python -m orchestrator.again ${runs.keys[i]} --store ${quoted(document.documentElement.dataset.store)}${named}`));
   parts.push(again);
   return parts;
 }

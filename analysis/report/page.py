@@ -195,7 +195,7 @@ class Report:
         return [(whole(cost.command), cost.takes) for cost in paper.costs]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Verdicts and conditions, without pictures."""
+        """Verdicts and what they rest on, without pictures."""
         return [
             {
                 "id": claim.id,
@@ -203,7 +203,9 @@ class Report:
                 "figures": claim.figures,
                 "verdict": finding.verdict,
                 "seeds": finding.seeds,
+                "seen": finding.seen,
                 "conditions": [{**asdict(c), "judged": c.judged, "met": c.enough and c.met} for c in finding.conditions],
+                "comparisons": [asdict(one) for one in finding.comparisons],
                 "settings": finding.settings,
                 "others": finding.others,
                 "guessed": finding.guessed,

@@ -158,12 +158,12 @@ def test_every_side_of_a_claim_has_to_draw_what_it_has_seen(family: str) -> None
     assert (without.verdict, without.told) == (NOT_ENOUGH, f"there are no runs of {family} on vq")
 
 
-def with_jepa(one: Curve, three: Curve, seen: Curve = 1.0) -> list[dict[str, Any]]:
-    """Three seeds of maskgit with the loss at one layer and at three."""
+def with_jepa(one: Curve, three: Curve, seen: Curve = 1.0, depth: int = 2) -> list[dict[str, Any]]:
+    """Three seeds of maskgit with the loss at one layer and at three, if it has as many."""
     return [
         generator_row(spec, level2=level2, seen=seen)
         for level2, layers in ((one, "one"), (three, "three"))
-        for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers))
+        for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers, depth=depth))
     ]
 
 
@@ -285,13 +285,24 @@ def test_jepa_helps_if_more_is_composed_and_nothing_else_is_lost(about: dict[str
 
 
 def test_several_layers_help_more_if_level_2_is_not_less() -> None:
-    assert verdict("jepa-many-layers", with_jepa(0.3, 0.3)).verdict == PASS
-    assert verdict("jepa-many-layers", with_jepa(0.3, 0.29)).verdict == FAIL
-    listed = [generator_row(spec, level2=0.1) for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers="2"))]
-    three = [row for row in with_jepa(0.3, 0.4) if row["options"].get("jepa_layers", "three") == "three"]
-    assert verdict("jepa-many-layers", [*listed, *three]).numbers == {"one": pytest.approx(0.1), "three": pytest.approx(0.4)}
-    other = [generator_row(spec, level2=0.1) for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers="1+2"))]
-    assert verdict("jepa-many-layers", [*other, *three]).told == "there are no runs of maskgit with jepa at one layer"
+    def of_layers(layers: str) -> list[dict[str, Any]]:
+        specs = seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers, depth=4))
+        return [generator_row(spec, level2=0.1) for spec in specs]
+
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.3, depth=4)).verdict == PASS
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.29, depth=4)).verdict == FAIL
+    three = [row for row in with_jepa(0.3, 0.4, depth=4) if row["options"].get("jepa_layers", "three") == "three"]
+    listed = verdict("jepa-many-layers", [*of_layers("2"), *three])
+    assert listed.numbers == {"one": pytest.approx(0.1), "three": pytest.approx(0.4)}
+    other = verdict("jepa-many-layers", [*of_layers("1+2"), *three])
+    assert other.told == "there are no runs of maskgit with jepa at one layer"
+
+
+@pytest.mark.parametrize(("depth", "wanted"), [(1, NOT_ENOUGH), (2, NOT_ENOUGH), (3, NOT_ENOUGH), (4, PASS)])
+def test_three_layers_are_three_in_a_network_that_has_as_many_near_the_end(depth: int, wanted: str) -> None:
+    found = verdict("jepa-many-layers", with_jepa(0.3, 0.4, depth=depth))
+    assert found.verdict == wanted
+    assert wanted == PASS or found.told == "there are no runs of maskgit with jepa at three layers"
 
 
 @pytest.mark.parametrize(
@@ -357,6 +368,7 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
 GOOD_ROWS = rows_of(vae=0.9, dit=0.85, maskgit=0.1)
 ALL_ROWS = [
     *GOOD_ROWS, *rows_of(givt=0.8, mar=0.8), *told_less(quantised=0.5, dropout=0.2, both=0.1), *with_jepa(one=0.3, three=0.4),
+    *with_jepa(one=0.3, three=0.4, depth=4),
 ]  # fmt: skip
 
 
@@ -438,6 +450,66 @@ def test_settings_are_compared_that_are_alike_in_all_but_what_the_claim_is_about
     longer = [generator_row(one) for one in (*seeds(DIT), *seeds(spec_of("maskgit", "vq", max_steps=2000)))]
     unlike = verdict("continuous-beats-categorical", longer)
     assert unlike.told == "no runs of dit on vq and of maskgit on vq are alike in all other settings"
+
+
+def abouts(claim: str, specs: Sequence[RunSpec], **names: str) -> list[str]:
+    """The comparisons of a claim, of three seeds of each of these."""
+    rows = [generator_row(one) for spec in specs for one in seeds(spec)]
+    return [one.about for one in answer_of(rows, names={**NAMES, **names}).verdicts_of(claim)]
+
+
+def test_a_setting_that_both_sides_use_is_equal_in_both_though_others_of_their_objectives_differ() -> None:
+    masked = [spec_of(family, "vq", rounds=rounds) for family in ("maskgit", "givt", "mar") for rounds in (4, 8)]
+    assert abouts("masking-is-not-it", [DIT, *masked], rounds="rounds") == [
+        " against ".join([*(f"{family} on vq, rounds {rounds}" for family in ("maskgit", "givt", "mar")), "dit on vq"])
+        for rounds in (4, 8)
+    ]
+    hot = [spec_of("maskgit", "vq", temperature=t, jepa=jepa) for t in (2.0, 4.5) for jepa in (0.0, 0.6)]
+    assert abouts("jepa-helps", [DIT, *hot], temperature="temperature") == [
+        f"maskgit on vq, temperature {t} against maskgit on vq, temperature {t} against dit on vq" for t in (2.0, 4.5)
+    ]
+    unlike = [DIT, MASKGIT, GIVT, spec_of("mar", "vq", ddim_steps=20)]
+    found = verdict("masking-is-not-it", [generator_row(one) for spec in unlike for one in seeds(spec)])
+    assert (found.verdict, found.missing) == (NOT_ENOUGH, True)
+    assert found.told.endswith("and of dit on vq are alike in all other settings")
+
+
+def test_seeds_of_the_same_tokens_are_compared_that_count_on_all_sides() -> None:
+    def of(first: int, count: int = 3, **about: Any) -> Verdict:
+        """Dit from seed 0 on, and maskgit from another one."""
+        rows = [generator_row(one, level2=0.9) for one in seeds(DIT, count)]
+        rows += [generator_row(one, level2=0.02 * one.seed) for one in seeds(MASKGIT, count, first)]
+        return verdict("continuous-beats-categorical", rows, **about)
+
+    told = "dit on vq has 3 seeds that count, maskgit on vq has 3, and they share 2, where 3 are asked for"
+    found = of(first=1)
+    assert (found.verdict, found.told, found.seeds, found.missing) == (NOT_ENOUGH, told, 2, True)
+    found = of(first=1, count=4)
+    assert (found.verdict, found.seeds) == (PASS, 3)
+    assert found.numbers == pytest.approx({"dit": 0.9, "maskgit": 0.04}), "the median over seeds 1 to 3"
+    assert of(first=0).seeds == 3
+    assert (of(first=0, read=0.9).seeds, of(first=0, count=2).seeds) == (0, 2)
+    rows = [generator_row(one, level2=0.9) for one in (*seeds(DIT_VAE), *seeds(DIT, first=3))]
+    assert verdict("tokenizer-does-not-decide", rows).verdict == PASS, "two tokenizers, each with its own seeds"
+
+
+@pytest.mark.parametrize(
+    ("about", "missing"),
+    [({"seen": 0.5}, False), ({"level2": 0.5}, False), ({"oracle2": 0.2}, False), ({"status": "diverged"}, True)],
+)
+def test_a_verdict_knows_whether_runs_are_missing_or_what_they_say(about: dict[str, Any], missing: bool) -> None:
+    rows = [*rows_of(maskgit=0.1), *(generator_row(one, **{"level2": 0.9, **about}) for one in seeds(DIT))]
+    found = verdict("continuous-beats-categorical", rows)
+    assert (found.verdict, found.missing) == (NOT_ENOUGH, missing), found.told
+
+
+def test_runs_are_missing_where_other_seeds_may_meet_the_gates() -> None:
+    rows = rows_of(dit=0.9, maskgit=0.1)
+    assert not verdict("continuous-beats-categorical", rows, read=0.9).missing, "no seed meets gate 1"
+    for third, missing in (({**GOOD, "unseen_pairs_111": 0.3}, True), ({}, False)):
+        own = {row["parents"]["tokenizer"]: third if row["seed"] == 2 else GOOD for row in rows}
+        found = verdict("continuous-beats-categorical", rows, measured=None, own=own)
+        assert (found.verdict, found.seeds, found.missing) == (NOT_ENOUGH, 2, missing), found.told
 
 
 def test_a_store_of_any_studies_is_answered_by_all_its_generators() -> None:
@@ -543,3 +615,14 @@ def test_gate_3_is_about_the_compositions_that_are_farthest_from_the_seen_ones()
     row = generator_row(spec)
     run = Run.of(row, index.get, {row["parents"]["tokenizer"]: measured})
     assert run.unseen == (0.3, 0.3, 0.3)
+
+
+def test_gate_3_is_of_the_pictures_that_the_generator_has_seen_where_these_were_measured() -> None:
+    row = generator_row(DIT)
+    few = {f"unseen_{of}_111": share for of, share in (("codes", 0.0), ("pairs", 0.3), ("images", 1.0))}
+    (run,) = answer_of([row], own={row["key"]: few}).runs
+    assert (run.unseen, run.gates(NAN)[3]) == ((0.0, 0.3, 1.0), False)
+    (run,) = answer_of([row], own={row["key"]: {"both_level2": 0.5}}).runs
+    assert (run.unseen, run.gates(NAN)[3]) == ((0.0, 0.1, 0.4), True), "else of the pictures of its tokenizer"
+    (run,) = answer_of([row], measured=None, own={row["key"]: few}).runs
+    assert not run.needs_coverage

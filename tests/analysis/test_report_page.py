@@ -1,8 +1,10 @@
 """The page while a study goes on: the files of its runs, what is written anew, who may read it; and rows that mean harm."""
 
+import html
 import http.client
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -270,3 +272,24 @@ def test_a_browser_shows_a_run_that_means_harm_as_text(hostile: Path, tmp_path: 
     assert "<img src=x" not in dom
     assert dom.count('class="curve"') == 2
     assert "2 runs." in dom
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+@pytest.mark.parametrize("name", ["results", "what's 'mine', $HOME"])
+def test_the_command_of_a_run_names_the_store_as_a_shell_reads_it(name: str, tmp_path: Path) -> None:
+    store = tmp_path / name
+    with ResultStore(store) as opened:
+        opened.append([row(1)])
+    Builder(str(store), tmp_path / "out").build()
+    assert BROWSER is not None
+    key = row(1)["key"]
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000",
+        f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{(tmp_path / 'out' / 'index.html').as_uri()}#run={key}",
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    told = html.unescape(re.findall(r"<code>(python -m orchestrator.again .*?)</code>", dom)[0])
+    words = ["python", "-m", "orchestrator.again", key, "--store", str(store), "--task", "mine:Task"]
+    assert told == shlex.join(words)

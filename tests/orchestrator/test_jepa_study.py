@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 
 def test_what_was_measured_of_networks_completes_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
-    study = study_of(jepa.app, f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
+    study = study_of(jepa.app, f"--tier smoke --option depth=4 --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     helped = {0.0: 0.1, 0.6: 0.5}
     found = [generator_row(s, level2=0.9 if s.decoder == "dit" else helped[value_of(s, "jepa")]) for s in study.specs]
     rows = Rows([*found, *(parent for spec in study.specs for parent in parent_rows(spec))])
@@ -87,7 +87,7 @@ def test_what_was_measured_of_networks_completes_the_answer(tmp_path: Path, monk
         less = 0.9 if row["options"].get("jepa") else 1.0
         distances = [Quantity(f"frechet_{word:03b}", 2.0) for word in range(8)]
         table.save(row["key"], "generated", 1, encode(row["key"], "generated", 1, distances, 0.1))
-        inside = [Quantity("overlap", less * 0.5, layer) for layer in (1, 2)]
+        inside = [Quantity("overlap", less * 0.5, layer) for layer in range(1, 5)]
         inside += [Quantity(f"jaccard_{a}_{b}", less * 0.4) for a, b in (("000", "001"), ("000", "100"), ("001", "101"))]
         inside += [Quantity(f"jaccard_{a}_{b}", 0.3) for a, b in (("000", "101"), ("001", "100"))]
         inside += [Quantity("jaccard_100_101", less * 0.4)]

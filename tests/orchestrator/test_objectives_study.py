@@ -232,6 +232,12 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert {one["claim"]: one["verdict"] for one in told["verdicts"]} == again
     assert told["settings"]["tier"] == "smoke"
     assert curve(0.5)[0] == 0.5
+    few = [Quantity(*one) for one in {**GOOD, "unseen_pairs_111": 0.3}.items()]
+    for key in (row["key"] for row in found if row["decoder"] == "maskgit"):
+        table.save(key, "generated", 1, encode(key, "generated", 1, few, 0.1))
+    own = {one["claim"]: one["told"] for one in study.answer(rows)["verdicts"]}
+    told_of = "maskgit on vq has 3 finished seeds of 3, gate 3 is not met by 3"
+    assert own["continuous-beats-categorical"] == told_of, "the pictures that it has seen are fewer"
 
 
 @pytest.mark.slow(2)

@@ -185,7 +185,7 @@ def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest
 def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 3 --factors colour --between 0.2..1", monkeypatch)
     [factor] = study.answer(answered(study))["factors"]
-    told = "3 compose at the least contrast that was tried"
+    told = "3 of 3 pass at the lowest contrast, so less may do"
     assert (factor["contrast"], factor["lower"], factor["note"]) == (0.2, None, told)
     [line] = study._answer(answered(study)).lines()
     assert line.startswith("colour: composes from a contrast of 0.2 on, where its classes differ by 0.0")
@@ -284,6 +284,19 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.search.runs(rows)}
     assert [picture.name for picture in told.pictures] == ["signal"]
     assert len(told.pictures[0].draw().axes) == len(FACTORS)
+
+
+def test_the_page_has_what_was_measured_of_fresh_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour --store {tmp_path}", monkeypatch)
+    rows = answered(study)
+    with ResultStore(tmp_path) as store:
+        save_question(store, study.question)
+        store.append(storable(rows))
+    key = study.search.runs(rows)[0]["key"]
+    [told], notices = studies_of(Results.of(tmp_path), Around(lambda: {key: {"both_level2": 0.7}}, lambda _: b""))
+    assert notices == []
+    [runs] = (sheet.table for sheet in told.sheets if sheet.name == "runs")
+    assert runs.set_index("key")[FRESH].dropna().to_dict() == {key: 0.7}
 
 
 @pytest.mark.slow(1)
