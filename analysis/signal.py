@@ -27,6 +27,8 @@ COUNTS = ("seed", "steps", "seeds", "reached")
 STAGES = ("probe", "tokenizer", "generator")
 FRESH = "level2_fresh"
 """The share at level 2 that both judges read of fresh samples, where they were measured."""
+WORST = "worst"
+"""The share that both judges read of the composition that they read right least often. It decides whether a run passes."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _line(row: Mapping[str, Any]) -> str:
         told = f"{row['factor']}: composes from a contrast of {least} on, where its classes {differ}"
     told += f" ({'; '.join(notes)})" * any(notes)
     told += f"; at the {where}, what fails is the {row['held_by']}" * bool(row["held_by"])
-    return told + f"; what is misread most at level 2 is the {row['lost']}" * bool(row["lost"])
+    return told + f"; what is misread most is the {row['lost']}" * bool(row["lost"])
 
 
 def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
@@ -133,13 +135,15 @@ def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
     found |= {"seed": spec.seed, "status": row["status"], "steps": row["steps"]}
     found |= {f"level2_{judge}": last_look(row, f"{judge}_level2") for judge in JUDGES}
     found |= {f"level2_{name}": last_look(row, f"{told}_level2") for name, told in BY_FACTOR.items()}
-    found |= {FRESH: run.number("both_level2")} | {name: getattr(run, name) for name in READINGS}
-    return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(found, row["status"]), "key": run.key}
+    found |= {FRESH: run.number("both_level2"), WORST: last_look(row, "both_least")}
+    found |= {name: getattr(run, name) for name in READINGS}
+    return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(row), "key": run.key}
 
 
 def record_columns() -> tuple[str, ...]:
     shares = [f"level2_{name}" for name in (*JUDGES, *BY_FACTOR)]
-    return "factor", "contrast", "difference", "seed", "status", "steps", *shares, FRESH, *READINGS, "held_by", "lost", "key"
+    first = "factor", "contrast", "difference", "seed", "status", "steps"
+    return *first, *shares, FRESH, WORST, *READINGS, "held_by", "lost", "key"
 
 
 def difference(spec: RunSpec, contrast: float) -> float:
@@ -168,10 +172,10 @@ def _held_by(run: Run, status: str) -> str:
     return next((stage for stage, met in zip(STAGES, judged, strict=False) if met is False), STAGES[-1])
 
 
-def _lost(found: Mapping[str, Any], status: str) -> str:
-    """The factor that is read right least often at level 2, if the run has missed."""
-    shares = {factor: found[f"level2_{factor}"] for factor in BY_FACTOR}
-    if status == "passed" or any(map(math.isnan, shares.values())):
+def _lost(row: Row) -> str:
+    """The factor that is read right least often in any composition, if the run has missed."""
+    shares = {factor: last_look(row, f"{told}_least") for factor, told in BY_FACTOR.items()}
+    if row["status"] == "passed" or any(map(math.isnan, shares.values())):
         return ""
     return min(shares, key=shares.__getitem__)
 

@@ -16,7 +16,7 @@ from analysis.remake import search_of
 from analysis.report.studies import studies_of
 from analysis.report.told import ANSWERED, Around
 from analysis.results import Results
-from analysis.signal import FRESH, between_classes
+from analysis.signal import FRESH, WORST, between_classes
 from orchestrator import launch, signal
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages
@@ -55,7 +55,9 @@ def made(spec: RunSpec) -> list[Row]:
     passes = contrast >= NEEDED[factor]
     row = generator_row(spec, level2=0.8 if passes else 0.2, status="passed" if passes else "missed", accuracy=0.875)
     for name, told in BY_FACTOR.items():
-        row["curve_summary"][f"{told}_level2"] = [0.3 if name == "colour" and not passes else 0.9] * LOOKS
+        row["curve_summary"][f"{told}_level2"] = [0.3 if name == "shape" and not passes else 0.9] * LOOKS
+        row["curve_summary"]["both_least"] = [0.25] * LOOKS
+        row["curve_summary"][f"{told}_least"] = [0.2 if name == "colour" and not passes else 0.3] * LOOKS
     return [row, *parent_rows(spec, reconstructed=1.0 if passes or factor != "size" else 0.5)]
 
 
@@ -133,6 +135,7 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
     of_colour = factors["colour"]
     assert of_colour["difference"] == pytest.approx(of_colour["contrast"] * of_colour["usual_difference"], rel=0.02)
     assert {row["held_by"] for row in answer["runs"] if row["status"] == "passed"} == {""}
+    assert {row[WORST] for row in answer["runs"]} == {0.25}
     lines = study._answer(rows).lines()
     assert lines[0].startswith("shape: composes from a contrast of 0.5")
     assert "; at the contrast below, what fails is the generator (2 of 2); what is misread most" in lines[0]
