@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -32,7 +32,7 @@ from orchestrator.errors import UserError, printable
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Curve, Row, Rows, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.store import StoreError
+from orchestrator.store import StoreError, location_of
 from orchestrator.study import GridStudy
 from trainables.check import check_task
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
@@ -221,13 +221,10 @@ def again(
 def _check_places(store: str, into: str) -> None:
     """
     Raises:
-        UserError: the two stores are one, or there can be none at `into`.
+        UserError: the two stores are one, or the second lies in the first, or there can be none at `into`.
     """
-    if "://" in store or "://" in into:
-        same = store.rstrip("/") == into.rstrip("/")
-    else:
-        same = Path(os.path.realpath(into)).is_relative_to(os.path.realpath(store))
-    if same:
+    places = [PurePosixPath(location_of(given) or os.path.realpath(given)) for given in (store, into)]
+    if places[1].is_relative_to(places[0]):
         raise UserError(f"--into {into!r} lies in the store that has the run: give another folder")
     if "://" not in into:
         check_folder("--into", Path(into))

@@ -171,7 +171,7 @@ def _train_and_answer(
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
-    wanted, complaints = study.wanted, list[str]()
+    wanted, complaints, outcome = study.wanted, list[str](), Outcome()
 
     def seconds_left() -> float | None:
         seconds = stages.seconds_left(study.seconds_left(rows))
@@ -200,6 +200,7 @@ def _train_and_answer(
         seconds_left=seconds_left,
         line=lambda row: stages.line(row) or study.line(row),
         after_run=refresh_files,
+        outcome=outcome,
     )
     execution = Execution(
         search=stages.search,
@@ -218,6 +219,8 @@ def _train_and_answer(
         packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
         again=stages.again,
+        forget=stages.forget,
+        outcome=outcome,
     )
     resume = shlex.join(command)
     runs = store.path / "runs"
@@ -241,8 +244,6 @@ def _train_and_answer(
                 _announce(study, options, console, cluster, rows, stages, len(store))
                 with progress, _quiet(options.verbose):
                     outcome = training.enter_context(executed(execution, cluster, farewell))
-            else:
-                outcome = Outcome()
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
             stages.complete()

@@ -279,8 +279,7 @@ class GridStudy:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""
         from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
 
-        records = self._records(rows)
-        if not force or not records:
+        if not force or not (records := self._records(rows)):
             return []
         import pandas as pd
 

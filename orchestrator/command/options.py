@@ -133,6 +133,7 @@ StallMinutes = Annotated[
     float,
     _where(
         min=0.05,
+        max=1_000_000,
         help="A run that makes no progress for this long is tried once more, and then counts as failed. If a local Ray starts "
         "no worker for this long, the launch ends.",
     ),

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,12 +17,15 @@ from orchestrator.engine.messages import RunReport
 from orchestrator.errors import printable
 from trainables.spec import RunSpec
 
+if TYPE_CHECKING:
+    from orchestrator.engine.execution import Outcome
+
 LAG_SECONDS = 0.3
 """A finished run is told so much later in plain lines: by then its worker has its next one, and is counted."""
 QUIET_SECONDS = 10.0
 """Until the first run has ended, plain lines tell at least so often what is going on, later on more rarely."""
-WRITING_SHARE = 0.05
-"""The most of its time that a launch spends writing result files while it trains."""
+SHARE = 0.05
+"""The most of its time that a launch spends writing result files while it trains, and as much to guess the time left."""
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class Sparing:
     """Calls a function each time that it is called, unless that would spend more than a share of the time in the function."""
 
     act: Callable[[], object]
-    share: float = WRITING_SHARE
+    share: float = SHARE
     clock: Callable[[], float] = time.monotonic
     _due: float = -math.inf
 
@@ -61,6 +64,7 @@ class Progress:
         seconds_left: the study's estimate; None while nothing is known.
         line: one finished run in one plain line.
         after_run: called after every finished run (to refresh result files, say).
+        outcome: the launch's own runs. Those of other launches are told as well, and not counted.
     """
 
     console: Console
@@ -68,11 +72,12 @@ class Progress:
     seconds_left: Callable[[], float | None]
     line: Callable[[Mapping[str, Any]], str]
     after_run: Callable[[], object]
+    outcome: Outcome
     running: dict[str, Running] = field(default_factory=dict)
-    done: int = 0
-    """Those that failed are not among them."""
-    failed: int = 0
     began: float = field(default_factory=time.monotonic)
+    _left: float | None = None
+    """What `seconds_left` said last."""
+    _estimate: Sparing = field(init=False)
     _live: Live | None = None
     _connected: bool = False
     _held: list[_Finished] = field(default_factory=list)
@@ -84,6 +89,9 @@ class Progress:
     _watcher: threading.Thread | None = None
     _unheard: BaseException | None = None
     """Why plain lines cannot be printed any more."""
+
+    def __post_init__(self) -> None:
+        self._estimate = Sparing(self._guess)
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
@@ -123,11 +131,10 @@ class Progress:
         if self._unheard is not None:
             raise self._unheard
         self.running.pop(row["key"], None)
-        self.failed += (failed := row["status"] == "failed")
-        self.done += not failed
         self.after_run()
         if self._live is None:
-            told = _Finished(time.monotonic(), self.line(row), self.done, self.failed, self.seconds_left())
+            self._estimate()
+            told = _Finished(time.monotonic(), self.line(row), self.outcome.trained, self.outcome.failed, self._left)
             with self._turn:
                 self._held.append(told)
 
@@ -139,8 +146,12 @@ class Progress:
         self._say(text)
 
     def _render(self) -> RenderableType:
-        summary = self._summary(self.done, self.failed, self.seconds_left())
+        self._estimate()
+        summary = self._summary(self.outcome.trained, self.outcome.failed, self._left)
         return Group(self.table(dict(self.running)), Text(summary, style="dim"))
+
+    def _guess(self) -> None:
+        self._left = self.seconds_left()
 
     def _summary(self, done: int, failed: int, left: float | None) -> str:
         """Runs done, failed and running in this launch, time spent, time left."""
@@ -155,7 +166,7 @@ class Progress:
             while not self._over.wait(LAG_SECONDS / 2):
                 self._tell_finished(LAG_SECONDS)
                 quiet, spent = time.monotonic() - self._told, time.monotonic() - self.began
-                if not (self.done or self.failed) and quiet > max(QUIET_SECONDS, spent / 6):
+                if not (self.outcome.trained or self.outcome.failed) and quiet > max(QUIET_SECONDS, spent / 6):
                     self._say(f"after {format_seconds(spent)}: {self._waiting_for()}")
         except (OSError, SystemExit) as error:  # nobody reads any more
             self._unheard = error
@@ -166,7 +177,7 @@ class Progress:
         if not self._connected:
             return "Ray is starting"
         if not running:
-            return "no run has started here; other launches on this store may be training what is left"
+            return "no run is in training here: what is left waits for another try, or other launches train it"
         if not any(run.step for run in running):
             return f"{len(running)} running, their workers are starting"
         step, most = max((run.step, run.spec.max_steps) for run in running)

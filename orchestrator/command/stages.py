@@ -62,7 +62,10 @@ class Stages:
     def __init__(self, task: Task, search: Search, question: Question, store: ResultStore, rows: Rows, gates: bool) -> None:
         self._tasks, self._question, self._store, self._rows = Tasks(task), question, store, rows
         self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
-        self._kept: set[str] = set()
+        self._kept: set[str] | None = None
+        """The runs whose weights were seen; None until they have been listed."""
+        self._gone: dict[str, Row | None] = {}
+        """The runs whose weights were looked for in vain, each with its row then."""
         self._version = task.version
         self._asked = {spec.task for specs in question.specs.values() for spec in specs}
         self._complete: set[str | RunSpec] = set()
@@ -102,6 +105,10 @@ class Stages:
         """Whether a finished run is to be trained once more, as its weights are gone."""
         return self._staged is not None and self._staged.again(key)
 
+    def forget(self, key: str) -> None:
+        """Look for the weights of a run anew when they are asked for next, as this launch or another may have saved them."""
+        self._gone.pop(key, None)
+
     def matters(self, row: Row) -> bool:
         """Whether a row of another launch is that of a run that others need."""
         return self._staged is not None and self._staged.name(row["key"]) is not None
@@ -110,14 +117,7 @@ class Stages:
         """What is to be said at the start of weights that are gone."""
         if self._staged is None:
             return None
-        of_waiting = self._staged.parents(self._rows, self._staged.waiting(self._rows))
-        lost = Counter(
-            name
-            for name, specs in of_waiting.items()
-            for key in specs
-            if (row := self._rows.get(key)) is not None and row["status"] != "failed" and self._staged.again(key)
-        )
-        told = ", ".join(f"{count} {name}" for name, count in lost.items())
+        told = ", ".join(f"{count} {name}" for name, count in self._look_up(self._staged).items())
         return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
 
     def plan(self, plan: RenderableType, seconds: float | None) -> tuple[RenderableType, float | None]:
@@ -125,7 +125,7 @@ class Stages:
         be."""
         if self._staged is None:
             return plan, seconds
-        self._staged.parents(self._rows, self._staged.waiting(self._rows))  # looks them up in the store
+        self._look_up(self._staged)
         table = FittingTable("trained first, as other runs need them")
         for name in ("what", "runs done", "runs to do", "steps of a run", "time (at most)"):
             table.add_column(name, justify="left" if name == "what" else "right")
@@ -232,7 +232,7 @@ class Stages:
         kinds = []
         for name, specs in needed(self._tasks, [*common, *waiting]).items():
             of_now = now.get(name, {})
-            missing = [s for key, s in specs.items() if self._rows.get(key) is None or (key in of_now and self.again(key))]
+            missing = [s for key, s in specs.items() if self._rows.get(key) is None or (key in of_now and self._is_gone(key))]
             own = of_now.keys() - of_common.get(name, {}).keys()
             kinds.append(_Kind(name, specs, missing, others * len(own) / len(waiting) if own else 0.0))
         return kinds
@@ -259,10 +259,34 @@ class Stages:
         found = self._store.find({"family": {family_key(spec, self._tasks.version(spec))}})
         return next((row for row in found if row["key"] == key), None)
 
+    def _look_up(self, staged: Staged) -> Counter[str]:
+        """Look up in the store what runs that wait need, with the weights; how many of it are finished without, by name."""
+        of_waiting = staged.parents(self._rows, staged.waiting(self._rows))
+        return Counter(
+            name
+            for name, specs in of_waiting.items()
+            for key in specs
+            if (row := self._rows.get(key)) is not None and row["status"] != "failed" and staged.again(key)
+        )
+
     def _has_weights(self, key: str) -> bool:
-        if key not in self._kept:
+        """All weights are listed once. Afterwards one run is looked for at a time, and not again where nothing has changed."""
+        if self._kept is None:
             self._kept = self._store.with_weights()
+            self._gone = {row["key"]: row for row in self._rows if row["key"] not in self._kept}
+        if key in self._kept:
+            return True
+        if self._is_gone(key):
+            return False
+        if self._store.has_weights(key):
+            self._kept.add(key)
+        else:
+            self._gone[key] = self._rows.get(key)
         return key in self._kept
+
+    def _is_gone(self, key: str) -> bool:
+        """Whether weights were looked for in vain, and no other row has come in since."""
+        return key in self._gone and self._gone[key] is self._rows.get(key)
 
     def _finished(self, rows: Rows) -> list[Row]:
         """The finished runs of the study that needed others."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 
 class FittingTable(Table):
     """Where there is not room for all, its cells break between words, never within them, and it drops its padding before that
-    would not do."""
+    would not do. Words are shown as they are: some are a user's, and brackets in them are no markup."""
 
     def __init__(self, title: str) -> None:
-        super().__init__(title=title, title_justify="left")
+        super().__init__(title=Text(title, style="table.title"), title_justify="left")
+
+    def add_column(self, header: RenderableType = "", *others: Any, **options: Any) -> None:
+        super().add_column(_as_is(header), *others, **options)
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*map(_as_is, cells), **options)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         of_cells = [
@@ -29,3 +38,7 @@ class FittingTable(Table):
         for column, width in zip(self.columns, widths, strict=True):
             column.width = width
         return super().__rich_console__(console, options)
+
+
+def _as_is(cell: RenderableType | None) -> Any:
+    return Text(cell) if isinstance(cell, str) else cell

@@ -30,6 +30,7 @@ class Chooser:
         tasks: those of the runs.
         learn: takes in what other launches on the store have finished.
         again: whether the finished run with a key is to be trained once more.
+        forget: has `again` look anew.
     """
 
     search: Search
@@ -40,6 +41,7 @@ class Chooser:
     failures: Failures
     learn: Callable[[], None]
     again: Callable[[str], bool]
+    forget: Callable[[str], object]
 
     def next_pack(self, free: Free, busy: Mapping[str, RunSpec]) -> dict[str, RunSpec]:
         """The next runs to train together, by key, claimed for this launch; none when there are none at the moment.
@@ -92,6 +94,8 @@ class Chooser:
                 break
         if pack:
             self.learn()
+            for key in pack:
+                self.forget(key)
             for key in filter(self._is_done, list(pack)):
                 self.store.release(key)  # another launch has just finished it
                 del pack[key]

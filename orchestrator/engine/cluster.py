@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import secrets
 import socket
@@ -41,7 +42,8 @@ class Cluster:
     """How to reach the machines, and what one run takes of them.
 
     Raises:
-        UserError: from `connected`, when the address does not answer or a run could never be placed.
+        UserError: from `connected`, when the address does not answer or has another Ray or Python, or when a run could never be
+            placed.
     """
 
     address: str = "local"
@@ -140,6 +142,15 @@ class Cluster:
             raise UserError(
                 f"--address {self.address!r} cannot be joined ({reason}): start Ray there, or use local; if it needs a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
+            ) from None
+        except RuntimeError as error:
+            found = re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error))
+            if self.address == "local" or len(found) != 2:
+                raise
+            there, here = (printable(f"Ray {of_ray} on Python {of_python}") for of_ray, of_python in found)
+            raise UserError(
+                f"--address {self.address!r} has {there}, and this command runs with {here}: install the versions of the "
+                "cluster here, or start the command in the image of the cluster"
             ) from None
         logging.getLogger("ray.tune").setLevel(level)
         try:

@@ -16,7 +16,7 @@ from orchestrator.engine.failures import MOST_LEFT, Failures, first_line, is_exc
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
-from orchestrator.errors import LostRayError, StuckError
+from orchestrator.errors import LostRayError, StuckError, storable
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.store import ResultStore, make_row
 from trainables.needs import Tasks
@@ -93,6 +93,8 @@ class Execution:
     """Whether a row of another launch matters to the search."""
     again: Callable[[str], bool] = lambda key: False
     """Whether a finished run is to be trained once more."""
+    forget: Callable[[str], object] = lambda key: None
+    """Called when that may have changed."""
     tasks: Tasks = field(init=False)
     """That of the study, and those of the runs that its runs need."""
     outcome: Outcome = field(default_factory=Outcome)
@@ -120,9 +122,8 @@ class Execution:
 
     def next_pack(self, trial_id: str) -> list[RunSpec]:
         """The next specs to train together, claimed for this launch; none when there are none at the moment."""
-        chooser = Chooser(
-            self.search, self.tasks, self.store, self.rows, self.packs, self.failures, self._learn_from_others, self.again
-        )
+        known = self.search, self.tasks, self.store, self.rows, self.packs, self.failures
+        chooser = Chooser(*known, self._learn_from_others, self.again, self.forget)
         pack = chooser.next_pack(self._free(), self._busy)
         if not pack:
             if time.monotonic() - self._looked_at > 1.0:
@@ -220,7 +221,7 @@ class Execution:
                 self._warn_of_cpu(of_run.host)
             if of_run.error is not None:
                 del pack[key]
-                self._on_exception(key, spec, of_run.error)
+                self._on_exception(key, spec, storable(of_run.error))
             elif (at := self._pruned_at(spec, curves := of_run.curves if of_run.result is None else of_run.result)) is not None:
                 del pack[key]
                 ended.append(_Ended(key, spec, pruned_result(curves, at, of_run.error_is_mse), of_run))
@@ -268,7 +269,7 @@ class Execution:
         pack = self._leave(trial_id)
         if not pack:
             return
-        first = next(iter(pack.values()))
+        first, error = next(iter(pack.values())), storable(error)
         self.packs.give_up(first)
         if len(pack) > 1:
             if out_of_memory:
@@ -363,12 +364,15 @@ class Execution:
         for run in ended:
             self.store.drop_checkpoint(run.key)
             self.failures.got_further(run.key)
+            self.forget(run.key)
             self.store.release(run.key)
             del self._busy[run.key]
             if self.rows.get(run.key) is not None:  # its row is as it was
                 self.observer.dropped(run.key)
-        self.outcome.trained += sum(run.result["status"] != "failed" for run in ended)
+        told = {row["key"] for row in written}
+        self.outcome.trained += sum(run.result["status"] != "failed" for run in ended if run.key not in told)
         for stored in written:
+            self.outcome.trained += stored["status"] != "failed"
             self.rows.add(stored)
             self.observer.finished(stored)
         if len(written) < len(ended):

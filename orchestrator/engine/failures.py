@@ -36,7 +36,7 @@ class Attempts:
         """Its worker died; the seconds to wait before it is tried again, without end if it has lost too many."""
         wait = BACKOFF_SECONDS[min(self.lost, len(BACKOFF_SECONDS) - 1)]
         self.lost += 1
-        self.alone = self.lost > 1
+        self.alone = self.alone or self.lost > 1
         wait = math.inf if self.is_left else wait
         self.not_before = time.monotonic() + wait
         return wait

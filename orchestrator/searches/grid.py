@@ -29,6 +29,7 @@ class GridSearch:
     needs: Needs | None = None
     """Which runs a run needs; None if that is not known any more: then a spare that was trained replaces a run that was not."""
     _replaced: Latest[Mapping[RunSpec, RunSpec]] = field(init=False, repr=False, compare=False)
+    _finished: Latest[bool] = field(init=False, repr=False, compare=False)
     _needed: dict[RunSpec, tuple[str, ...]] = field(init=False, repr=False, compare=False)
     """The keys of the runs that a run needs, and that these need in turn."""
     _settings: Mapping[RunSpec, Sequence[RunSpec]] = field(init=False, repr=False, compare=False)
@@ -37,7 +38,7 @@ class GridSearch:
     """The spares of each setting by seed, as far as they were asked for."""
 
     def __post_init__(self) -> None:
-        self._replaced, self._needed, self._spares = Latest(self._replace), {}, {}
+        self._replaced, self._finished, self._needed, self._spares = Latest(self._replace), Latest(self._has_finished), {}, {}
         self._settings = _by_setting(self.specs) if self.spares else {}
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
@@ -54,7 +55,7 @@ class GridSearch:
         return None
 
     def finished(self, rows: Rows) -> bool:
-        return all(self.row(rows, spec) is not None for spec in self.asked(rows))
+        return self._finished.of(rows)
 
     def row(self, rows: Rows, spec: RunSpec) -> Row | None:
         """The finished run of a spec, or None."""
@@ -72,6 +73,9 @@ class GridSearch:
     def replaced(self, rows: Rows) -> Mapping[RunSpec, RunSpec]:
         """The specs that cannot be trained, and what takes their place."""
         return self._replaced.of(rows) if self.spares else {}
+
+    def _has_finished(self, rows: Rows) -> bool:
+        return all(self.row(rows, spec) is not None for spec in self.asked(rows))
 
     def _replace(self, rows: Rows) -> Mapping[RunSpec, RunSpec]:
         found: dict[RunSpec, RunSpec] = {}

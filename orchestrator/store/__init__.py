@@ -25,7 +25,7 @@ uses it.
 
 Both are **`Artifacts(path)`**, which has the files beside the rows.
 
-- `save_weights(key, data)`, `load_weights(key)`, `weights_path(key)`, `with_weights()`.
+- `save_weights(key, data)`, `load_weights(key)`, `weights_path(key)`, `has_weights(key)`, `with_weights()`.
 - `save_checkpoint(key, data)`, `load_checkpoint(key)`, `drop_checkpoint(key)`, `checkpoint_path(key)`, `with_checkpoints()`.
 - `save_pack_sizes(sizes)`, `load_pack_sizes()`.
 - `publish(folder, files)`: puts figures and tables into a bucket.
@@ -38,6 +38,8 @@ Both are **`Artifacts(path)`**, which has the files beside the rows.
 What cannot be done is a **`StoreError`**, one line for a user; an **`UnreadableError`** is about one file. **`make_row`** makes
 a row of SCHEMA from a run and its result.
 
+**`location_of(uri)`** spells the place in a bucket that a URI means in one way.
+
 Below are the places: `place.Place` says what a store asks of one, `folder.Folder` and `bucket.Bucket` do it. `turns` says whose
 turn it is to change rows there. `reader` and `writer` take care of the part files, `register` knows what is in them.
 """
@@ -46,10 +48,11 @@ from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.measures import MeasureTable
 from orchestrator.store.place import StoreError, UnreadableError
 from orchestrator.store.questions import Question, load_questions, save_question
+from orchestrator.store.remote import location_of
 from orchestrator.store.results import ResultStore
 from orchestrator.store.rows import PROVENANCE, SCHEMA, STATUSES, Row, make_row
 
 __all__ = [
     "PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "MeasureTable", "Question", "ResultStore", "Row", "StoreError",
-    "UnreadableError", "load_questions", "make_row", "save_question",
+    "UnreadableError", "load_questions", "location_of", "make_row", "save_question",
 ]  # fmt: skip

@@ -84,6 +84,11 @@ class Artifacts:
         """The keys of the runs whose weights are kept."""
         return self._keys_in("weights")
 
+    def has_weights(self, key: str) -> bool:
+        """Whether the weights of a run are kept: one request, where `with_weights` lists those of all runs."""
+        with self.place.in_words(f"look for the weights of run {key}"):
+            return self.place.exists(_weights(key))
+
     def with_checkpoints(self) -> set[str]:
         """The keys of the runs that have a checkpoint."""
         return self._keys_in("checkpoints")

@@ -15,7 +15,9 @@ import random
 import re
 import secrets
 import shutil
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -44,6 +46,9 @@ LONGEST_WAIT = 30.0
 TELL_AFTER = 5.0
 """A wait that gets so long is told."""
 
+CACHE = "sweep-orchestrator"
+"""The folder of the mirrors, among the caches of the user."""
+
 Result = TypeVar("Result")
 Tell = Callable[[str], object]
 Found = tuple[int, int]
@@ -70,6 +75,14 @@ class LapsedError(RemoteError):
         )
 
 
+def location_of(uri: str) -> str | None:
+    """The place in a bucket that a URI means, spelled in one way and without how it is reached; None if it means none."""
+    if (found := URI.match(uri)) is None:
+        return None
+    scheme, bucket, prefix, _ = found.groups()
+    return f"{'s3' if scheme == 's3' else 'gs'}://{'/'.join([bucket, *filter(None, (prefix or '').split('/'))])}"
+
+
 def tell_on_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -87,12 +100,11 @@ class Remote:
     """
 
     def __init__(self, uri: str, tell: Tell = tell_on_stderr) -> None:
-        found = URI.match(uri)
+        found, name = URI.match(uri), location_of(uri)
         assert found is not None, uri
-        scheme, self._bucket, prefix, query = found.groups()
-        self._is_s3 = scheme == "s3"
-        self._root = "/".join([self._bucket, *filter(None, (prefix or "").split("/"))])
-        self.uri = f"{'s3' if self._is_s3 else 'gs'}://{self._root}"
+        assert name is not None, uri
+        _, self._bucket, _, query = found.groups()
+        self.uri, self._is_s3, self._root = name, name.startswith("s3:"), name.partition("://")[2]
         self._endpoint = ""
         self._tell = tell
         self._pool, self._putting = (ThreadPoolExecutor(AT_ONCE, name) for name in ("store", "store uploads"))
@@ -111,8 +123,7 @@ class Remote:
                 self._connect({name: values[-1] for name, values in parse_qs((query or "")[1:]).items()})
             else:
                 self._reading = self._small = self._large = fs.GcsFileSystem(retry_time_limit=timedelta(seconds=15))
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sweep-orchestrator"
-        self.mirror = cache / f"{self._bucket}-{hashlib.sha256(f'{self._endpoint} {self.uri}'.encode()).hexdigest()[:16]}"
+        self.mirror = _cache() / f"{self._bucket}-{hashlib.sha256(f'{self._endpoint} {self.uri}'.encode()).hexdigest()[:16]}"
 
     def _connect(self, options: Mapping[str, str]) -> None:
         environment = os.environ.get
@@ -383,6 +394,27 @@ class Remote:
             return RemoteError(f"{server} does not answer: check the network{settings}", may_pass=may_pass)
         refused = mistaken or re.search(r"HTTP status 4(?!08|09|29)\d\d", said)
         return RemoteError(f"{server} answers: {said[:300]}", may_pass=not refused)
+
+
+def _cache() -> Path:
+    """The folder for the mirrors. A user without a home has one among the temporary files, which nobody else may enter.
+
+    Raises:
+        RemoteError: there is another one in its place.
+    """
+    with contextlib.suppress(RuntimeError):  # no home
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / CACHE
+    user = os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"{CACHE}-{user}"
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        about = folder.lstat()
+    except OSError as error:
+        raise RemoteError(f"{folder} cannot be made ({error.strerror}): set XDG_CACHE_HOME to a folder of yours") from error
+    if (stat.S_IFMT(about.st_mode), stat.S_IMODE(about.st_mode), about.st_uid) != (stat.S_IFDIR, 0o700, user):
+        raise RemoteError(f"{folder} is no folder that you alone may enter: set XDG_CACHE_HOME to one that is")
+    return folder
 
 
 def _read(file: pa.NativeFile, sizes: list[int], fill: bytes) -> bytes | None:

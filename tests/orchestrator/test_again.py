@@ -18,6 +18,7 @@ from orchestrator.command.cli import run
 from orchestrator.command.endings import Endings
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.errors import UserError
 from orchestrator.searches import Curve, Rows
 from orchestrator.store import ResultStore, make_row
 from orchestrator.store.rows import PROVENANCE, SCHEMA
@@ -170,6 +171,32 @@ def test_a_store_may_lie_in_a_bucket(
         capsys.readouterr()
         assert run(app, line) == 1
         assert "\nstopped: " in "\n" + capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("store", "into", "is_refused"),
+    [
+        ("s3://b/r", "s3://b//r", True),
+        ("s3://b/r?region=eu-west-1", "s3://b/r/", True),
+        ("s3://b/r", "s3://b/r?endpoint_override=localhost:9000", True),
+        ("gs://b/r", "gcs://b/r", True),
+        ("s3://b/r", "s3://b/r/again", True),
+        ("s3://b", "s3://b/again", True),
+        ("s3://b/r", "s3://b/r-again", False),
+        ("s3://b/r", "gs://b/r", False),
+        ("s3://b/r", "again", False),
+        ("results", "s3://b/results", False),
+    ],
+)
+def test_a_bucket_has_to_be_another_place_however_it_is_spelled(
+    store: str, into: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if is_refused:
+        with pytest.raises(UserError, match="lies in the store that has the run"):
+            again._check_places(store, into)
+    else:
+        again._check_places(store, into)
 
 
 def test_a_run_that_ends_the_same_is_told_so_and_not_trained_twice(

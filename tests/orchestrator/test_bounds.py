@@ -58,7 +58,7 @@ OTHERS: dict[str, list[Bound]] = {
     "--max-hours": FINITE,
     "--price": FINITE,
     "--max-cost": [Bound("inf", "finite", None), Bound("1", "add --price", None)],
-    "--stall-minutes": FINITE,
+    "--stall-minutes": [Bound("inf", "less than or equal to 1000000", "1e6"), Bound("nan", "", None)],
     "--pack-size": [],
     "scaling --N": [Bound("7", "at least 8", "8"), Bound("1025", "at most 1024", None)],
     "scaling --seeds": [Bound("50001", "100002 thresholds are too many (at most 100000)", None)],

@@ -80,7 +80,8 @@ MISTAKES = [
     (["--max-cost", "5", "--price", "0"], "add --price"),
     (["--cpu-workers", "2"], "add --gpus-per-run 1"),
     (["--stall-minutes", "0"], "--stall-minutes"),
-    (["--stall-minutes", "inf"], "finite"),
+    (["--stall-minutes", "inf"], "less than or equal to 1000000"),
+    (["--stall-minutes", "1e9"], "less than or equal to 1000000"),
     (["--max-hours", "nan"], "greater"),
     (["--gpus-per-run", "inf"], "finite"),
     (["--gpus-per-run", "1.5"], "fraction below 1"),
@@ -339,6 +340,29 @@ def test_failed_runs_do_not_count_as_trained(
     monkeypatch.setattr(launch, "executed", trained_by(lambda *_: outcome))
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == 1
     assert "\n3 runs trained, 2 failed, in " in capsys.readouterr().out
+
+
+def test_lines_of_finished_runs_agree_with_what_this_launch_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        """Hear of a run of another launch, then train one."""
+        for own in (False, True):
+            (spec,) = execution.search.propose(execution.rows, 1)
+            about = {"task_version": "1", "fixed_count": 0, "reason": "budget", "status": "missed"}
+            row = make_row(spec, accuracy=0.0, steps=3, seconds=1.0, **about)
+            execution.rows.add(row)
+            execution.outcome.trained += own
+            execution.observer.finished(row)
+        execution.outcome.stopped = "time"
+        return execution.outcome
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    words = ["--N", "8", "--seeds", "1", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    assert run(scaling.app, words) == 1
+    told = capsys.readouterr().out
+    assert re.findall(r"\| (\d) done", told) == ["0", "1"]
+    assert "\n1 runs trained in " in told
 
 
 def test_an_answer_that_means_nothing_is_said_to_be_none(

@@ -1,6 +1,7 @@
 """What can be said of where runs are trained before Ray is there. Studies on clusters are in tests/cluster."""
 
 import os
+import platform
 import resource
 import threading
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine import cluster
+from orchestrator.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,30 @@ def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.Mo
     monkeypatch.setattr(ray, "init", init)
     cluster.Cluster("local", workers=2)._start(tmp_path, {})
     assert len(places) == 2
+
+
+def test_a_cluster_of_another_version_is_refused_in_a_line_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray._private.utils import check_version_info
+
+    def init(**_: object) -> None:
+        check_version_info({"ray_version": "2.9.1", "python_version": "3.10.4"}, "node 10.0.0.1")
+
+    of_ray = ("USAGE_STATS_ENABLED", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "AIR_NEW_OUTPUT", "CHDIR_TO_TRIAL_DIR")
+    for name in ("PYTHONPATH", *(f"RAY_{name}" for name in of_ray)):
+        monkeypatch.setenv(name, "0")  # put back afterwards
+    monkeypatch.setattr(ray, "init", init)
+    here = f"Ray {ray.__version__} on Python {platform.python_version()}"
+    with pytest.raises(UserError) as refused, cluster.Cluster("auto").connected():
+        pass
+    assert str(refused.value) == (
+        f"--address 'auto' has Ray 2.9.1 on Python 3.10.4, and this command runs with {here}: install the versions of the "
+        "cluster here, or start the command in the image of the cluster"
+    )
+
+    def broken(**_: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(ray, "init", broken)
+    with pytest.raises(RuntimeError, match="something else"), cluster.Cluster("auto").connected():
+        pass

@@ -134,6 +134,20 @@ def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStor
     assert (execution.outcome.trained, execution.outcome.failed) == (0, 1)
 
 
+@pytest.mark.parametrize("of_pack", [False, True])
+def test_an_exception_with_a_name_that_is_not_utf8_is_a_failed_row(store: ResultStore, of_pack: bool) -> None:
+    execution, watcher = make(store, seeds=1, workers=1)
+    error = "FileNotFoundError: " + os.fsdecode(b"caf\xe9")
+    for attempt in ("a", "b"):
+        assert next_run(execution, attempt) is not None
+        if of_pack:
+            assert execution.on_report(attempt, PackReport(error=error))
+        else:
+            result_of(execution, attempt, error=error)
+    assert [(row["status"], row["error"]) for row in store.rows()] == [("failed", r"FileNotFoundError: caf\udce9")]
+    assert "\n".join(watcher.notices).encode()
+
+
 def test_a_machine_that_lacks_what_a_run_needs_ends_the_launch_and_fails_no_run(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=2, workers=2)
     assert next_run(execution, "a") is not None
@@ -580,6 +594,15 @@ def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) 
     assert list(execution.running) == ["b"]
 
 
+def test_runs_that_end_together_are_counted_one_by_one(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution, watcher = make(store, seeds=3, workers=1, pack_size=3)
+    counts: list[int] = []
+    monkeypatch.setattr(watcher, "finished", lambda row: counts.append(execution.outcome.trained))
+    assert len(execution.next_pack("a")) == 3
+    assert result_of(execution, "a", result=RESULT)
+    assert counts == [1, 2, 3]
+
+
 def test_runs_of_other_shapes_are_not_packed_together(store: ResultStore) -> None:
     execution, _ = make(store)
     small, large, option = (
@@ -621,6 +644,21 @@ def test_after_an_exception_the_runs_of_a_pack_go_one_by_one(store: ResultStore)
         assert len(execution.next_pack(trial)) == 1
         assert result_of(execution, trial, **report)
     assert sorted(row["status"] for row in store.rows()) == ["failed", "passed"]
+
+
+def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=3, workers=1, pack_size=3)
+    assert len(execution.next_pack("0")) == 3
+    assert execution.on_report("0", PackReport(error="Traceback ..."))
+    for trial in ("1", "2", "3"):
+        assert len(execution.next_pack(trial)) == 1
+        execution.on_lost(trial, "The actor died unexpectedly.")
+    now += 100
+    assert len(execution.next_pack("4")) == 1
 
 
 def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None:

@@ -63,6 +63,23 @@ def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
     assert not study.answered(whole)
 
 
+def test_what_a_study_asks_after_each_run_costs_nothing_while_nothing_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, rows, looks = GridStudy("grid", BumpTask(), SPECS, {"store": "results", "out": "out"}), Rows(), list[RunSpec]()
+    look = GridSearch.row
+    monkeypatch.setattr(GridSearch, "row", lambda self, rows, spec: looks.append(spec) or look(self, rows, spec))
+    for spec in SPECS:
+        assert not study.search.finished(rows)
+        rows.add(row(spec))
+    assert study.search.finished(rows)
+    so_far = len(looks)
+    assert study.write(rows, tmp_path, force=False) == []
+    assert study.search.finished(rows)
+    assert len(looks) == so_far
+    assert not study.search.finished(Rows([row(SPECS[0])]))
+
+
 def test_a_study_may_name_what_tells_its_runs_apart_and_say_more_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
     specs = [spec.with_value("sigma", sigma) for spec in SPECS[:2] for sigma in (1.0, 2.0)]

@@ -325,7 +325,7 @@ def execution_of(store: ResultStore, gates: bool = True, spares: int = 0) -> tup
     execution = Execution(
         search=stages.search, task=Pupil(), store=store, rows=rows, observer=Watcher(), workers=1,
         limits=Limits(save_weights=stages.is_parent), versions="test", launch="test", packs=PackSizes(Pupil(), fixed=8),
-        again=stages.again, concerns=stages.matters,
+        again=stages.again, forget=stages.forget, concerns=stages.matters,
     )  # fmt: skip
     return execution, stages
 
@@ -375,6 +375,53 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
     assert key in store.with_weights()
     assert len(store.rows()) == 6
     assert execution.outcome.trained == 5
+
+
+def test_weights_are_listed_once_and_never_looked_for_by_who_only_shows_the_study(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution, _ = execution_of(store)
+    assert len(execution.next_pack("a")) == 2
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], RunReport(result=RESULT, weights=b"w"))))
+    for key in store.with_weights():
+        store.weights_path(key).unlink()
+    asked: list[str] = []
+    of_all, of_one = store.with_weights, store.has_weights
+    monkeypatch.setattr(store, "with_weights", lambda: asked.append("all") or of_all())
+    monkeypatch.setattr(store, "has_weights", lambda key: asked.append(key) or of_one(key))
+    execution, stages = execution_of(store)
+    table, _ = stages.plan("", None)
+    cells = [str(next(iter(column.cells))) for column in table.renderables[0].columns]  # type: ignore[attr-defined]
+    assert cells[:3] == ["teacher", "0", "2"]
+    assert asked == ["all"]
+    shown: list[float | None] = []
+
+    def show(_: object) -> None:
+        so_far = len(asked)
+        shown.append(stages.seconds_left(0.0))
+        assert len(asked) == so_far
+
+    monkeypatch.setattr(execution.observer, "dropped", show)
+    packs = train_all(execution)
+    assert sum(spec.task == "tests.toy:Teacher" for pack in packs for spec in pack) == len(shown) == 2
+    assert asked.count("all") == 1
+    assert len(asked) <= 1 + 2 * 2, "once when it is claimed, and once when it has ended"
+
+
+def test_weights_that_another_launch_has_made_again_are_not_made_a_third_time(store: ResultStore) -> None:
+    execution, _ = execution_of(store)
+    execution.next_pack("a")
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], RunReport(result=RESULT, weights=b"w"))))
+    for key in store.with_weights():
+        store.weights_path(key).unlink()
+    first, stages = execution_of(store)
+    assert stages.lost() is not None
+    with ResultStore(store.path) as beside:
+        other, _ = execution_of(beside)
+        assert {spec.task for spec in other.next_pack("b")} == {"tests.toy:Teacher"}
+        assert other.on_report("b", PackReport(runs=dict.fromkeys(other.running["b"], RunReport(result=RESULT, weights=b"w"))))
+    assert first.next_pack("c") == [], "they were claimed and looked for, and are there"
+    assert {spec.task for spec in first.next_pack("d")} == {"tests.toy:Pupil"}
 
 
 @pytest.mark.parametrize(

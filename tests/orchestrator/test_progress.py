@@ -11,6 +11,7 @@ from rich.console import Console
 
 from orchestrator.command import progress as of_progress
 from orchestrator.command.progress import Progress, Sparing, say
+from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
 from trainables.spec import RunSpec
@@ -33,6 +34,7 @@ def make(console: Console) -> Progress:
         seconds_left=lambda: None,
         line=lambda row: f"run {row['key']}",
         after_run=lambda: None,
+        outcome=Outcome(),
     )
 
 
@@ -53,30 +55,66 @@ def row(key: str, status: str = "passed") -> dict[str, Any]:
     return {"key": key, "status": status}
 
 
+def end(progress: Progress, key: str, status: str = "passed") -> None:
+    """A run of this launch ends."""
+    progress.outcome.failed += status == "failed"
+    progress.outcome.trained += status != "failed"
+    progress.finished(row(key, status))
+
+
 def test_a_worker_that_goes_on_with_its_next_run_is_counted_as_running(console: Console) -> None:
     with make(console) as progress:
         for key in "ab":
             progress.started(key, SPEC)
-        progress.finished(row("a"))
+        end(progress, "a")
         progress.started("c", SPEC)
         wait_for(lambda: len(lines(console)) == 1)
         assert lines(console) == ["run a | 1 done, 2 running"]
-        progress.finished(row("b"))
-        progress.finished(row("c"))
+        end(progress, "b")
+        end(progress, "c")
     assert lines(console)[1:] == ["run b | 2 done, 0 running", "run c | 3 done, 0 running"]
 
 
 def test_failed_runs_are_counted_apart_and_notices_come_in_their_turn(console: Console) -> None:
     with make(console) as progress:
         progress.started("a", SPEC)
-        progress.finished(row("a", "failed"))
+        end(progress, "a", "failed")
         progress.notice("what happened then")
-        progress.finished(row("b"))
+        end(progress, "b")
     assert lines(console) == [
         "run a | 0 done, 1 failed, 0 running",
         "what happened then",
         "run b | 1 done, 1 failed, 0 running",
     ]
+
+
+def test_runs_of_other_launches_are_told_and_not_counted(console: Console) -> None:
+    with make(console) as progress:
+        progress.started("a", SPEC)
+        progress.finished(row("of another"))
+        end(progress, "a")
+        progress.finished(row("of another, too", "failed"))
+    told = ["run of another | 0 done, 0 running", "run a | 1 done, 0 running", "run of another, too | 1 done, 0 running"]
+    assert lines(console) == told
+
+
+def test_the_time_left_is_guessed_no_more_often_than_may_be_spent_on_it(console: Console) -> None:
+    now, guesses = 0.0, list[float]()
+
+    def seconds_left() -> float:
+        nonlocal now
+        now += 0.05
+        guesses.append(now)
+        return now
+
+    progress = make(console)
+    progress.seconds_left, progress._estimate.clock = seconds_left, lambda: now
+    with progress:
+        for number in range(100):
+            end(progress, str(number))
+            now += 0.01
+    assert len(guesses) == 1 + 1
+    assert len(lines(console)) == 100
 
 
 def test_a_run_that_goes_on_shows_what_its_task_said_last(console: Console) -> None:
@@ -100,13 +138,13 @@ def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console
         wait_for_line("s: Ray is starting")
         progress.connected(2)
         wait_for_line("Ray is running with 2 in parallel; the first workers are starting")
-        wait_for_line("s: no run has started here; other launches on this store may be training what is left")
+        wait_for_line("s: no run is in training here: what is left waits for another try, or other launches train it")
         progress.started("a", SPEC)
         progress.started("b", SPEC)
         wait_for_line("s: 2 running, their workers are starting")
         progress.progressed("b", SPEC, RunReport(step=4, accuracy=0.5))
         wait_for_line("s: 2 running, one is at step 4 of 10")
-        progress.finished(row("a"))
+        end(progress, "a")
         wait_for_line("run a | 1 done, 1 running")
         told = lines(console)
         time.sleep(0.3)

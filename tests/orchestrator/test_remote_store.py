@@ -6,9 +6,12 @@ import contextlib
 import io
 import json
 import os
+import pwd
 import random
 import shutil
 import signal
+import stat
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +33,7 @@ import orchestrator.store.register as register_module
 import orchestrator.store.remote as remote_module
 import orchestrator.store.turns as turns_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError
+from orchestrator.store.bucket import Bucket
 from orchestrator.store.measures import encode
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.remote import Remote, RemoteError, grown
@@ -598,6 +602,41 @@ def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
         refused(uri, "denies access to bucket-.*: set AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     refused(uri, "http://127.0.0.1:9 does not answer: check the network, AWS_ENDPOINT_URL and AWS_REGION")
+
+
+def test_without_a_home_the_copy_is_where_nobody_else_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(user: int) -> None:
+        raise KeyError(user)
+
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"sweep-orchestrator-{os.getuid()}"
+    for _ in range(2):
+        assert Remote("s3://b/r?region=eu-west-1").mirror.parent == folder
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    def refused(uri: str = "s3://b/r?region=eu-west-1") -> None:
+        with pytest.raises(StoreError) as caught:
+            Bucket(uri)
+        told = f"{folder} is no folder that you alone may enter: set XDG_CACHE_HOME to one that is"
+        assert str(caught.value) == f"cannot open the store in {uri}: {told}"
+
+    folder.chmod(0o755)
+    refused()
+    folder.chmod(0o700)
+    folder.rmdir()
+    (tmp_path / "private").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "private")
+    refused()
+    other = os.getuid() + 1
+    folder = tmp_path / f"sweep-orchestrator-{other}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    refused()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Remote("s3://b/r?region=eu-west-1").mirror.parent == tmp_path / "sweep-orchestrator"
 
 
 def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:

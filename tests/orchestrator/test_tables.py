@@ -1,16 +1,19 @@
 """On a terminal of 80 columns every study's tables show the names of all their columns, and every word, in full."""
 
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from orchestrator import __main__ as everything
 from orchestrator import generators, mechanism
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
+from orchestrator.command.tables import FittingTable
 from orchestrator.engine import estimate
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
@@ -79,3 +82,22 @@ def test_nothing_is_cut_off_at_80_columns(command: str, monkeypatch: pytest.Monk
         assert headers(printed) == [str(column.header) for column in table.columns]
         assert "…" not in printed
         assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_brackets_of_a_user_are_no_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = FittingTable(":t: [/t]")
+    table.add_column("a [/b]", justify="right")
+    table.add_column("b")
+    table.add_row("[red]", Text("c", style="red"), style="bold")
+    table.add_row("x[/b]", None)
+    console = Console(width=80, file=StringIO())
+    console.print(table)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert all(word in printed for word in (":t: [/t]", " a [/b] ", " [red] ", " x[/b] "))
+    monkeypatch.chdir(tmp_path)
+    program = ["--program", "echo {mode} {seed} {data_count}", "--counts", "1..9", "--vary", "mode=[red]"]
+    words = [*program, "--objective", "accuracy", "--search", "mode=[red]|x[/b]", "--dry-run"]
+    assert run(everything.app, ["tune", *words]) == 0
+    assert "[red]|x[/b]" in capsys.readouterr().out
