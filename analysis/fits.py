@@ -163,8 +163,8 @@ def fit_power_law(
 
 
 def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
-    """Whether a threshold may lie below the least value that could be tried. No count lies below one sample, or none."""
-    return (results["verdict"] == "minimum") & ((axes.least != "data_count") | (results["threshold"] > 1))
+    """Whether a threshold may lie below the least value that could be tried."""
+    return (results["verdict"] == "minimum") & ~results["threshold"].map(axes.is_floor).astype(bool)
 
 
 def _with_alternatives(law: PowerLaw, used: pd.DataFrame, quantity: str, along: str) -> PowerLaw:

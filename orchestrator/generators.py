@@ -117,12 +117,9 @@ class GeneratorStudy(GridStudy):
 
     def _answer_of(self, rows: Rows) -> Answer:
         """The answer as far as it is known."""
-        from analysis.generators import OF_GENERATORS
         from analysis.objectives import Answer
 
-        found = self.search.runs(rows)
-        is_measured = any(row["encoding"] == "vq" for row in found) or self.name in OF_GENERATORS
-        measured = measured_for(self.name, self.settings["store"]) if is_measured else {}
+        found, measured = self.search.runs(rows), measured_for(self.name, self.settings["store"])
         names = {name: self.about[name] for name in self.columns}
         replaced = self.search.replaced(rows)
         return Answer.of(found, rows.get, measured, names, self.settings, self.name, replaced)

@@ -330,8 +330,12 @@ def _conclude(
     study: Study, rows: Rows, stages: Stages, outcome: Outcome, console: Console, resume: str, price: float | None
 ) -> int:
     if not stages.search.finished(rows):
-        reasons = {"time": "the time limit was reached", "cost": "the cost limit was reached", "error": "a run failed"}
-        reasons["lost"] = "some runs lose their workers again and again (see above), because of their task or their machines"
+        reasons = {
+            "time": "the time limit was reached",
+            "cost": "the cost limit was reached",
+            "error": "a run failed",
+            "lost": "some runs lose their workers again and again (see above), because of their task or their machines",
+        }
         why = reasons.get(outcome.stopped or "", "it was interrupted")
         if (seconds := stages.seconds_left(study.seconds_left(rows))) is not None:
             why += f", and about {format_seconds(seconds)} of one worker's time are still needed"

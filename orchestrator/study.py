@@ -63,7 +63,7 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
     if axes.least == "data_count":
         counts = counts_of(task, spec)
         if not isinstance(task, ProgramTask):  # nothing can be trained without a sample
-            counts = replace(counts, low=max(counts.low, 1 - counts.fixed))
+            counts = replace(counts, low=counts.least_trained)
         if between is None:
             return counts
         low, high = max(counts.low, int(between.low)), min(counts.high, int(between.high))

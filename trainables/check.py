@@ -46,12 +46,12 @@ def check_task(task: Task, spec: RunSpec) -> None:
     check_words(task)
     with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
         counts = counts_of(task, spec)
-        task = _check_needs(task, spec.with_count(max(counts.low, 1 - counts.fixed)))
+        task = _check_needs(task, spec.with_count(counts.least_trained))
         model = _model(task, spec)
         data = check_data(task, spec, counts, _loss(task, model))
         _check_training(task, spec, model, data.train)
         _check_looks(task, spec)
-        judged = _check_judged(task, spec.with_count(max(counts.low, 1 - counts.fixed)), model) or data
+        judged = _check_judged(task, spec.with_count(counts.least_trained), model) or data
         for split in judged:
             for size in (SAMPLES, 1):  # the last part of a set may be one sample
                 _check_measure(task, spec, model.eval(), split.take(slice(size)))

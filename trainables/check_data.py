@@ -24,7 +24,7 @@ samples are computed together."""
 
 def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
     """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too."""
-    low = max(counts.low, 1 - counts.fixed)
+    low = counts.least_trained
     whole = _data(task, spec, counts, low, loss)
     room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
     most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))

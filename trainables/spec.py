@@ -180,6 +180,11 @@ class Counts:
     high: int
     fixed: int = 0
 
+    @property
+    def least_trained(self) -> int:
+        """The lowest count with which there is a sample to train on."""
+        return max(self.low, 1 - self.fixed)
+
 
 def run_key(spec: RunSpec, task_version: str) -> str:
     """Identity of a run in every store: a hash of the canonical spec and of the versions of the task and the training loop."""

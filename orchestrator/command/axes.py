@@ -73,7 +73,6 @@ class Asked:
                     "ask for fewer values along, a smaller --between or a larger --resolution"
                 )
 
-
     def check_values(self, task: Task, bracket: Bracket, resolution: float) -> None:
         """
         Raises:

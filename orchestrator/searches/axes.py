@@ -35,6 +35,10 @@ class Axes:
         """What the least values are called in tables and figures."""
         return "images" if self.least == "data_count" else self.least
 
+    def is_floor(self, value: float) -> bool:
+        """Whether nothing lies below a value, whatever is asked for: one sample, or none beside those always present."""
+        return self.least == "data_count" and value <= 1
+
     def told(self, value: object) -> str:
         """A value of the searched setting in words."""
         return f"{value} images" if self.least == "data_count" else f"{self.least} {value}"

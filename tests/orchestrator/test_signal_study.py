@@ -12,9 +12,10 @@ import pytest
 
 from analysis import generators
 from analysis.figures.signal import draw
+from analysis.generators import Measured
 from analysis.remake import search_of
 from analysis.report.studies import studies_of
-from analysis.report.told import ANSWERED, Around
+from analysis.report.told import ANSWERED, Around, Told
 from analysis.results import Results
 from analysis.signal import FRESH, WORST, between_classes
 from orchestrator import launch, signal
@@ -272,14 +273,19 @@ def test_classes_differ_less_the_fainter_they_are() -> None:
         assert others == pytest.approx([usual[other] for other in range(3) if other != place], rel=0.25)
 
 
+def on_page(study: signal.SignalStudy, rows: Rows, folder: Path, measured: Measured) -> tuple[list[Told], list[str]]:
+    """What the report tells of a store with these rows."""
+    with ResultStore(folder) as store:
+        save_question(store, study.question)
+        store.append(storable(rows))
+    return studies_of(Results.of(folder), Around(lambda: measured, lambda key: b""))
+
+
 @pytest.mark.slow(2)
 def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study = study_of(f"{SHORT} --seeds 2 --store {tmp_path}", monkeypatch)
     rows = answered(study)
-    with ResultStore(tmp_path) as store:
-        save_question(store, study.question)
-        store.append(storable(rows))
-    [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
+    [told], notices = on_page(study, rows, tmp_path, {})
     assert (notices, told.state) == ([], ANSWERED)
     assert list(told.lines) == study._answer(rows).lines()
     sheets = {sheet.name: sheet.table for sheet in told.sheets}
@@ -292,11 +298,8 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
 def test_the_page_has_what_was_measured_of_fresh_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study = study_of(f"{SHORT} --seeds 1 --factors colour --store {tmp_path}", monkeypatch)
     rows = answered(study)
-    with ResultStore(tmp_path) as store:
-        save_question(store, study.question)
-        store.append(storable(rows))
     key = study.search.runs(rows)[0]["key"]
-    [told], notices = studies_of(Results.of(tmp_path), Around(lambda: {key: {"both_level2": 0.7}}, lambda _: b""))
+    [told], notices = on_page(study, rows, tmp_path, {key: {"both_level2": 0.7}})
     assert notices == []
     [runs] = (sheet.table for sheet in told.sheets if sheet.name == "runs")
     assert runs.set_index("key")[FRESH].dropna().to_dict() == {key: 0.7}
