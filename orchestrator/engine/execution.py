@@ -67,6 +67,7 @@ class Outcome:
     """Time that workers spent on runs, all together."""
 
 
+INTERRUPTED = ("SIGINT", "SIGTERM")
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
@@ -175,6 +176,11 @@ class Execution:
         elif self.limits.worker_seconds is not None and self.outcome.worker_seconds >= self.limits.worker_seconds:
             self.outcome.stopped = "cost"
         return self.outcome.stopped is not None
+
+    def is_done(self) -> bool:
+        """Whether runs in progress are of no more use: the launch was interrupted, cannot store results any more, or knows the
+        answer, so that what runs is speculation."""
+        return self.outcome.stopped in INTERRUPTED or self.fatal is not None or self.search.finished(self.rows)
 
     # What workers do
 

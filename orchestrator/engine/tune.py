@@ -20,7 +20,6 @@ SLICE_SECONDS = 2.0
 CHECKPOINT_SECONDS = 60.0
 """A run that trains longer than this is checkpointed this often; shorter ones are simply trained again."""
 
-INTERRUPTED = ("SIGINT", "SIGTERM")
 READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
 """What Tune itself reads of a result after the callbacks had it."""
 
@@ -154,8 +153,8 @@ class Workers(_Stateless, Callback):
 
 
 class Ending(_Stateless, Stopper):
-    """Passes on what packs report, and ends those of which the search has seen enough; all of them when the launch
-    was interrupted or cannot store results any more."""
+    """Passes on what packs report, and ends those of which the search has seen enough; all of them when they are of no more
+    use."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
@@ -166,4 +165,4 @@ class Ending(_Stateless, Stopper):
 
     def stop_all(self) -> bool:
         self._execution.on_tick()
-        return self._execution.outcome.stopped in INTERRUPTED or self._execution.fatal is not None
+        return self._execution.is_done()

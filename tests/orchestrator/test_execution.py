@@ -1,6 +1,7 @@
 """What the engine does with each kind of failure, without Ray: the events are sent by hand."""
 
 import dataclasses
+import itertools
 import os
 import socket
 import time
@@ -120,6 +121,26 @@ def test_room_is_the_number_of_workers(store: ResultStore) -> None:
     assert second is not None
     assert first != second
     assert next_run(execution, "c") is None
+
+
+def test_what_runs_on_speculation_ends_with_the_answer(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1, workers=2)
+    trials = itertools.count()
+    while not execution.search.finished(execution.rows):
+        assert not execution.is_done()
+        while next_run(execution, str(next(trials))) is not None:
+            pass
+        (needed,) = execution.search.propose(execution.rows, 1)
+        trial = next(trial for trial, pack in execution.running.items() if needed in pack.values())
+        passed = needed.data_count >= threshold(needed.N, needed.seed)
+        result_of(execution, trial, result={**RESULT, "status": "passed" if passed else "missed"})
+    ((trial, pack),) = execution.running.items()
+    assert execution.is_done()
+    execution.on_stopped(trial)
+    with ResultStore(store.path) as other:
+        assert all(other.claim(key) for key in pack)
+    assert not execution.running
+    assert len(store) == execution.outcome.trained
 
 
 def test_an_exception_is_tried_once_more_and_then_a_failed_row(store: ResultStore) -> None:
