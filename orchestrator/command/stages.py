@@ -211,10 +211,13 @@ class Stages:
             ends = ", ".join(f"{count} {word}" for word, count in counts.items())
             now = f", {busy[name]} running" if busy[name] else ""
             lines.append(f"{name}: {len(found)} of {len(keys)} trained{f' ({ends})' if ends else ''}{now}")
+        resting: Counter[str] = Counter()
         for parent in self.rests_on():
             ended = "on the way alone" if parent["status"] == PASSED else parent["status"]
             reached = f"{ended}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
-            lines.append(f"{_runs(parent['needed_by'])} above rest on a {parent['name']} that did not pass ({reached})")
+            resting[f"on a {parent['name']} that did not pass ({reached})"] += parent["needed_by"]
+        for on, count in resting.items():
+            lines.append(f"{_runs(count)} above {'rests' if count == 1 else 'rest'} {on}")
         return lines
 
     def _seconds_of_needed(self, rows: Rows) -> float:
