@@ -528,7 +528,8 @@ def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, 
     trained = here(*missing, "--no-gates", "--json")
     assert trained.wait() == 0, trained.stderr
     assert '"rests_on"' in trained.stdout
-    assert trained.stderr.count("above rest on a teacher that did not pass (missed, accuracy 0.000 where 0.9 was asked for)") == 1
+    resting = "above rest on a teacher that did not pass (missed, accuracy 0.000 where 0.9 was asked for)"
+    assert trained.stderr.count(resting) == 1
     (tmp_path / "results" / "weights").rename(tmp_path / "gone")
     more = here(*missing, "--no-gates", "--resolution", "0.05")
     assert more.wait() == 0, more.stdout + more.stderr
