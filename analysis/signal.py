@@ -28,7 +28,7 @@ STAGES = ("probe", "tokenizer", "generator")
 FRESH = "level2_fresh"
 """The share at level 2 that both judges read of fresh samples, where they were measured."""
 WORST = "worst"
-"""The share that both judges read of the composition that they read right least often. It decides whether a run passes."""
+"""The share that both judges read of the composition that they read right least often."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
-    """What there is to say of a generator: shares are those of its last look, which has decided whether it passes, and FRESH
-    that of samples that have decided nothing."""
+    """What there is to say of a generator: shares are those of its last look, and FRESH that of samples that have decided
+    nothing. Those of the sample that has decided whether it passes are not kept."""
     run = Run.of(row, find, measured)
     spec, factor = run.spec, str(value_of(run.spec, "faint"))
     contrast = float(value_of(run.spec, "contrast"))
