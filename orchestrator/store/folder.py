@@ -19,6 +19,8 @@ from orchestrator.store.locks import StoreLocks
 from orchestrator.store.place import Stamp, StoreError, UnreadableError
 
 BYTES_PER_PART = 2 << 20
+OWN = (".tmp", "runs", "measures", "set-aside")
+"""Folders of a store in which files are removed, or moved away, that have the wrong name or contents."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,7 @@ class Folder:
     def replacing(self, name: str, data: bytes) -> Iterator[Temporary]:
         """Write `data` to a temporary, durably, and let it take the place of the file when the block ends, in one rename. The
         name of the temporary ends with the token of its writer (see `sweep`)."""
+        self._check_own()
         target = self.path / name
         temporary = Temporary(self.path / ".tmp" / f"{target.name}.{secrets.token_hex(4)}.{self.locks.token}")
         make_folder(temporary.path.parent)
@@ -114,6 +117,7 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
     def move(self, name: str, target: str) -> None:
+        self._check_own()
         (self.path / name).rename(self.path / target)
 
     def copy(self, name: str, target: str) -> None:
@@ -151,6 +155,20 @@ class Folder:
         used = {*os.listdir(aside), *taken}  # noqa: PTH208 - with broken links
         return f"set-aside/{next(n for n in chain([name], (f'{name}.{i}' for i in count(1))) if n not in used)}"
 
+    def _check_own(self) -> None:
+        """A store that comes from elsewhere may hold a link where a folder belongs. What that leads to is not the store's to
+        change.
+
+        Raises:
+            StoreError: there is one.
+        """
+        for name in OWN:
+            if (self.path / name).is_symlink():
+                raise StoreError(
+                    f"{printable(self.shown(name))} is a link: files in it may be moved or removed, so it has to be a folder "
+                    "of the store; put a folder in its place, or make the whole store a link"
+                )
+
     def _make_room(self, target: Path) -> None:
         """Move a folder that is where a file belongs to `set-aside/`."""
         if target.is_dir() and not target.is_symlink():
@@ -170,6 +188,7 @@ class Folder:
         Args:
             settling: seconds for which temporaries stay in any case.
         """
+        self._check_own()
         with contextlib.suppress(FileNotFoundError):
             for temporary in (self.path / ".tmp").iterdir():
                 if temporary.is_dir() and not temporary.is_symlink():  # it is no temporary

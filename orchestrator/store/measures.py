@@ -26,6 +26,9 @@ from orchestrator.store.parts import DamagedError, read_file, unpack
 MOST_BYTES = 1 << 30
 """Of a file, packed or unpacked: a matrix over all pairs of 4096 positions has 64 MiB."""
 
+MOST_LENGTHS = 32
+"""Dimensions of an array: NumPy has no more than 64."""
+
 SCHEMA = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -78,7 +81,8 @@ class MeasureTable(Artifacts):
     def known(self) -> set[tuple[str, str, int]]:
         """Run key, measure and version of everything that was measured and can be read.
 
-        A file that is damaged or not ours is moved to `set-aside/` and named in `notices`; it will be measured again.
+        A file that is damaged or not ours is moved to `set-aside/` and named in `notices`; it will be measured again. Nothing
+        is moved out of a folder that is none of the store's (see `Folder.move`).
         """
         known = set()
         for path, table in self._loaded():
@@ -211,6 +215,13 @@ def _is_sound(table: pa.Table) -> bool:
         if shape is None or size is None:
             if shape is not None or size is not None:
                 return False
-        elif any(length < 0 for length in shape) or math.prod(shape) != size:
+        elif not _has_size(shape, size):
             return False
     return all(0 <= seconds < math.inf for seconds in table["seconds"].to_pylist())
+
+
+def _has_size(shape: Sequence[int], size: int) -> bool:
+    """Whether an array of this size has the shape. NumPy asks also of an empty one that its other lengths are not too large."""
+    if len(shape) > MOST_LENGTHS or any(length < 0 for length in shape) or math.prod(shape) != size:
+        return False
+    return math.prod(filter(None, shape)) <= MOST_BYTES

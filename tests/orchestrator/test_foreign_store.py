@@ -17,8 +17,9 @@ from spoil import bomb, change, first, no_text, replaced
 from store_child import row
 
 import orchestrator.store.register as register_module
-from orchestrator.store import SCHEMA, ResultStore
+from orchestrator.store import SCHEMA, MeasureTable, ResultStore, StoreError
 from orchestrator.store import parts as parts_module
+from orchestrator.store.measures import encode
 
 NESTED = '{"x":' * 100_000 + "1" + "}" * 100_000
 NO_TIME = pa.array([2**62] * 2, pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -189,6 +190,32 @@ def test_a_link_to_itself_is_a_broken_link(tmp_path: Path) -> None:
         assert "it is a broken link" in notice
         assert counts(store) == [1, 2]
     assert (tmp_path / "a" / "set-aside" / bad.name).is_symlink()
+
+
+@pytest.mark.parametrize("name", [".tmp", "runs", "measures", "set-aside"])
+def test_nothing_is_changed_in_what_a_link_in_a_store_leads_to(tmp_path: Path, name: str) -> None:
+    with ResultStore(tmp_path / "store") as store:
+        store.append([row(0)])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in ("thesis.docx", "sales.parquet"):
+        (elsewhere / file).write_text("mine")
+    (elsewhere / "photos").mkdir()
+    if (linked := tmp_path / "store" / name).is_dir():
+        linked.rename(tmp_path / "kept")
+    linked.symlink_to(elsewhere)
+    told = f"store/{name} is a link: files in it may be moved or removed"
+    with pytest.raises(StoreError, match=told):
+        ResultStore(tmp_path / "store")
+    with ResultStore(tmp_path / "store", read_only=True) as store:
+        assert len(store) == (name != "runs")
+    table = MeasureTable(tmp_path / "store")
+    if name == "measures":
+        with pytest.raises(StoreError, match=told):
+            table.known()
+    with pytest.raises(StoreError, match=told):
+        table.save("k" * 24, "kernel", 1, encode("k" * 24, "kernel", 1, [], 1.0))
+    assert sorted(file.name for file in elsewhere.iterdir()) == ["photos", "sales.parquet", "thesis.docx"]
 
 
 def test_words_that_fill_the_index_do_not_end_a_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

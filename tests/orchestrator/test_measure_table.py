@@ -103,6 +103,10 @@ def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable, place: P
 
 FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a shape of another size": lambda table: replaced(table, "shape", [None, None, [2, 2]]),
+    "a shape of more dimensions than NumPy has": lambda table: replaced(table, "shape", [None, None, [6, *[1] * 99]]),
+    "a shape of nothing that NumPy cannot count": lambda table: replaced(
+        replaced(table, "shape", [None, None, [0, *[2**31 - 1] * 3]]), "array", [None, None, []]
+    ),
     "a negative shape": lambda table: replaced(table, "shape", [None, None, [-2, -3]]),
     "an array without a shape": lambda table: replaced(table, "shape", [None] * 3),
     "a hole in an array": lambda table: replaced(table, "array", [None, None, [1.0, None, 1.0, 1.0, 1.0, 1.0]]),
