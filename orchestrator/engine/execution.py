@@ -107,6 +107,8 @@ class Execution:
     """What ends the launch, if something does."""
     _busy: dict[str, RunSpec] = field(default_factory=dict)
     """The runs of all packs that have not ended."""
+    _late: set[str] = field(default_factory=set)
+    """Packs that a worker has begun with too late."""
     _waited: float = 0.0
     """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
     _looked_at: float = 0.0
@@ -178,14 +180,19 @@ class Execution:
         return self.outcome.stopped is not None
 
     def is_done(self) -> bool:
-        """Whether runs in progress are of no more use: the launch was interrupted, cannot store results any more, or knows the
-        answer, so that what runs is speculation."""
-        return self.outcome.stopped in INTERRUPTED or self.fatal is not None or self.search.finished(self.rows)
+        """Whether the packs that are left are to end: the launch was interrupted, cannot store results any more, or knows the
+        answer, so that what runs is speculation. Or no further run is to be started, and no pack has begun."""
+        if self.outcome.stopped in INTERRUPTED or self.fatal is not None or self.search.finished(self.rows):
+            return True
+        return self.is_over() and not self.placement.has_any_begun()
 
     # What workers do
 
     def on_placed(self, trial_id: str) -> None:
-        """A worker has begun with a pack."""
+        """A worker has begun with a pack. If no run is to be started any more, since the pack has waited for a machine for so
+        long, its first report ends it."""
+        if self.is_over():
+            self._late.add(trial_id)
         self.placement.begin(trial_id)
 
     def on_tick(self) -> None:
@@ -242,7 +249,7 @@ class Execution:
         self._record(ended)
         if not pack:
             self._leave(trial_id)
-        return not pack
+        return not pack or trial_id in self._late
 
     def _hear(self, trial_id: str) -> float:
         """Something is heard of a pack; the seconds since the last time, which count as its worker's."""

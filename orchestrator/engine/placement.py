@@ -40,6 +40,9 @@ class Placement:
     def has_begun(self, trial_id: str) -> bool:
         return trial_id in self._heard
 
+    def has_any_begun(self) -> bool:
+        return bool(self._heard)
+
     def hear(self, trial_id: str) -> float:
         """Something is heard of a pack, which its worker spent this time on; the seconds since the last time."""
         now = time.monotonic()
@@ -77,5 +80,6 @@ class Placement:
         hint = "run `ray status` on the head of the cluster to see what it waits for"
         if self.hopeless_after is not None:
             hint = "this machine is too busy, or Ray hangs"
-        about = f"{len(self._waiting)} of {packs} workers are waiting"
+        waiting = len(self._waiting)
+        about = f"{waiting} of {packs} worker{'s' * (packs > 1)} {'is' if waiting == 1 else 'are'} waiting"
         return f"no machine was available for {waited:.0f} s, {about}: {hint}"

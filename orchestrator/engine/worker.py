@@ -23,7 +23,7 @@ from orchestrator.errors import printable
 from trainables.needs import Parent, trained
 from trainables.program import PATH as PROGRAM
 from trainables.program_run import ProgramRun
-from trainables.spec import GIVEN_UP, RunSpec
+from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
@@ -131,6 +131,7 @@ class PackTrainable(tune.Trainable):
                 if spec.task == PROGRAM:
                     self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
                 else:
+                    _check_key(key, spec)
                     self._runs[key] = self._load(order, spec, device)
             except UnfitError:
                 raise
@@ -217,6 +218,19 @@ class PackTrainable(tune.Trainable):
         buffer = io.BytesIO()
         torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
         return buffer.getvalue()
+
+
+def _check_key(key: str, spec: RunSpec) -> None:
+    """
+    Raises:
+        UnfitError: the run would have another key here, so that its result is none of the run that was asked for.
+    """
+    version = load_task(spec.task).version
+    if run_key(spec, version) != key:
+        raise UnfitError(
+            f"{spec.task} has version {version!r} here, and this is not the one, or not the version of this program, with "
+            "which the command was started: install the same on all machines"
+        )
 
 
 def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:

@@ -31,6 +31,7 @@ from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
 from trainables.generative.tiers import generator
 from trainables.spec import RunSpec, run_key
+from trainables.task import load_task
 from trainables.training.loop import Training
 from trainables.training.run import UnfitError
 
@@ -92,6 +93,11 @@ def make(store: ResultStore, seeds: int = 2, workers: int = 2, pack_size: int = 
         packs=PackSizes(task, fixed=pack_size),
     )
     return execution, watcher
+
+
+def ordered(spec: RunSpec, **order: Any) -> RunOrder:
+    """The order of a run."""
+    return RunOrder(run_key(spec, load_task(spec.task).version), spec.to_dict(), **order)
 
 
 @pytest.fixture
@@ -188,13 +194,20 @@ def test_a_machine_that_lacks_what_a_run_needs_ends_the_launch_and_fails_no_run(
 def test_a_worker_tells_in_a_line_what_its_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = generator("smoke", 0, {"dataset": "celeba", "content": "0" * 24})
     monkeypatch.delenv("SWEEP_DATA", raising=False)
-    order = Order([RunOrder("a", probe_of(spec).to_dict()), RunOrder("b", probe_of(spec).to_dict())])
+    order = Order([ordered(probe_of(spec)), ordered(probe_of(spec))])
     report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
     assert report.unfit
     assert report.done
     assert not report.runs
     where = f"on {socket.gethostname()}: where the files of celeba lie is not known here"
     assert report.error == f"{where}: set SWEEP_DATA to their folder"
+
+
+def test_a_worker_with_another_version_of_the_task_trains_nothing() -> None:
+    order = Order([RunOrder(run_key(SPEC, "2"), SPEC.to_dict())])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    assert (report.unfit, report.done, report.runs) == (True, True, {})
+    assert report.error.startswith(f"on {socket.gethostname()}: tests.toy:Toy has version '1' here, and this is not the one")
 
 
 def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eight_is_left(
@@ -358,6 +371,37 @@ def test_the_workers_time_is_counted_and_can_be_limited(store: ResultStore, monk
     assert len(store) == 1, "what runs at the limit is finished"
 
 
+def test_after_a_limit_no_pack_waits_for_a_machine(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=2, workers=2, deadline=1010.0)
+    next_run(execution, "a")
+    next_run(execution, "b")
+    execution.on_placed("a")
+    now += 11
+    assert not result_of(execution, "a", step=1, accuracy=0.1)
+    assert not execution.is_done(), "what runs at the limit is finished"
+    execution.on_placed("b")
+    assert result_of(execution, "b", step=1, accuracy=0.1), "it has begun after the limit"
+    execution.on_stopped("b")
+    next_run(execution, "b")
+    assert result_of(execution, "a", result=RESULT)
+    assert execution.is_done()
+    assert execution.outcome.stopped == "time"
+    assert len(store) == 1
+
+
+def test_packs_that_only_wait_end_with_the_limit(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, _ = make(store, seeds=2, workers=2, deadline=1010.0)
+    next_run(execution, "a")
+    next_run(execution, "b")
+    assert not execution.is_done()
+    now += 11
+    assert execution.is_done()
+
+
 def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,7 +418,7 @@ def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
         execution.on_tick()
         told += [now - 1000] * (len(watcher.notices) - before)
     assert told == [61, 123, 247, 495]
-    assert watcher.notices[0].startswith("no machine was available for 61 s, 1 of 2 workers are waiting")
+    assert watcher.notices[0].startswith("no machine was available for 61 s, 1 of 2 workers is waiting")
     execution.on_placed("b")
     now += 1000
     execution.on_tick()
@@ -521,11 +565,12 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     )  # fmt: skip
 
     def config(seconds: float, checkpoint: bytes | None = None) -> dict[str, Any]:
-        runs = [RunOrder("the run", spec.to_dict(), checkpoint, save_weights=True)]
+        runs = [ordered(spec, checkpoint=checkpoint, save_weights=True)]
         return {"order": Order(runs, slice_seconds=seconds, checkpoint_seconds=0.0), "cpus": 1.0, "gpus": 0.0}
 
     def report_of(trainable: PackTrainable) -> RunReport:
-        return trainable.train()["report"].runs["the run"]
+        (report,) = trainable.train()["report"].runs.values()
+        return report
 
     whole = report_of(PackTrainable(config(1e9)))
     assert whole.done
@@ -706,16 +751,13 @@ def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
         for count in (10, 20)
     ]  # fmt: skip
     bad = good[0].with_count(10_000)
-    runs = [
-        RunOrder(str(spec.data_count), spec.to_dict(), save_weights=True)
-        for spec in (good[0], bad, good[1])
-    ]
+    runs = [ordered(spec, save_weights=True) for spec in (good[0], bad, good[1])]
     report = PackTrainable({"order": Order(runs, measure_pack_size=True), "cpus": 1.0, "gpus": 0.0}).train()["report"]
     assert report.done
     assert report.best_pack_size >= 1
-    assert "data_count must lie in" in report.runs["10000"].error
+    assert "data_count must lie in" in report.runs[runs[1].key].error
     for spec in good:
-        of_run = report.runs[str(spec.data_count)]
+        of_run = report.runs[run_key(spec, task.version)]
         alone = Training(spec, task)
         alone.advance()
         assert of_run.result["accuracy"] == pytest.approx(alone.result().accuracy, abs=0.02)
@@ -728,8 +770,8 @@ def test_the_weights_of_a_cnn_in_bfloat16_can_be_kept() -> None:
     options = tuple(BumpTask.defaults.items())
     spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, width=4, max_steps=20,
                    options=options, stop="budget", precision="bfloat16")  # fmt: skip
-    order = Order([RunOrder("the run", spec.to_dict(), save_weights=True)])
-    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"].runs["the run"]
+    order = Order([ordered(spec, save_weights=True)])
+    (report,) = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"].runs.values()
     alone = Training(spec, BumpTask())
     alone.advance()
     weights = safetensors.torch.load(report.weights)
