@@ -27,6 +27,8 @@ RAY_THREADS, THREADS_PER_WORKER = 200, 30
 
 USUAL_PLACE = Path("/tmp/ray")
 """Where Ray keeps its files if the folder of a launch has too long a name for its sockets."""
+CONNECT_SECONDS = 5.0
+"""So long the head of a cluster may take to answer."""
 MOST_SAID = 300
 """Letters of a line of a log."""
 
@@ -58,11 +60,16 @@ class Cluster:
         if self.address not in ("local", "auto"):
             host, _, port = self.address.rpartition(":")
             try:
-                socket.create_connection((host, int(port)), timeout=5).close()
+                with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS) as connection:
+                    is_head = _is_like_ray(connection)
             except (OSError, ValueError, OverflowError) as error:
                 raise UserError(
                     f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
                 ) from None
+            if not is_head:
+                raise UserError(
+                    f"--address {self.address!r} is not the head of a Ray cluster, but something else: its port usually is 6379"
+                )
         if self.address != "local":
             with self.connected():
                 return
@@ -216,6 +223,18 @@ class Cluster:
         for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):
             if self.address == "local" and wanted > resources.get(name, 0.0):
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
+
+
+def _is_like_ray(connection: socket.socket) -> bool:
+    """Whether what was connected to speaks HTTP/2, as gRPC does: it begins with a SETTINGS frame (RFC 9113, section 3.4). Ray
+    itself would ask anything else for minutes. With TLS nothing can be told."""
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return True
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+    frame = b""
+    while len(frame) < 4 and (more := connection.recv(4 - len(frame))):
+        frame += more
+    return frame[3:] == bytes((4,))
 
 
 def _last_words(place: Path) -> str:

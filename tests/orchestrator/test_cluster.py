@@ -1,8 +1,11 @@
 """What can be said of where runs are trained before Ray is there. Studies on clusters are in tests/cluster."""
 
+import contextlib
 import os
 import platform
+import re
 import resource
+import socket
 import threading
 from pathlib import Path
 
@@ -34,6 +37,41 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
         assert "ulimit -u 570" in told
     else:
         assert told is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"\0\0\x06\x04\0\0\0\0\0", None),  # as a server of gRPC begins
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not the head of a Ray cluster, but something else"),
+        (b"", "is not the head of a Ray cluster, but something else"),
+        (None, "does not answer (timed out)"),
+    ],
+)
+def test_an_address_where_no_ray_is_is_refused_at_once(
+    answer: bytes | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(cluster.Cluster, "connected", lambda self: contextlib.nullcontext())
+    over = threading.Event()
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            if answer is None:
+                over.wait()
+            else:
+                connection.recv(100)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        there = cluster.Cluster(f"127.0.0.1:{server.getsockname()[1]}", workers=1)
+        with contextlib.nullcontext() if told is None else pytest.raises(UserError, match=re.escape(told or "")):
+            there.check()
+        over.set()
+        thread.join()
 
 
 @pytest.mark.slow(2)
