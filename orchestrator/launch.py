@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -21,7 +20,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of
+from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json
 from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
@@ -30,7 +29,7 @@ from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError, printable
 from orchestrator.searches import Rows
-from orchestrator.store import ResultStore, StoreError, save_question
+from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
 from orchestrator.study import Study
 from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
@@ -80,9 +79,12 @@ class LaunchOptions:
                 raise UserError(f"--{name.replace('_', '-')} must be a finite number, not {value}")
         if self.gpus_per_run > 1 and self.gpus_per_run % 1:
             raise UserError(f"--gpus-per-run {self.gpus_per_run:g} is not possible: give a fraction below 1, or a whole number")
+        if not self.store:
+            raise UserError("--store is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
         if "://" not in self.store and not Path(self.store).is_dir():
             check_folder("--store", Path(self.store))
         if self.out is not None:
+            _check_out(self.out, self.store)
             check_folder("--out", self.out)
         if self.max_cost is not None and not self.price:
             raise UserError("--max-cost needs a price: add --price, the cost of one worker-hour")
@@ -260,8 +262,7 @@ def _train_and_answer(
             say(console, f"wrote {file}")
         if options.json:
             needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
-            json.dump(study.answer(rows) | needed, sys.stdout, indent=2, allow_nan=False)
-            sys.stdout.write("\n")
+            print_json(study.answer(rows) | needed)
         if outcome.stopped in ("SIGINT", "SIGTERM"):
             farewell(None)
             return Exit[outcome.stopped]
@@ -350,7 +351,7 @@ def _conclude(
     if not study.answered(rows):
         if isinstance(study.task, ProgramTask):
             say(console, "not fully answered: some runs failed; the column `error` of the store says why")
-            say(console, "fix the program, so that its files change, and run the same command again")
+            say(console, _repair(study.task))
         else:
             say(console, "not fully answered: some runs failed; the column `error` of the store has their tracebacks")
             say(console, "fix the task, change its version, and run the same command again")
@@ -359,6 +360,30 @@ def _conclude(
         say(console, f"not answered: {doubt}")
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
+
+
+def _repair(task: ProgramTask) -> str:
+    """What to do about failed runs of a program. Those of one without files stay, whatever it does by then."""
+    assert task.program is not None
+    if task.program.files:
+        return "fix the program, so that its files change, and run the same command again"
+    return (
+        "fix the program, and name its files, whose contents are its version, in --program-settings FILE.toml, as [program] "
+        'files = ["train.py"]; then run the command again with that: without files, runs that failed are not tried again'
+    )
+
+
+def _check_out(out: Path, store: str) -> None:
+    """
+    Raises:
+        UserError: it is no folder of this machine, or one in which the store keeps its own files.
+    """
+    if out.parts and out.parts[0].endswith(":"):  # of s3://bucket one slash is left
+        raise UserError("--out must be a folder of this machine: omit it, and tables and figures go to the store")
+    place = os.path.realpath(out)
+    for name in FOLDERS:
+        if "://" not in store and Path(place).is_relative_to(os.path.realpath(Path(store) / name)):
+            raise UserError(f"--out {str(out)!r} is where the store keeps its {name}: choose another folder")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ For every grid size, data set and seed a threshold search finds the least number
 the target accuracy on coordinates it never saw; a power law is fitted through the thresholds. The same is asked of other
 settings, and along others than the grid size:
 
-    python -m orchestrator.scaling --least width --between 4..512 --data-count 500
+    python -m orchestrator.scaling --least width --between 4..256 --data-count 120 --N 12,16,20 --decoder mlp --datasets bumps
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def scaling(
 
     `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
 
-    `python -m orchestrator.scaling --least width --between 4..512 --data-count 200 --N 16,24,32`   the least width
+    `python -m orchestrator.scaling --least width --between 4..256 --data-count 120 --N 12,16,20 --decoder mlp --datasets bumps`
+    the least width
 
     `python -m orchestrator.scaling --along width=32,64,128 --N 24`   the least number of images as the width grows
 
@@ -105,7 +106,7 @@ def scaling(
     chosen = [name for name, value in trained.items() if value != usual[name]]
     described = None
     if program is not None:
-        described = Described.of(program, program_settings, vary or (), counts, least, between, data_count)
+        described = Described.of(program, program_settings, vary or (), counts, least, along, between, data_count)
         task = PROGRAM_TASK
     else:
         check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
@@ -133,7 +134,7 @@ def scaling(
         one_of("--datasets", dataset, words)
         for place, along_it in enumerate(asked.values):
             of_task = settings_given | ({"dataset": dataset} if "dataset" in known else {})
-            of_run = trained | {"N": asked.sizes[0], "data_count": read.fixed_count(asked, data_count, program is not None)}
+            of_run = trained | {"N": asked.sizes[0], "data_count": read.fixed_count(asked, data_count, task_)}
             for name, first in asked.first(along_it).items():
                 (of_task if name in known else of_run)[name] = first
             fields = checked(spec_fields, task_, of_task)

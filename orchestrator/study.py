@@ -22,6 +22,7 @@ from orchestrator.searches.grid import GridSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS
 from trainables.check import counts_of
+from trainables.check_words import blamed
 from trainables.needs import Tasks
 from trainables.program import ProgramTask
 from trainables.settings import value_of
@@ -51,8 +52,23 @@ def bracket_of(task: Task, spec: RunSpec, axes: Axes = USUAL, between: Between |
     counts = _counts_between(task, spec, axes, between)
     if not axes.is_usual:  # brackets differ in nothing but the data set, the axis along, and the seed
         return Bracket(template=spec, task_version=task.version, counts=counts, curve=spec.dataset, axes=axes)
-    audits, curve = getattr(task, "audits", lambda spec: 0), getattr(task, "curve", lambda spec: "")
-    return Bracket(template=spec, task_version=task.version, counts=counts, curve=curve(spec), audits=audits(spec))
+    curve = getattr(task, "curve", lambda spec: "")
+    return Bracket(template=spec, task_version=task.version, counts=counts, curve=curve(spec), audits=_audits_of(task, spec))
+
+
+def _audits_of(task: Task, spec: RunSpec) -> int:
+    """How many audits are known of runs like `spec`.
+
+    Raises:
+        ValueError: the task's `audits` fails, or gives no number.
+    """
+    if not hasattr(task, "audits"):
+        return 0
+    with blamed(f"audits() at N = {spec.N}"):
+        audits = task.audits(spec)
+    if type(audits) is not int or audits < 0:
+        raise ValueError(f"the task's audits() must give a whole number from 0 on, not {audits!r:.40}")
+    return audits
 
 
 def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | None) -> Counts | Between:

@@ -205,7 +205,7 @@ class ThresholdStudy:
         guessed = {dataset: round(usual.probes) for dataset, usual in usual_of(results).items()}
         table = plan_table(results, seconds if pace.times else {}, guessed)
         where = (
-            f"{what_is_trained(self.brackets[0].template)}\n"
+            f"{what_is_trained(self.brackets[0].template, self.axes)}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
         return Group(table, Text(where)), sum(seconds.values()) if pace.times else None

@@ -61,6 +61,7 @@ NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
 TARGET = 0.9
 """The accuracy to reach, if the user does not say. Of a program it is 1: one that ends there would be no better than that."""
+NO_TRIAL = "no trial was made, as the task can do none of the settings that the search proposed: search other values"
 
 
 @dataclass(slots=True)
@@ -132,6 +133,8 @@ class TuneStudy:
         return all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
+        if not self.search.tuning.finished_trials(rows):
+            return NO_TRIAL
         return self._answer(rows).doubt()
 
     def line(self, row: Mapping[str, Any]) -> str:
@@ -194,7 +197,8 @@ class TuneStudy:
         return files
 
     def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer(rows).to_json()
+        told = self._answer(rows).to_json()
+        return told | {"doubt": self.doubt(rows)} if self.search.finished(rows) else told
 
     def _answer(self, rows: Rows) -> Answer:
         """The answer as far as it is known."""

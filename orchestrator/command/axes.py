@@ -13,8 +13,9 @@ from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
+from trainables.program import ProgramTask
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, read_settings, settings_class, settings_of, spec_fields
-from trainables.spec import LARGEST, Scalar
+from trainables.spec import LARGEST, Counts, Scalar
 from trainables.task import Task
 
 OF_RUN = {name: RUN_SETTINGS[name] for name in ("data_count", "N", "max_steps", "batch_size", "lr", "weight_decay", "target")}
@@ -22,6 +23,7 @@ OF_RUN = {name: RUN_SETTINGS[name] for name in ("data_count", "N", "max_steps", 
 LEAST_SEEDS, LEAST_PLACES = 3, 2
 """With fewer seeds an exponent has no interval, and with fewer values along there is none."""
 NOT_SEARCHED = ("N", "target")
+"""A larger one makes a run harder, not easier, to pass."""
 COLUMNS = (
     "dataset", "seed", "images", "images_lower", "images_upper", "fixed_images", "threshold", "total_images", "lower", "upper",
     "verdict", "runs", "steps", "lower_ended", "contradicted_by", "tried", "seeds", "reached", "note", "passes", "misses",
@@ -128,7 +130,8 @@ def _searched(known: Mapping[str, Setting], least: str) -> Setting:
     ordered = {n: s for n, s in known.items() if s.kind in (int, float) and n not in NOT_SEARCHED}
     if least in known and least not in (*ordered, *COLUMNS):
         numbers = alternatives([n for n in ordered if n not in COLUMNS])
-        raise UserError(f"--least {least} is not possible, because a number is searched: choose {numbers}")
+        why = "runs pass less easily the larger it is" if least in NOT_SEARCHED else "a number is searched"
+        raise UserError(f"--least {least} is not possible, because {why}: choose {numbers}")
     return _setting(ordered, "--least", least)
 
 
@@ -166,15 +169,17 @@ def _between(searched: Setting, text: str | None) -> Between | None:
         raise UserError(f"--between {text}: {error}") from None
 
 
-def fixed_count(asked: Asked, given: int | None, of_program: bool) -> int:
-    """The data count of all runs; 0 where it is on an axis, and 1 of a program that is not told.
+def fixed_count(asked: Asked, given: int | None, task: Task) -> int:
+    """The data count of all runs; 0 where it is on an axis, and 1 of a program that nobody gave another.
 
     Raises:
         UserError: it is given though it is on an axis, or not given though it is not.
     """
     if "data_count" not in asked.taken:
-        if given is None and of_program:
-            return 1
+        if given is None and isinstance(task, ProgramTask) and task.program is not None:
+            counts = task.program.counts
+            if all(one.low <= 1 for one in ([counts] if isinstance(counts, Counts) else counts.values())):
+                return 1
         if given is None:
             raise UserError(f"--least {asked.axes.least} keeps the data count as it is: give it, for example --data-count 500")
         return given

@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TextIO, get_type_hints
 
 import typer
 
@@ -45,6 +46,8 @@ class Terminated(BaseException):
 PACKAGES = ("analysis", "trainables")
 """Those beside this one."""
 INTERRUPTS = (KeyboardInterrupt, Terminated)
+_answers: list[TextIO] = []
+"""Where the answer goes, while stdout is kept for it."""
 
 
 class App(typer.Typer):
@@ -146,12 +149,33 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
     if (hidden := _hidden()) is not None:
         return _refuse(f"{hidden} hides a package of this project by its name: rename it, or start in another folder")
-    with heeding_sigterm():
+    with heeding_sigterm(), _kept_for_answer("--json" in words):
         try:
             command = _command(app.of(words), *program())
         except UserError as error:
             return _refuse(str(error))
         return _run(command, arguments, name)
+
+
+@contextlib.contextmanager
+def _kept_for_answer(wanted: bool) -> Iterator[None]:
+    """Where the answer is wanted as JSON, stdout is for that alone: what a task prints, for example, goes to stderr."""
+    if not wanted or _answers:  # a command in a command
+        yield
+        return
+    _answers.append(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers.clear()
+
+
+def print_json(answer: object) -> None:
+    """Print the answer of a command on stdout, also where that is kept for it."""
+    place = _answers[-1] if _answers else sys.stdout
+    json.dump(answer, place, indent=2, allow_nan=False)
+    place.write("\n")
 
 
 def _hidden() -> str | None:

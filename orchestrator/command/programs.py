@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from orchestrator.command.cli import checked
+from orchestrator.command.ranges import parse_grid
 from orchestrator.errors import UserError
 from trainables.program import OWN, VALUES, Program, ProgramTask, digest, names_in
 from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of
 from trainables.spec import LARGEST, Counts, Scalar
 
-COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example --counts 10..1200"
+COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example"
 TABLES = {"settings": (), "counts": ("low", "high"), "program": ("files",)}
 OF_SETTING = ("default", "help", "words", "low", "high")
 
@@ -36,18 +37,28 @@ class Described:
     counts: str | None = None
     is_counted: bool = True
     """Whether the data count is something that the command varies or gives, so that the program has to be told of it."""
+    follow: tuple[str, str] | None = None
+    """Where neither an option nor a file says the data counts: the option that they follow from, and what they are."""
 
     @classmethod
     def of(
         cls, command: str, file: Path | None, vary: Sequence[str], counts: str | None, least: str = "data_count",
-        between: str | None = None, data_count: object = None,
+        along: str = "N", between: str | None = None, data_count: object = None,
     ) -> Described:  # fmt: skip
-        """From the options of a command. Where another setting than the data count is searched, this is fixed, or no matter."""
-        if counts is None and least == "data_count":
-            counts = between
-        elif counts is None:
-            counts = "1..1" if data_count is None else f"{data_count}..{data_count}"
-        return cls(command, file, vary, counts, least == "data_count" or data_count is not None)
+        """From the options of a command. Where another setting than the data count is searched, this is fixed, varied along the
+        other axis, or no matter."""
+        axis, _, values = along.partition("=")
+        follow = None
+        if least == "data_count":
+            follow = None if between is None else ("--between", between)
+        elif axis == "data_count" and values:
+            found = checked(parse_grid, values, 0, LARGEST, 1, "data counts", ("10..20", "10..20:5", "10,20"))
+            follow = "--along data_count", f"{found[0]}..{found[-1]}"
+        elif data_count is not None:
+            one = data_count if re.fullmatch("[0-9]+", str(data_count)) else 1  # what is no number is refused with the options
+            follow = "--data-count", f"{one}..{one}"
+        is_counted = "data_count" in (least, axis) or data_count is not None
+        return cls(command, file, vary, counts, is_counted, follow)
 
     def task(self) -> ProgramTask:
         """The task of the program, of which nothing has run.
@@ -73,7 +84,8 @@ class Described:
             name = unused[0]
             raise UserError(f"--program does not say where {name} goes, so it would change nothing: write {{{name}}} there")
         _check_found(words[0])
-        return ProgramTask(Program(words=words, counts=self._counts(given), settings=settings, files=_files(given, words)))
+        counts = self._counts(given, "data_count" in named)
+        return ProgramTask(Program(words=words, counts=counts, settings=settings, files=_files(given, words)))
 
     def check_named(self, task: ProgramTask, sizes: int, seeds: int, given: Collection[str]) -> None:
         """
@@ -91,18 +103,27 @@ class Described:
 
         if unused := [name for name in given if name not in named]:
             option = f"--{unused[0].replace('_', '-')}"
+            if unused[0] not in (*VALUES, *settings_of(task.settings)):
+                raise UserError(f"{option} would change nothing, because a program cannot be told it: omit the option")
             raise UserError(f"{option} would change nothing: write {{{unused[0]}}} in --program, or omit the option")
 
-    def _counts(self, given: _File) -> Counts | dict[int, Counts]:
-        if "counts" in given.tables:
+    def _counts(self, given: _File, is_told: bool) -> Counts | dict[int, Counts]:
+        """
+        Args:
+            is_told: whether the command names the data count. If not, there is one, and it means nothing.
+        """
+        option, text = ("--counts", self.counts) if self.counts is not None else self.follow or ("--counts", None)
+        if "counts" in given.tables and is_told:
             if self.counts is not None:
                 raise UserError(f"--counts and [counts] in {given.path} are both given: keep one")
             return _counts_of(given)
-        if self.counts is None:
-            raise UserError(f"a program needs the data counts that it may be asked for: {COUNTS_HINT}")
-        if not (found := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", self.counts)):
-            raise UserError(f"--counts {self.counts!r} is no range: {COUNTS_HINT}")
-        return _range(int(found[1]), int(found[2]), f"--counts {self.counts!r}")
+        if text is None and not self.is_counted:
+            return Counts(1, 1)
+        if text is None:
+            raise UserError(f"a program needs the data counts that it may be asked for: {COUNTS_HINT} {option} 10..1200")
+        if not (found := re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})", text)):
+            raise UserError(f"{option} {text!r} is no range: {COUNTS_HINT} {option} 10..1200")
+        return _range(int(found[1]), int(found[2]), f"{option} {text!r}")
 
 
 @dataclass(frozen=True, slots=True)

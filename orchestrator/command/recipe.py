@@ -14,8 +14,9 @@ from orchestrator.errors import UserError
 from orchestrator.searches.objective import Objective, direction_of
 from orchestrator.searches.space import FIELDS, Space, Values
 from trainables.check import check_task, counts_of
-from trainables.program import ProgramTask, names_in
-from trainables.settings import complete, settings_of, spec_fields, value_of
+from trainables.check_words import blamed
+from trainables.program import VALUES, ProgramTask, names_in
+from trainables.settings import alternatives, complete, settings_of, spec_fields, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
@@ -60,12 +61,14 @@ class Recipe:
         """The settings that matter, given some of those that are searched.
 
         Raises:
-            ValueError: the task cannot do them, or its `matters` gives no names.
+            ValueError: the task cannot do them, or its `matters` fails or gives no names.
         """
-        names = self.task.matters(complete(self.task, self._of_task(values)))  # type: ignore[attr-defined]
-        if isinstance(names, str) or not isinstance(names, Collection):
-            raise ValueError(f"the task's matters() must give the names of settings, not {names!r:.60}")
-        return {*names, *OF_RUN}
+        settings = complete(self.task, self._of_task(values))
+        with blamed("matters()", ValueError):
+            names = self.task.matters(settings)  # type: ignore[attr-defined]
+            if isinstance(names, str) or not isinstance(names, Collection):
+                raise ValueError(f"the task's matters() must give the names of settings, not {names!r:.60}")
+            return {*names, *OF_RUN}
 
     def _of_task(self, values: Values) -> dict[str, Scalar]:
         return {**self.settings, **{name: value for name, value in values.items() if name not in OF_RUN}}
@@ -109,6 +112,7 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
     found, corners = [], space.corners()
     for values in corners:
         try:
+            space.canonical(values)
             found.append(space.make(values, 0))
         except ValueError as error:
             told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
@@ -137,10 +141,13 @@ def varied_in(specs: Sequence[RunSpec]) -> list[str]:
 def check_named(described: Described, task: Task, searched: Sequence[str], changed: Sequence[str]) -> None:
     """
     Raises:
-        UserError: the program is not told something that is searched or was given, or its seed.
+        UserError: the program is not told something that is searched or was given, or its seed, or cannot be told it.
     """
     assert isinstance(task, ProgramTask)
     assert task.program is not None
+    tellable = [name for name in (*OF_RUN, *settings_of(task.settings)) if name in (*VALUES, *settings_of(task.settings))]
+    if untold := [name for name in searched if name not in tellable]:
+        raise UserError(f"--search {untold[0]} is nothing that a program can be told: search {alternatives(tellable)}")
     described.check_named(task, 1, 2, changed)
     in_command = names_in(task.program.words, (*FIELDS, "seed", "target", *settings_of(task.settings)))
     for name in searched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from orchestrator.command.cli import checked
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes, runs_left
@@ -20,9 +22,13 @@ from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed, neede
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore
 from orchestrator.store.questions import RUNS, THRESHOLDS, Question
+from trainables.check_words import blamed
 from trainables.needs import Tasks, needs_others
 from trainables.spec import RunSpec, family_key
 from trainables.task import Task
+
+NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
+"""How the line of a traceback begins that names the exception: other lines are indented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,21 @@ class _Kind:
         return sum(spec.max_steps * times(spec) for spec in self.missing) + self.unnamed * typical.max_steps * times(typical)
 
 
+class _Asked(Tasks):
+    """The tasks of a study, where a mistake in one is the user's."""
+
+    def of(self, spec: RunSpec) -> Task:
+        found: Task = checked(super().of, spec)
+        return found
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        try:
+            with blamed(f"needs() at N = {spec.N}, data_count = {spec.data_count}", ValueError, UserError):
+                return super().needs(spec)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+
 class Stages:
     """What comes before the runs of a study. A task without `needs` has nothing of it, and its search stays what it is.
 
@@ -56,11 +77,11 @@ class Stages:
         gates: whether a run that others need must have passed.
 
     Raises:
-        UserError: finished runs of the study needed other runs than they would need now.
+        UserError: finished runs of the study needed other runs than they would need now, or the task cannot say what they need.
     """
 
     def __init__(self, task: Task, search: Search, question: Question, store: ResultStore, rows: Rows, gates: bool) -> None:
-        self._tasks, self._question, self._store, self._rows = Tasks(task), question, store, rows
+        self._tasks, self._question, self._store, self._rows = _Asked(task), question, store, rows
         self._staged = Staged(search, self._tasks, self._find, self._has_weights, gates) if needs_others(task) else None
         self._kept: set[str] | None = None
         """The runs whose weights were seen; None until they have been listed."""
@@ -248,10 +269,12 @@ class Stages:
         """The study's runs that are known beforehand, as far as they matter to what they need."""
         specs, asked = self._question.specs, self._question.search
         least = asked.get("least", "data_count")
-        ends = (1, 2) if least == "data_count" else asked["between"]
         for_any_value = []
-        for template in specs.get(THRESHOLDS, ()):
-            low, high = (template.with_value(least, value) for value in ends)
+        for place, template in enumerate(specs.get(THRESHOLDS, ())):
+            assert self._thresholds is not None
+            values = self._thresholds.rungs(place)
+            ends = values[:2] if least == "data_count" else asked["between"]
+            low, high = (template.with_value(least, value) for value in (ends[0], ends[-1]))
             if self._tasks.needs(low) == self._tasks.needs(high):
                 for_any_value.append(low)
         return [*specs.get(RUNS, ()), *for_any_value]
@@ -320,12 +343,18 @@ def _told(unmet: Unmet) -> str:
     row = unmet.row
     run = f"{unmet.name} (run {row['key']}, N = {row['N']}, seed {row['seed']})"
     if row["status"] == "failed":
-        lines: Sequence[str] = (row["error"] or "").strip().splitlines() or ["no reason given"]
-        return f"{run} failed ({printable(lines[-1])[:200]})"
+        return f"{run} failed ({printable(_reason(row['error'] or ''))[:200]})"
     reached = f"accuracy {_number(row['accuracy'])}, and {row['target']:g} is asked for"
     if row["status"] == PASSED:
         return f"{run} reached its target on the way and ended under it ({reached})"
     return f"{run} missed its target ({reached})" if row["status"] == "missed" else f"{run} {row['status']} ({reached})"
+
+
+def _reason(error: str) -> str:
+    """The line of a traceback that names the exception, whose message may have more of them; of another text the last line."""
+    _, header, last = error.rpartition("Traceback (most recent call last):\n")
+    named = [line for line in last.splitlines() if NAMED.match(line)] if header else []
+    return (named[:1] or error.strip().splitlines()[-1:] or ["no reason given"])[0]
 
 
 def _runs(count: int) -> str:

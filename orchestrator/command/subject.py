@@ -35,8 +35,8 @@ class TaskApp(App):
         if path is not None:
             raise UserError("--task and --program are both given, and a study has one subject: keep one")
         file = _last("--program-settings", words)
-        least = _last("--least", words) or "data_count"
-        more = least, _last("--between", words), _last("--data-count", words)
+        axes = _last("--least", words) or "data_count", _last("--along", words) or "N"
+        more = *axes, _last("--between", words), _last("--data-count", words)
         path_of_file = None if file is None else Path(file)
         described = Described.of(program, path_of_file, _all("--vary", words), _last("--counts", words), *more)
         return self.make(described.task())
@@ -106,7 +106,13 @@ def option_of(name: str) -> str:
 
 def _options_of(task: Task, command: Callable[..., int], but: Sequence[str]) -> type:
     """A group of options, one for every setting with a choice; None where the user says nothing. A setting with the name of
-    another parameter of the command can be given by `--option` alone."""
+    another parameter of the command can be given by `--option` alone.
+
+    Raises:
+        UserError: one would take the place of `--help`.
+    """
+    if "help" in settings_of(settings_class(task)):
+        raise UserError("the task's setting help has the name of the option that shows what there is: rename the setting")
     taken = {*but, *_names(command)}
     made = [
         (name, _annotation(each), field(default=None))

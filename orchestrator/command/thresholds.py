@@ -10,6 +10,7 @@ from rich.text import Text
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.searches.audits import UNAUDITED
+from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import ThresholdResult
 from trainables.program import COMMAND, FILES
 from trainables.program import PATH as PROGRAM_TASK
@@ -82,14 +83,15 @@ def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], 
     return table
 
 
-def what_is_trained(spec: RunSpec) -> str:
-    """The network, or the program with its files."""
+def what_is_trained(spec: RunSpec, axes: Axes) -> str:
+    """The network, without what varies of it, or the program with its files."""
     if spec.task == PROGRAM_TASK:
         files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
         return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
     depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
-    shape = (spec.decoder, depth, f"width {spec.width}", encoding)
-    return ", ".join([*filter(None, shape), spec.precision])
+    shape = {"decoder": spec.decoder, "depth": depth, "width": f"width {spec.width}", "encoding": encoding}
+    told = [text for name, text in shape.items() if text and name not in (axes.least, axes.along)]
+    return ", ".join([*told, spec.precision])
 
 
 def outlier_text(result: ThresholdResult) -> str:

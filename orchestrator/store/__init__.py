@@ -45,6 +45,7 @@ turn it is to change rows there. `reader` and `writer` take care of the part fil
 """
 
 from orchestrator.store.artifacts import Artifacts
+from orchestrator.store.folder import FOLDERS
 from orchestrator.store.measures import MeasureTable
 from orchestrator.store.place import StoreError, UnreadableError
 from orchestrator.store.questions import Question, load_questions, save_question
@@ -53,6 +54,6 @@ from orchestrator.store.results import ResultStore
 from orchestrator.store.rows import PROVENANCE, SCHEMA, STATUSES, Row, make_row
 
 __all__ = [
-    "PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "MeasureTable", "Question", "ResultStore", "Row", "StoreError",
+    "FOLDERS", "PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "MeasureTable", "Question", "ResultStore", "Row", "StoreError",
     "UnreadableError", "load_questions", "location_of", "make_row", "save_question",
 ]  # fmt: skip

@@ -19,8 +19,10 @@ from orchestrator.store.locks import StoreLocks
 from orchestrator.store.place import Stamp, StoreError, UnreadableError
 
 BYTES_PER_PART = 2 << 20
-OWN = (".tmp", "runs", "measures", "set-aside")
-"""Folders of a store in which files are removed, or moved away, that have the wrong name or contents."""
+FOLDERS = ("runs", "measures", "weights", "checkpoints", "questions", "set-aside", ".tmp")
+"""Folders of a store, in which nothing else belongs."""
+OWN = ("runs", "measures", "set-aside", ".tmp")
+"""Those in which files are removed, or moved away, that have the wrong name or contents."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import random
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from orchestrator import scaling
 from orchestrator.command.axes import COLUMNS
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
+from orchestrator.command.thresholds import what_is_trained
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import Axes, Between, value_of
 from orchestrator.searches.bracket import Bracket
@@ -34,6 +36,7 @@ from trainables.spec import Counts, RunSpec, Scalar, family_key, run_key
 Ask = Callable[[str], ThresholdStudy]
 Truth = Callable[[RunSpec], float]
 WIDTH = "--least width --between 8..99 --data-count 50 --decoder mlp --datasets bumps --precision float32"
+PLAIN = "--decoder mlp --datasets bumps --precision float32"
 PROGRAM = "train.sh {noise} {N} {seed}"
 
 
@@ -44,7 +47,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.setattr(scaling, "launch", lambda study, *_: found.append(study) or 0)
 
     def study_of(command: str) -> ThresholdStudy:
-        assert run(scaling.app, command.split()) == 0
+        assert run(scaling.app, shlex.split(command)) == 0
         return found.pop()
 
     return study_of
@@ -316,11 +319,60 @@ def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tm
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (f"{WIDTH} --N 12", "mlp, depth 2, bump encoding, float32"),
+        (f"{PLAIN} --along width=8,16 --N 12", "mlp, depth 2, bump encoding, float32"),
+        (f"{PLAIN} --along encoding=bump,one-hot --N 12", "mlp, depth 2, width 256, float32"),
+        (f"{PLAIN} --N 12", "mlp, depth 2, width 256, bump encoding, float32"),
+    ],
+)
+def test_a_plan_tells_what_is_the_same_in_all_runs(words: str, told: str, ask: Ask) -> None:
+    study = ask(f"{words} --seeds 1")
+    assert what_is_trained(study.brackets[0].template, study.axes) == told
+
+
+def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "counts.toml").write_text("[settings.noise]\ndefault = 1.0\n\n[counts]\nlow = 10\nhigh = 1200\n")
+    monkeypatch.chdir(tmp_path)
+    told = "--program true\\ {data_count}\\ {noise}\\ {N}\\ {seed} --N 8,16 --seeds 1"
+    untold = told.replace("{data_count}\\ ", "")
+    file, least = "--program-settings counts.toml", "--least noise --between 0.1..3"
+
+    def counts(command: str) -> set[tuple[object, float, float, int]]:
+        made = ask(command).brackets
+        return {(b.template.option("counts"), b.counts.low, b.counts.high, b.template.data_count) for b in made}
+
+    assert counts(f"{told} {file} {least} --data-count 50") == {("10..1200", 0.1, 3.0, 50)}
+    assert counts(f"{untold} {file} {least}") == {("1..1", 0.1, 3.0, 1)}
+    assert counts(f"{told} {file} --between 2..20") == {("10..1200", 10, 20, 0)}
+    assert counts(f"{told} {file}") == {("10..1200", 10, 1200, 0)}
+    along = f"{told.replace('8,16', '8')} {least} --along data_count=20,10"
+    assert counts(f"{along} --vary noise=1.0") == {("10..20", 0.1, 3.0, 10), ("10..20", 0.1, 3.0, 20)}
+    assert counts(f"{along} {file}") == {("10..1200", 0.1, 3.0, 10), ("10..1200", 0.1, 3.0, 20)}
+    for command, why in (
+        (f"{told} {file} {least}", "--least noise keeps the data count as it is: give it, for example --data-count 500"),
+        (f"{told} {file} {least} --data-count 5", "data_count = 5 is not possible at N = 8, noise = 0.1, where"),
+        (f"{told} {file} --counts 1..9", "--counts and [counts] in counts.toml are both given: keep one"),
+        (f"{told} --vary noise=1 --between 9", "--between '9' is no range: write LOW..HIGH with whole numbers"),
+        (f"{told} --vary noise=1 --between 9..2", "--between '9..2' must have 0 <= low <= high"),
+        (f"{told} --vary noise=1 {least} --data-count x", "Invalid value for '--data-count'"),
+        (f"{untold} --vary noise=1 {least} --along data_count=1,2", "--program does not say where data_count goes"),
+        (f"{told} --vary noise=1 {least} --along data_count=1,x", "'1,x' is not a list of data counts: write a range 10..20"),
+    ):
+        assert run(scaling.app, shlex.split(command)) == 2
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
         ("--least width", "--least width keeps the data count as it is: give it, for example --data-count 500"),
         ("--least holdout", "because a number is searched: choose data_count, max_steps, batch_size"),
-        ("--least target", "because a number is searched"),
+        ("--least target", "because runs pass less easily the larger it is: choose data_count, max_steps"),
+        ("--least N --along width=8,16", "--least N is not possible, because runs pass less easily the larger it is"),
         ("--least wide", "--least 'wide' is no setting: choose data_count, max_steps"),
         ("--least lr", "--least lr needs the range in which to search: write LOW..HIGH, for example --between 4..512"),
         ("--least width --between 9 --data-count 9", "--between '9' is no range"),

@@ -1,29 +1,38 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
 import dataclasses
+import inspect
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from analysis import export, measure
+from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
-from orchestrator import geometry, launch, scaling
+from orchestrator import again, geometry, launch, scaling
 from orchestrator.command.cli import invocation, run
 from orchestrator.command.ranges import parse_grid
+from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import StoreError, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import ROOT, check_refusal, trained_by
-from tests.toy import threshold
+from tests.toy import Toy, threshold
 from trainables.spec import RunSpec, family_key, run_key
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
@@ -88,6 +97,10 @@ MISTAKES = [
     (["--workers", "999999999999"], "--workers"),
     (["--address", "127.0.0.1:" + "9" * 30], "does not answer"),
     (["--max-hours", "-1"], "greater than or equal to 0"),
+    (["--store", ""], "--store is empty"),
+    (["--out", "s3://bucket/figures"], "--out must be a folder of this machine"),
+    (["--out", "results/runs"], "is where the store keeps its runs"),
+    (["--store", "here", "--out", "here/../here/weights/figures"], "is where the store keeps its weights"),
     (["--frobnicate"], "No such option"),
     (["stray"], "stray"),
 ]
@@ -213,6 +226,38 @@ def test_help_shows_commands_as_the_user_starts_them(
     assert "python -m analysis.report then" in help
 
 
+OF_COMMANDS = [*everything.STUDIES.values(), again, measure, report, export]
+FILES = ("--mnist", "--data", "--store")
+"""Options that name files which are not here."""
+
+
+def examples(command: ModuleType) -> list[str]:
+    """The commands that the help of a command shows, and its file."""
+    (registered,) = command.app.registered_commands
+    in_help = re.findall(r"`(python -m (?:orchestrator|analysis)\.\w+[^`]*)`", inspect.getdoc(registered.callback) or "")
+    return [*in_help, *re.findall(r"^    (python -m .*)$", command.__doc__ or "", re.MULTILINE)]
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("command", OF_COMMANDS, ids=lambda command: str(command.__name__))
+def test_examples_of_help_are_no_mistakes(command: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(launch, "_launch", lambda *_: 0)
+    monkeypatch.setattr(Cluster, "check", lambda _: None)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "mine.py").write_text("from tests.toy import Choosy as Task")
+    apps = {module.__name__.removesuffix(".__main__"): module.app for module in OF_COMMANDS}
+    for example in examples(command):
+        _, _, path, *words = shlex.split(example)
+        app = apps[path]
+        if path.startswith("orchestrator.") and path != "orchestrator.again" and not set(words) & {*FILES}:
+            assert run(app, [*words, "--dry-run"]) == 0, example
+        else:
+            typer.main.get_command(app.of(words)).make_context(path, words).close()  # it parses
+
+
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -248,6 +293,30 @@ def test_a_task_of_ones_own_says_which_sizes_it_can_do(
     assert run(scaling.app, [*chords, "--N", "4,2000"]) == 0
     assert "runs to do" in capsys.readouterr().out
     check_refusal(scaling.app, [*chords, "--N", "1"], "the task's counts() must give whole numbers", tmp_path, capsys)
+
+
+class Uncounted(Toy):
+    def audits(self, spec: RunSpec) -> Any:
+        return None
+
+
+class Unaudited(Toy):
+    def audits(self, spec: RunSpec) -> Any:
+        raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        (Uncounted, "the task's audits() must give a whole number from 0 on, not None"),
+        (Unaudited, "the task's audits() at N = 8 fails with RuntimeError: boom"),
+    ],
+)
+def test_a_task_that_cannot_tell_its_audits_is_refused(
+    task: type, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(scaling.app, ["--task", f"{__name__}:{task.__name__}", "--N", "8", "--dry-run"], hint, tmp_path, capsys)
 
 
 def test_run_keys_depend_on_everything_and_are_stable() -> None:
@@ -363,6 +432,26 @@ def test_lines_of_finished_runs_agree_with_what_this_launch_trained(
     told = capsys.readouterr().out
     assert re.findall(r"\| (\d) done", told) == ["0", "1"]
     assert "\n1 runs trained in " in told
+
+
+def test_what_a_task_prints_is_no_part_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = ("counts", "audits", "data", "model", "measure", "needs")
+    of_task = "".join(f"\n    def {name}(self, *_): print('in {name}'); return Usual.{name}(self, *_)" for name in members)
+    usual = "class Usual(Toy):\n    def audits(self, spec): return 0\n    def needs(self, spec): return {}\n"
+    text = f"from tests.toy import Toy\nprint('at import')\n{usual}\nclass Task(Usual):{of_task}\n"
+    (tmp_path / "talkative.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome(stopped="time")))
+    words = ["--task", "talkative:Task", "--N", "8", "--seeds", "1", "--max-hours", "1", "--store", str(tmp_path / "store")]
+    assert run(everything.app, ["scaling", *words, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["settings"]["task"] == "talkative:Task"
+    for told in ("at import", *(f"in {name}" for name in members), "not answered: the time limit was reached"):
+        assert told in printed.err
+    assert run(everything.app, ["scaling", *words]) == 1
+    assert "in audits" in capsys.readouterr().out, "without --json nothing is kept off"
 
 
 def test_an_answer_that_means_nothing_is_said_to_be_none(

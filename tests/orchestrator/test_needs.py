@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
+from orchestrator import scaling
+from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages, _told
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
@@ -23,11 +27,11 @@ from orchestrator.searches.needs import Staged, has_passed, with_needed
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
 from tests.chaos.rows import comparable
-from tests.conftest import Command, read_rows, wait_for_rows
+from tests.conftest import Command, check_refusal, read_rows, wait_for_rows
 from tests.orchestrator.test_execution import RESULT, Watcher
-from tests.toy import Pupil, Teacher
+from tests.toy import Pupil, Teacher, Toy
 from trainables.needs import Tasks
-from trainables.spec import RunSpec, run_key
+from trainables.spec import Counts, RunSpec, run_key
 
 TOY = ("--task", "tests.toy:Pupil", "--N", "8", "--seeds", "2", "--max-steps", "3", "--resolution", "0.1", "--workers", "2")
 STUDY = (*TOY, "--no-speculate", "--pack-size", "1")
@@ -430,8 +434,17 @@ def test_weights_that_another_launch_has_made_again_are_not_made_a_third_time(st
         ({"status": "missed", "accuracy": 0.25}, "missed its target (accuracy 0.250, and 0.9 is asked for)"),
         ({"status": "diverged", "accuracy": None}, "diverged (accuracy unknown, and 0.9 is asked for)"),
         ({"status": "failed", "error": "Traceback\nArithmeticError: no"}, "failed (ArithmeticError: no)"),
+        (
+            {
+                "status": "failed",
+                "error": 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nValueError: no\n\nDuring '
+                "handling of it:\n\nTraceback (most recent call last):\n  File \"a.py\", line 1, in g\n    h()\n"
+                "    ^^^\nhttp.Gone: it is gone\nMore information at https://a.b\n",
+            },
+            "failed (http.Gone: it is gone)",
+        ),
     ],
-    ids=("missed", "diverged", "failed"),
+    ids=("missed", "diverged", "failed", "failed with more to say"),
 )
 def test_what_is_in_the_way_is_told_with_its_number(store: ResultStore, result: dict[str, Any], told: str) -> None:
     execution, stages = execution_of(store)
@@ -539,3 +552,41 @@ def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, 
     assert failing.wait() == 1, failing.stdout + failing.stderr
     assert "failed (ArithmeticError: the toy is broken)" in failing.stdout
     assert "where a run failed, fix its task" in failing.stdout
+
+
+class Learner(Toy):
+    """It needs a run of five samples less."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=10, high=60)
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        return {"first": dataclasses.replace(spec, task="tests.toy:Toy", stop="budget", data_count=spec.data_count - 5)}
+
+    def model(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> nn.Module:  # type: ignore[override]
+        return super().model(spec)
+
+
+class Alike(Learner):
+    """It needs the same run, whatever its own data count; none is known where N is 16."""
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        count = {8: 30}[spec.N]
+        return {"first": dataclasses.replace(spec, task="tests.toy:Toy", stop="budget", data_count=count)}
+
+
+def test_a_task_is_asked_for_what_its_runs_need_with_counts_that_it_allows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--dry-run", "--store", str(tmp_path / "new"), "--seeds", "1", "--task"]
+    assert run(scaling.app, [*words, f"{__name__}:Learner", "--N", "8,16"]) == 0
+    assert re.search(r"first\s+│\s+0\s+│\s+about \d+\s+│", capsys.readouterr().out)
+    assert run(scaling.app, [*words, f"{__name__}:Alike", "--N", "8"]) == 0
+    assert re.search(r"first\s+│\s+0\s+│\s+1\s+│", capsys.readouterr().out)
+
+
+def test_a_task_that_cannot_say_what_its_runs_need_is_told_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--task", f"{__name__}:Alike", "--N", "8,16", "--store", str(tmp_path / "new"), "--dry-run"]
+    check_refusal(scaling.app, words, "the task's needs() at N = 16, data_count = 10 fails with KeyError: 16", tmp_path, capsys)

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator import scaling
+from orchestrator import launch, scaling
 from orchestrator.command.cli import run
+from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.launch import LaunchOptions
 from orchestrator.searches import Rows
+from orchestrator.store import make_row
 from orchestrator.thresholds import ThresholdStudy
-from tests.conftest import check_refusal
+from tests.conftest import check_refusal, trained_by
 from trainables.program import digest, words_of
 from trainables.spec import Counts, run_key
 
@@ -124,6 +126,24 @@ def test_a_dry_run_shows_the_command_and_says_that_the_time_is_unknown(
     assert "unknown" in printed
     assert "sh train.sh '{data_count}' '{N}' '{seed}'\nfiles that are its version: train.sh" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["train.sh"]
+
+
+@pytest.mark.parametrize(("script", "has_files"), [(SCRIPT, True), ("true {data_count} {N} {seed}", False)])
+def test_a_program_that_failed_is_tried_again_when_its_files_change_and_those_of_one_without_are_asked_for(
+    script: str, has_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        while asked := execution.search.propose(execution.rows, 1):
+            execution.rows.add(make_row(asked[0], task_version="1", fixed_count=0, status="failed", reason="error", error="no"))
+        return Outcome(failed=len(execution.rows))
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.sh").write_text("exit 1")
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    assert run(scaling.app, ["--program", script, *COUNTS, "--N", "8", "--seeds", "1"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(f"fix the program, {'so that its files change, and run' if has_files else 'and name its files'}")
+    assert ('[program] files = ["train.py"]' in last) is not has_files
 
 
 def changed(*words: str) -> list[str]:

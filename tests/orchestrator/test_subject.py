@@ -42,6 +42,17 @@ class Tuned(Toy):
     settings = ToySettings
 
 
+@dataclass(frozen=True, kw_only=True)
+class HelpSettings(ToySettings):
+    help: str = setting("")
+
+
+class Helpful(Toy):
+    """A toy with a setting that no task may have."""
+
+    settings = HelpSettings
+
+
 TASK = ("--task", f"{__name__}:Tuned")
 
 
@@ -96,6 +107,7 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
         ((*TASK, "--option", "spins=perhaps"), "the option spins takes True or False, not 'perhaps'"),
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
         (("--strength", "1"), "No such option: --strength"),
+        (("--task", f"{__name__}:Helpful", "--help"), "the task's setting help has the name of the option that shows what"),
         (("--task", "nowhere:Task", "--help"), "--task 'nowhere:Task' cannot be imported"),
         (("--task", "./mine:Task"), "--task './mine:Task' names a file: write mine:Task, and start in the folder of mine.py"),
         (("--task", "a/mine.py:Task"), "--task 'a/mine.py:Task' names a file: write mine:Task, and start in the folder of"),

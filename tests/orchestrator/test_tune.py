@@ -34,6 +34,7 @@ from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
 from orchestrator.command.trials import plan_table, runs_left
 from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
 from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
@@ -42,11 +43,11 @@ from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, make_row, save_question
-from tests.conftest import check_refusal
-from tests.toy import ChoosySettings
+from tests.conftest import check_refusal, trained_by
+from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
 from trainables.settings import settings_of, with_values
-from trainables.spec import RunSpec, Scalar, run_key
+from trainables.spec import Counts, RunSpec, Scalar, run_key
 
 CHOOSY = ("--task", "tests.toy:Choosy", "--N", "4", "--max-steps", "20")
 KNOWN = {**OF_RUN, **settings_of(ChoosySettings)}
@@ -205,6 +206,56 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     check_refusal(tune.app, [*CHOOSY, "--search", *words], hint, tmp_path, capsys)
 
 
+class Silent(Choosy):
+    def matters(self, settings: Mapping[str, Scalar]) -> Any:
+        return None
+
+
+class Confused(Choosy):
+    def matters(self, settings: Mapping[str, Scalar]) -> Any:
+        raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        (Silent, "the task's matters() must give the names of settings, not None"),
+        (Confused, "the task's matters() fails with KeyError: 'x'"),
+    ],
+)
+def test_a_task_that_cannot_say_what_matters_is_refused(
+    task: type, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--task", f"{__name__}:{task.__name__}", "--N", "4", "--search", "width=4|8", "--dry-run"]
+    check_refusal(tune.app, words, hint, tmp_path, capsys)
+
+
+class AtTheEnds(Choosy):
+    """It can do nothing between the ends of a range of noise."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        if spec.option("noise") not in (0.5, 1.0):
+            raise ValueError("the noise must be a half or 1")
+        return super().counts(spec)
+
+
+def test_a_search_without_a_trial_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        assert not execution.search.propose(execution.rows, 1)
+        return Outcome()
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    words = ["--task", f"{__name__}:AtTheEnds", "--N", "4", "--search", "noise=0.5..1", "--trials", "2"]
+    assert run(tune.app, [*words, "--store", str(tmp_path), "--json"]) == 1
+    printed = capsys.readouterr()
+    why = "no trial was made, as the task can do none of the settings that the search proposed: search other values"
+    assert printed.err.splitlines()[-1] == f"not answered: {why}"
+    assert json.loads(printed.out)["doubt"] == why
+
+
 PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--objective", "accuracy")
 
 
@@ -213,6 +264,12 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
     [
         (["--search", "noise=1|2"], "there is no setting 'noise' to search"),
         (["--search", "batch_size=8|16"], "--search batch_size would change nothing: write {batch_size} in --program"),
+        (
+            ["--search", "schedule=constant|cosine", "--vary", "noise=1", "--program", "echo {noise} {seed} {data_count}"],
+            "--search schedule is nothing that a program can be told: search lr, weight_decay, batch_size, max_steps, N, "
+            "data_count or noise",
+        ),
+        (["--search", "lr=0.1..1", "--schedule", "cosine"], "because a program cannot be told it: omit the option"),
         (["--search", "lr=0.1..1", "--objective", "loss"], "--objective loss is nothing that a program tells"),
         (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
