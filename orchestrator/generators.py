@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
 from pathlib import Path
@@ -33,7 +33,7 @@ from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
+from trainables.generative.settings import AS_CLASSES, BELONGING, OF_WHICH, RENDERED, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
@@ -257,7 +257,7 @@ class Planned:
     values: Mapping[str, Sequence[Scalar]]
     """The values of each setting that was given some."""
     notes: Sequence[str]
-    """What is left out."""
+    """What is left out, and which options do nothing for some runs."""
 
 
 def planned(
@@ -284,7 +284,13 @@ def planned(
     values = {each: _values(KNOWN[each], text) for each, text in varied.items() if text is not None}
     lengths = (None,) if options.steps is None else _values(RUN_SETTINGS["max_steps"], options.steps)
     always = OF_WHICH[: len(asked)]
-    more = _more(options.option or [], (*varied, *always, "holdout", "dataset", "content"), named)
+    with_option = {*varied, *always, "holdout", "dataset", "content"}
+    more = _more(options.option or [], with_option, named)
+
+    def asks_for(name: str, word: str) -> str:
+        """What asks for a word of a setting."""
+        return f"{named.get(name) or option_of(_flag(name))} {word}" if name in with_option else f"--option {name}={word}"
+
     of_figures = [*(option_of(_flag(each)) for each in values if each in OF_FIGURES)]
     of_figures += [f"--option {each}" for each in more if each in OF_FIGURES]
     shown = pictures_of(options.dataset, options.data, of_figures)
@@ -299,8 +305,9 @@ def planned(
     most = math.prod(map(len, (*asked.values(), *values.values(), lengths))) * options.seeds
     if most > MOST_PLANNED:
         raise UserError(f"{most} runs are too many (at most {MOST_PLANNED}): ask for fewer values, or fewer --seeds")
-    conditionings = asked.get("conditionings") or (more.get("conditioning", "full"),)
-    templates, notes = [], []
+    given_ways = asked.get("conditionings") or (str(more.get("conditioning", "full")),)
+    conditionings, notes = _conditionings(given_ways, options.dataset, asks_for)
+    templates: list[RunSpec] = []
     for family, tokenizer in itertools.product(asked["families"], asked["tokenizers"]):
         if family == "maskgit" and tokenizer != "vq":
             notes.append(f"left out: maskgit on {tokenizer}, as maskgit guesses codes, and a {tokenizer} has none")
@@ -315,6 +322,7 @@ def planned(
     if not templates:
         raise UserError(f"{named['decoder']} maskgit needs codes, and a vae has none: choose {named['encoding']} vq")
     _check_counts(templates)
+    notes += _without_effect(more, templates, asks_for)
     if far := [word for word, level in _levels_of(options.split).items() if level > 2]:
         notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
@@ -383,6 +391,43 @@ def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str
         if name in with_option:
             raise UserError(f"--option {name} has an option of its own: use {named.get(name) or option_of(_flag(name))}")
     return read_pairs({name: each for name, each in KNOWN.items() if name not in with_option}, pairs)
+
+
+def _conditionings(
+    words: Sequence[str], dataset: str, asks_for: Callable[[str, str], str]
+) -> tuple[list[str], list[str]]:
+    """What models are told of pictures, and notes of what is left out: of real ones, what is the same as another that is told.
+
+    Raises:
+        UserError: it is the same as one that was not.
+    """
+    same = {} if dataset == RENDERED else {word: AS_CLASSES[word] for word in words if word in AS_CLASSES}
+    why = f"as of pictures of {dataset} a model is told the means of classes in any case"
+    for word, other in same.items():
+        if other not in words:
+            raise UserError(f"{asks_for('conditioning', word)} is the same as {other} here, {why}: choose {other}")
+    notes = [f"left out: {word}, which is the same as {other}, {why}" for word, other in same.items()]
+    return [word for word in words if word not in same], notes
+
+
+def _without_effect(more: Collection[str], templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]) -> list[str]:
+    """For which runs settings that were given by `--option` do nothing.
+
+    Raises:
+        UserError: one does nothing for all of them.
+    """
+    notes = []
+    for name, (which, belonging) in itertools.product(more, BELONGING.items()):
+        words = [word for word, names in belonging.items() if name in names]
+        found = dict.fromkeys(str(value_of(spec, which)) for spec in templates)
+        others = [word for word in found if word not in words]
+        if not (words and others):
+            continue
+        told = f"--option {name} is for {_named(which)} {alternatives(words)}"
+        if len(others) == len(found):
+            raise UserError(f"{told}, not {alternatives(others)}: omit it, or choose {asks_for(which, words[0])}")
+        notes.append(f"{told}: it does nothing for {alternatives(others)}")
+    return notes
 
 
 def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,13 +156,18 @@ def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
 
 
 def step_seconds(spec: RunSpec, task: Task) -> float:
-    """Seconds of an optimizer step of this run and of its share of a look, from a few steps and one look done here and now."""
+    """Seconds of an optimizer step of this run and of its share of a look, from a few steps and one look done here and now.
+
+    A task whose data are dear to read may have a member `timing`: a context in which runs that are only timed have other
+    data of the same shapes.
+    """
     from trainables.needs import untrained
     from trainables.training.loop import Training
     from trainables.training.precision import quiet_cpu
 
     quiet_cpu()
-    with scratch():  # for the cache of torch
+    timing = getattr(task, "timing", contextlib.nullcontext)
+    with scratch(), timing():  # scratch is for the cache of torch
         training = Training(spec, untrained(task, spec))
         training.advance(0)
         began = time.perf_counter()

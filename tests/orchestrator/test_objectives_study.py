@@ -107,6 +107,19 @@ def test_a_setting_of_several_families_is_varied_in_each_of_them(monkeypatch: py
     assert {study.task.model(spec).mixture for spec in study.specs if spec.decoder == "givt"} == {4}
 
 
+def test_an_option_that_does_nothing_for_some_runs_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "--tier smoke --seeds 1 --families dit,givt --tokenizers vae,vq --network linear,conv"
+    plain = study_of(words, monkeypatch)
+    assert plain.notes == []
+    study = study_of(f"{words} --option mixture=4 --option tokenizer_width=8 --option width=16", monkeypatch)
+    assert study.notes == [
+        "--option mixture is for family givt: it does nothing for dit",
+        "--option tokenizer_width is for network conv: it does nothing for linear",
+    ]
+    assert set(about(study, "mixture", "tokenizer_width")) == {(4, 8)}, "runs are those that they have been"
+    assert len(study.specs) == len(plain.specs)
+
+
 @pytest.mark.parametrize("family", ["givt", "mar"])
 def test_masked_continuous_families_learn_either_tokens(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"--tier smoke --seeds 1 --families {family}", monkeypatch)
@@ -135,6 +148,8 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--split 000,00", "--split must be train1 or fail1, or list some of the eight compositions"),
         ("--shape star", "shape 'star' is unknown: choose plus, triangle or square"),
         ("--codes 1", "codes must be at least 2, not 1"),
+        ("--codes 65536", "codes must be at most 36864, the vectors that they start from here, not 65536"),
+        ("--tier smoke --families dit --codes 16385", "codes must be at most 16384, the vectors that they start from here"),
         ("--codes 8,", "the option codes takes a whole number, not ''"),
         ("--steps 0", "steps must be at least 1, not 0"),
         ("--stride 5", "stride must be one of 2, 3, 4, 6, 8, not 5"),
@@ -143,6 +158,11 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--option codes=3", "--option codes has an option of its own: use --codes"),
         ("--option pair=plus", "--option pair has an option of its own: use --shape"),
         ("--option holdout=fail1", "--option holdout has an option of its own: use --split"),
+        ("--families maskgit --option ddim_steps=50", "--option ddim_steps is for family dit or mar, not maskgit: omit it, or"),
+        ("--option mixture=4", "--option mixture is for family givt, not dit or maskgit: omit it, or choose --families givt"),
+        ("--option dropout=0.5", "--option dropout is for conditioning dropout or both, not full: omit it, or choose --opt"),
+        ("--option tokenizer_width=64", "--option tokenizer_width is for network conv, not linear: omit it, or choose --ne"),
+        ("--families givt --option jepa=0.6", "--option jepa is for family dit or maskgit, not givt: omit it, or choose --fa"),
         ("--option sigma=1", "this task has no option 'sigma'"),
         ("--option tokenizer_images=2147483647", "a run would learn from 2147483647 pictures: give from 8 to 3728270 "),
         ("--seeds 1000 --codes 2,3,4,5,6 --channels 1,2,3,4,5,6", "120000 runs are too many (at most 100000)"),

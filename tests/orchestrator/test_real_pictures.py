@@ -13,12 +13,18 @@ import pandas as pd
 import pytest
 
 from analysis.objectives import ONE_JUDGE
-from orchestrator import objectives
+from orchestrator import conditioning, objectives
+from orchestrator.command.cli import App
+from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
+from orchestrator.searches import Rows
+from orchestrator.store import ResultStore
 from tests.conftest import Command, check_refusal, read_rows
+from tests.orchestrator.test_conditioning_study import study_of as study_of_app
 from tests.orchestrator.test_objectives_study import study_of
 from tests.trainables.generative.made_data import paths_of, write_celeba, write_clevrer
-from trainables.generative.pictures import FOLDER
+from trainables.generative import pictures
+from trainables.generative.pictures import FEW, FOLDER
 
 SMALL = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
          "tokenizer_steps=20")  # fmt: skip
@@ -62,6 +68,51 @@ def test_rendered_pictures_are_the_default_and_say_nothing_new(monkeypatch: pyte
     assert plain.specs == named.specs
     assert FOLDER not in os.environ
     assert not any("content" in dict(spec.options) for spec in plain.specs)
+
+
+def test_what_a_model_is_told_of_real_pictures_is_trained_once(celeba: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = f"--tier smoke --seeds 1 --families dit,mar --dataset celeba --data {celeba}"
+    study = study_of_app(conditioning.app, words, monkeypatch)
+    assert [(spec.decoder, spec.value("conditioning")) for spec in study.specs] == [
+        (family, word) for family in ("dit", "mar") for word in ("full", "dropout")
+    ]
+    why = "as of pictures of celeba a model is told the means of classes in any case"
+    assert study.notes == [
+        f"left out: quantised, which is the same as full, {why}", f"left out: both, which is the same as dropout, {why}",
+    ]  # fmt: skip
+    only = study_of_app(conditioning.app, f"{words} --conditionings full,dropout", monkeypatch)
+    assert (only.specs, only.notes) == (study.specs, [])
+
+
+@pytest.mark.parametrize(
+    ("app", "words", "hint"),
+    [
+        (conditioning.app, "--conditionings quantised,dropout", "--conditionings quantised is the same as full here, as of p"),
+        (objectives.app, "--option conditioning=both", "--option conditioning=both is the same as dropout here, as of pic"),
+    ],
+)  # fmt: skip
+def test_a_conditioning_that_is_another_one_on_real_pictures_is_refused(
+    app: App, words: str, hint: str, celeba: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    check_refusal(app, [*f"--tier smoke --dataset celeba --data {celeba}".split(), *words.split()], hint, tmp_path, capsys)
+
+
+@pytest.mark.slow(6)
+def test_a_plan_reads_few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_celeba(tmp_path / "celeba", train=6, test=5)
+    read: set[Any] = set()
+    reader = pictures.READERS["celeba"]
+    monkeypatch.setitem(pictures.READERS, "celeba", lambda source, N: read.add(source) or reader(source, N))
+    pictures._read.cache_clear()
+    study = study_of(f"--tier smoke --seeds 1 --dataset celeba --data {folder}", monkeypatch)
+    with ResultStore(tmp_path / "store") as store:
+        rows = Rows()
+        _, seconds = Stages(study.task, study.search, study.question, store, rows, gates=False).plan(*study.plan(rows))
+    assert seconds is not None
+    assert seconds > 0
+    assert 0 < len(read) <= 2 * FEW * 8, "of two parts and eight compositions"
 
 
 def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Path:

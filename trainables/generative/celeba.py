@@ -69,10 +69,12 @@ def _labelled(folder: Path) -> Iterator[Labelled]:
     if count != str(len(lines) - 2):
         raise ValueError(f"{path} says that it has {count[:20]!r} pictures, and has {len(lines) - 2}: {AGAIN}")
     columns = [1 + names.index(name) for name in USED]
+    named: dict[str, int] = {}
     for number, line in enumerate(lines[2:], 3):
         words = line.split()
         if len(words) != 1 + len(names) or not NAME.fullmatch(words[0]):
             raise ValueError(f"{path}, line {number}, is not `000001.jpg` and {len(names)} numbers: {AGAIN}")
+        _check_once(path, named, words[0], number)
         said = [words[column] for column in columns]
         if not {*said} <= {"1", "-1"}:
             raise ValueError(f"{path}, line {number}, has an attribute that is neither 1 nor -1: {AGAIN}")
@@ -87,12 +89,24 @@ def _labelled(folder: Path) -> Iterator[Labelled]:
 def _parts(path: Path) -> dict[str, str | None]:
     """The part of each picture by its name; None for those to validate."""
     found: dict[str, str | None] = {}
+    named: dict[str, int] = {}
     for number, line in enumerate(_lines(path), 1):
         words = line.split()
         if len(words) != 2 or words[1] not in PARTS:
             raise ValueError(f"{path}, line {number}, is not a name and 0, 1 or 2: {AGAIN}")
+        _check_once(path, named, words[0], number)
         found[words[0]] = PARTS[words[1]]
     return found
+
+
+def _check_once(path: Path, named: dict[str, int], name: str, number: int) -> None:
+    """Note in which line a list names a picture.
+
+    Raises:
+        ValueError: one line: an earlier line names it, too.
+    """
+    if (first := named.setdefault(name, number)) != number:
+        raise ValueError(f"{path}, lines {first} and {number}, name the same picture: {AGAIN}")
 
 
 def _lines(path: Path) -> list[str]:

@@ -14,8 +14,8 @@ from trainables.generative.givt import GIVT
 from trainables.generative.judge import BY_FACTOR, SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.pictures import pool
-from trainables.generative.settings import OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
+from trainables.generative.pictures import few, pool
+from trainables.generative.settings import AS_CLASSES, OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -24,8 +24,6 @@ from trainables.spec import Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
 HELD_OUT = 256
-QUANTISED = ("quantised", "both")
-"""Words of `conditioning` with which factors are told as the means of their classes."""
 MODELS: Mapping[str, type[nn.Module]] = {"dit": DiT, "maskgit": MaskGIT, "givt": GIVT, "mar": MAR}
 """By the objective. Each takes the settings that are its own by their names."""
 
@@ -37,6 +35,7 @@ class GeneratorTask:
 
     version = f"4.{TokenizerTask.version}"
     settings = GeneratorSettings
+    timing = staticmethod(few)
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
         """All settings but those of another objective, other tokens, another conditioning, and of a loss that is not added."""
@@ -107,7 +106,7 @@ def tokens_of(spec: RunSpec, made: Pictures, tokenizer: nn.Module) -> Split:
 
 def _told(settings: GeneratorSettings, made: Pictures) -> Pictures:
     """The pictures with what a model is told of them."""
-    if settings.conditioning not in QUANTISED:
+    if settings.conditioning not in AS_CLASSES:
         return made
     return made._replace(conditions=conditions(settings, class_values(settings, made.bits)))
 

@@ -112,7 +112,8 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
 
 @lru_cache(maxsize=8)
 def _templates(settings: ShapeSettings, N: int, shape: int) -> tuple[Tensor, Tensor]:
-    """Radius and place (K, 3) of each figure of the grid, and what it covers, centred and of length 1 (K, N * N)."""
+    """Radius and place (K, 3) of each figure of the grid, and what it covers, centred and of length 1 (K, N * N); zeros of one
+    that covers the whole picture, so that it is like none."""
     large, small, jitter = settings.radii
     least, most = small - jitter - BEYOND, large + jitter + BEYOND
     radii = torch.linspace(max(least, 1 / N), most, RADII)
@@ -121,7 +122,8 @@ def _templates(settings: ShapeSettings, N: int, shape: int) -> tuple[Tensor, Ten
     grid = torch.cartesian_prod(radii, places, places)
     covered = coverage(settings.pair, N, torch.full((len(grid),), settings.shapes[shape]), grid[:, 0], grid[:, 1:]).flatten(1)
     centred = covered - covered.mean(1, keepdim=True)
-    return grid, centred / centred.norm(dim=1, keepdim=True)
+    length = centred.norm(dim=1, keepdim=True)
+    return grid, centred / length.where(length > 0, torch.inf)
 
 
 def _fit(settings: ShapeSettings, images: Tensor, shape: int) -> Fit:

@@ -9,8 +9,10 @@ their folder in the environment variable FOLDER, and looks whether the content i
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +34,19 @@ ALBUMS: Mapping[str, Callable[[Path], Album]] = {"celeba": celeba.album, "clevre
 READERS: Mapping[str, Callable[[Source, int], np.ndarray]] = {"celeba": celeba.picture, "clevrer": clevrer.picture}
 KEPT = 1 << 16
 """Pictures that a process keeps in memory: reading takes longer than rendering."""
+FEW = 2
+"""Real pictures of a composition and a part that are read for a run which is only timed."""
+_most: ContextVar[int | None] = ContextVar("_most", default=None)
+
+
+@contextlib.contextmanager
+def few() -> Iterator[None]:
+    """For the block, real pictures are the same FEW again and again: as many as without it, and soon read."""
+    before = _most.set(FEW)
+    try:
+        yield
+    finally:
+        _most.reset(before)
 
 
 def pool(
@@ -56,7 +71,7 @@ def _real(
 ) -> Pictures:
     """Real pictures, see `pool`; a ValueError where they cannot be read."""
     album, k = _album(settings), len(compositions)
-    sources = {word: album.pictures[part, word] for word in compositions}
+    sources = {word: album.pictures[part, word][: _most.get()] for word in compositions}
     orders = {
         word: torch.randperm(len(of_word), generator=stream(seed, "pictures", part, word)).tolist()
         for word, of_word in sources.items()

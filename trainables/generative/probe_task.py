@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from trainables.generative.judge import curves
-from trainables.generative.pictures import POOL, bundles, lessons
+from trainables.generative.pictures import POOL, bundles, few, lessons
 from trainables.generative.probe import KINDS, Probe
 from trainables.generative.settings import ProbeSettings
 from trainables.generative.shapes import COMPOSITIONS
@@ -27,6 +27,7 @@ class ProbeTask:
     version = "1"
     settings = ProbeSettings
     loss = "cross-entropy"
+    timing = staticmethod(few)
 
     def counts(self, spec: RunSpec) -> Counts:
         """

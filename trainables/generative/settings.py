@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainables.generative.dit import NOISES, PREDICTIONS, TIMES
@@ -30,6 +30,14 @@ OF_KIND = {"vq": ("codes",), "vae": ()}
 OF_CONDITIONING = dict.fromkeys(("dropout", "both"), ("dropout", "dropout_mode"))
 """Settings of a generator that mean nothing with another objective, other tokens, or another conditioning. One may belong to
 several."""
+OF_NETWORK = {"conv": ("tokenizer_width",)}
+BELONGING: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "decoder": OF_HEAD, "encoding": OF_KIND, "conditioning": OF_CONDITIONING, "network": OF_NETWORK,
+}  # fmt: skip
+"""By the setting that decides, and by its words: the settings that mean nothing with its other words."""
+AS_CLASSES = {"quantised": "full", "both": "dropout"}
+"""Words of `conditioning` with which factors are told as the means of their classes, and those with which all else is the same.
+Real pictures are told by these means in any case."""
 USUAL_CHANNELS = {"linear": 12, "conv": 8}
 WIDEST, DEEPEST = LIMITS["width"][1], 100
 OF_LESSONS = (

@@ -23,6 +23,8 @@ class Tier:
     """Fields of the `RunSpec`."""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     """Of the task, where they are neither the defaults nor FIGURES."""
+    of_family: Mapping[str, Mapping[str, Scalar]] = field(default_factory=dict)
+    """More of them, by the family whose runs have them."""
 
 
 FIGURES: Mapping[str, Scalar] = {"radius_small": 0.5, "radius_jitter": 0.04, "colour_jitter": 0.05, "background": 1.0}
@@ -33,6 +35,7 @@ _TOY: dict[str, Any] = {
     "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 4000, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
     "stop": "budget",
 }  # fmt: skip
+_LARGER_HEAD: Mapping[str, Mapping[str, Scalar]] = {"mar": {"head_depth": 3, "head_width": 256}}
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
 
 TIERS: Mapping[str, Tier] = {
@@ -54,11 +57,13 @@ TIERS: Mapping[str, Tier] = {
     "gpu": Tier(
         _TOY | {"N": 32, "batch_size": 256, "max_steps": 20_000, "lr": 1e-3},
         {"width": 192, "depth": 6, "heads": 6, "judged": 64},
+        _LARGER_HEAD,
     ),
     # the sizes of the paper, and its learning rate
     "paper": Tier(
         _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4, "schedule": "cosine"},
         {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999},
+        _LARGER_HEAD,
     ),
 }  # fmt: skip
 
@@ -71,5 +76,7 @@ def generator(tier: str, seed: int = 0, settings: Mapping[str, Scalar] | None = 
     """
     if tier not in TIERS:
         raise ValueError(f"tier {tier!r} is unknown: choose {', '.join(TIERS)}")
-    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **(settings or {})})
+    given = settings or {}
+    of_family = TIERS[tier].of_family.get(str(given.get("decoder")), {})
+    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **of_family, **given})
     return RunSpec(task=GENERATOR, seed=seed, **chosen, **{**TIERS[tier].run, **fields})

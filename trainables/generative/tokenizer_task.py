@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from trainables.generative.chain import probe_of
 from trainables.generative.judge import ALONE, curves, shares_right
-from trainables.generative.pictures import bundles, pool
+from trainables.generative.pictures import bundles, few, pool
 from trainables.generative.probe_task import SMALLEST_N, ProbeTask
 from trainables.generative.settings import TokenizerSettings
 from trainables.generative.shapes import COMPOSITIONS, Pictures, seen_of
@@ -20,7 +20,7 @@ from trainables.task import Data, Split
 from trainables.training.seeds import stream
 
 STARTED_FROM = 1024
-"""Pictures from whose patches a tokenizer starts."""
+"""Pictures from whose patches a tokenizer starts: of the compositions that it learns from, also where it learns from fewer."""
 HELD_OUT = 256
 SELDOM = 4
 """Looks in all: two judges read every reconstruction."""
@@ -32,6 +32,7 @@ class TokenizerTask:
 
     version = f"3.{ProbeTask.version}"
     settings = TokenizerSettings
+    timing = staticmethod(few)
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
         return {"probe": probe_of(spec)}
@@ -39,11 +40,14 @@ class TokenizerTask:
     def counts(self, spec: RunSpec) -> Counts:
         """
         Raises:
-            ValueError: pictures that are too small, or that tokens do not fill.
+            ValueError: pictures that are too small, or that tokens do not fill; more codes than vectors to start from.
         """
         stride = int(spec.option("stride"))
         if spec.N < SMALLEST_N or spec.N % stride:
             raise ValueError(f"N must be a multiple of stride = {stride} and at least {SMALLEST_N}, not {spec.N}")
+        codes, vectors = int(spec.option("codes")), STARTED_FROM * (spec.N // stride) ** 2
+        if spec.encoding == "vq" and codes > vectors:
+            raise ValueError(f"codes must be at most {vectors}, the vectors that they start from here, not {codes}")
         return Counts(low=len(COMPOSITIONS), high=LARGEST // spec.N**2)
 
     def data(self, spec: RunSpec) -> Data:
@@ -64,7 +68,7 @@ class TokenizerTask:
         return 20 * max(1, round(spec.max_steps / (20 * SELDOM)))
 
     def model(self, spec: RunSpec) -> nn.Module:
-        """It starts where some pictures of the training set say."""
+        """It starts where STARTED_FROM pictures say."""
         settings = read_settings(TokenizerSettings, spec)
         about = settings.encoding, settings.decoder, spec.N, settings.stride, settings.channels, settings.width, settings.codes
         tokenizer = Tokenizer(*about)

@@ -107,7 +107,8 @@ class Conditions(nn.Module):
 
     With `dropout` every factor is left out at this chance, in training alone, so that a model learns to do without it. What
     takes the place of its term is a learned vector, which begins as zeros (`null_sample`). With `zero_batch` a factor is left
-    out of a whole batch, and what the model is told of it is 0: of the shape that is class 0, of the others their middle.
+    out of a whole batch, and what the model is told of it is 0: of the shape that is class 0, of the size the middle between
+    its classes, of the colour a grey that no picture has.
     """
 
     def __init__(self, width: int, embedding: str = "linear", dropout: float = 0.0, mode: str = "null_sample") -> None:

@@ -157,6 +157,8 @@ DAMAGES = {
     "a path as a name": (edit(ATTRIBUTES, "000006.jpg", "../006.jpg"), ATTRIBUTES, "line 8, is not `000001.jpg` and 40"),
     "a part that is none": (edit(PARTITION, "000007.jpg 0", "000007.jpg 3"), PARTITION, "line 7, is not a name and 0, 1 or 2"),
     "a picture without a part": (edit(PARTITION, "000008.jpg 0\n", ""), PARTITION, "does not name 000008.jpg"),
+    "a picture twice": (edit(ATTRIBUTES, "000009.jpg", "000004.jpg"), ATTRIBUTES, "lines 6 and 11, name the same picture: t"),
+    "a part twice": (edit(PARTITION, "000009.jpg 0", "000001.jpg 2"), PARTITION, "lines 1 and 9, name the same picture: take"),
     "an empty list": (fill(ATTRIBUTES, b""), ATTRIBUTES, "line 2, names no attribute Male"),
     "markup": (fill(ATTRIBUTES, b"<html><body>Sign in</body></html>"), ATTRIBUTES, "line 2, names no attribute Male: take"),
     "no text": (fill(PARTITION, b"\xff\xd8\xff\xe0"), PARTITION, "is not a text of ASCII: take it"),

@@ -59,13 +59,15 @@ def test_a_factor_that_is_left_out_gives_way_to_a_vector_of_its_own() -> None:
     assert torch.allclose(embed(embed.partly(told, left_out), also), torch.stack(wanted) + also, atol=1e-6)
 
 
-def test_zeros_in_place_of_a_factor_are_class_0_or_the_middle_of_it() -> None:
+def test_zeros_in_place_of_a_factor_are_class_0_the_middle_of_the_sizes_and_a_grey_of_no_class() -> None:
     embed, told = loud(Conditions(8, dropout=0.5, mode="zero_batch")), conditions(4)
     left_out = torch.tensor([[True, False, True]]).expand(4, -1)
     zeroed = told.clone()
     zeroed[:, 0], zeroed[:, 2:] = 0, 0
     assert torch.equal(embed.partly(told, left_out), zeroed)
     assert torch.equal(embed(embed.partly(told, left_out)), embed(zeroed))
+    classes = conditions_of(ShapeSettings(), class_values(ShapeSettings(), torch.tensor([[0, 0, 0], [0, 1, 1]])))
+    assert classes.mean(0).tolist() == pytest.approx([0, 0, 0, -0.6, 0], abs=1e-6)
 
 
 @pytest.mark.parametrize("make", [dit, maskgit, givt, mar], ids=["dit", "maskgit", "givt", "mar"])

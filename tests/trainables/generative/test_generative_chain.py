@@ -85,6 +85,21 @@ def test_the_published_size_is_that_of_the_paper() -> None:
     assert 0.7e6 < counts["toy"] < 0.75e6
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_mar_has_a_larger_head_in_the_large_tiers_and_no_other_family_carries_it(tier: str) -> None:
+    names = ("head_depth", "head_width")
+    wanted = (3, 256) if tier in ("gpu", "paper") else (2, 96)
+    made = generator(tier, settings={"decoder": "mar"})
+    assert tuple(value_of(made, name) for name in names) == wanted
+    with torch.device("meta"):
+        head = GeneratorTask().model(made).head
+    assert (len(head.blocks), head.into.out_features) == wanted
+    small = generator(tier, settings={"decoder": "mar", "head_width": 96})
+    assert tuple(value_of(small, name) for name in names) == (wanted[0], 96), "what is given goes first"
+    for settings in ({}, *(head for head in HEADS if head.get("decoder") != "mar")):
+        assert not {*names} & dict(generator(tier, settings=settings).options).keys()
+
+
 def test_what_shapes_a_parent_is_in_the_key_of_its_child() -> None:
     spec, tasks = generator("smoke"), Tasks(GeneratorTask())
     for name, value in (

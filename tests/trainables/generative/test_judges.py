@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.generative.judge import SAID, curves, shares_right
-from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, between, read_by_templates, towards_blue
+from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, _templates, between, read_by_templates, towards_blue
 from trainables.generative.probe import KINDS, LESSONS, Probe, blur, lessons, read_by_probe
 from trainables.generative.shapes import (
     COMPOSITIONS,
@@ -16,11 +16,13 @@ from trainables.generative.shapes import (
     bits_of,
     bundles,
     class_values,
+    coverage,
     draw_scenes,
     pool,
     render,
     seen_of,
 )
+from trainables.generative.tiers import FIGURES
 from trainables.training.seeds import stream
 
 SETTINGS = ShapeSettings()
@@ -34,6 +36,31 @@ def test_the_oracle_reads_real_pictures_of_every_composition(pair: str, radius_s
     made = bundles(settings, 24, COMPOSITIONS, 100, 0, "test")
     right = (read_by_templates(settings, made.images.flatten(0, 1)).bits == made.bits.flatten(0, 1)).all(1)
     assert right.view(8, 100).float().mean(1).min() >= 0.99
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("radius_jitter", [0.08, 0.1])
+def test_a_template_that_covers_the_whole_picture_is_never_chosen(radius_jitter: float) -> None:
+    settings = ShapeSettings(**{**FIGURES, "pair": "square", "radius_large": 1.0, "radius_jitter": radius_jitter})
+    templates = _templates(settings, 24, 1)[1]
+    assert templates.isfinite().all()
+    assert (templates == 0).all(1).any(), "one covers all"
+    made = bundles(settings, 24, COMPOSITIONS, 16, 0, "test")
+    read = read_by_templates(settings, made.images.flatten(0, 1))
+    assert (read.bits == made.bits.flatten(0, 1)).all(1).view(8, 16).float().mean(1).min() >= 0.9
+    flat = read_by_templates(settings, torch.ones(1, 3, 24, 24))
+    assert all(found.isfinite().all() for found in flat)
+
+
+@pytest.mark.parametrize("pair", ["plus", "triangle", "square"])
+@pytest.mark.parametrize("N", [16, 24, 28, 32])
+def test_all_templates_of_the_tiers_are_of_length_one(pair: str, N: int) -> None:
+    settings = ShapeSettings(**{**FIGURES, "pair": pair})
+    for shape in (0, 1):
+        grid, templates = _templates(settings, N, shape)
+        covered = coverage(pair, N, torch.full((len(grid),), float(shape)), grid[:, 0], grid[:, 1:]).flatten(1)
+        centred = covered - covered.mean(1, keepdim=True)
+        assert torch.equal(templates, centred / centred.norm(dim=1, keepdim=True))
 
 
 def test_the_oracle_finds_what_was_rendered() -> None:

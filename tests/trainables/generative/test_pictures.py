@@ -10,14 +10,14 @@ import torch
 
 from tests.trainables.generative.made_data import colour_of, write_celeba
 from trainables.check import check_task
-from trainables.generative.album import TEST, TRAIN
+from trainables.generative.album import TEST, TRAIN, Source
 from trainables.generative.chain import probe_of, tokenizer_of
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.judge import shares_right
-from trainables.generative.pictures import FOLDER, album_in, bundles, lessons, pool
+from trainables.generative.pictures import FEW, FOLDER, album_in, bundles, few, lessons, pool
 from trainables.generative.probe import KINDS_OF_OTHERS, UNCLEAR, Probe
 from trainables.generative.settings import OF_WHICH, GeneratorSettings, ProbeSettings
-from trainables.generative.shapes import COMPOSITIONS, bits_of, class_values, conditions
+from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, class_values, conditions
 from trainables.generative.tiers import generator
 from trainables.settings import read_settings, value_of, with_values
 from trainables.spec import RunSpec, run_key
@@ -80,6 +80,29 @@ def test_a_larger_pool_begins_with_a_smaller_one_and_begins_again_at_its_end(
     assert sorted(order(4, 0, "judged")) == [0, 0, 1, 1], "two pictures are for tests"
     taking_turns = order(4, 0, "judged", COMPOSITIONS[:2])
     assert [sorted(taking_turns[i::2]) for i in range(2)] == [[0, 1], [0, 1]]
+
+
+def test_where_a_run_is_only_timed_few_files_are_read_for_as_many_pictures(
+    settings: GeneratorSettings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[Source] = set()
+    monkeypatch.setattr(
+        "trainables.generative.pictures._read",
+        lambda _, source, N: read.add(source) or torch.zeros(3, N, N, dtype=torch.uint8).numpy(),
+    )
+
+    def made() -> tuple[Pictures, int]:
+        read.clear()
+        return pool(settings, 4, COMPOSITIONS, 40, 0), len(read)
+
+    whole, of_all = made()
+    with few():
+        soon, of_few = made()
+    assert (of_all, of_few) == (3 * 8, FEW * 8)
+    assert soon.images.shape == whole.images.shape
+    assert torch.equal(soon.conditions, whole.conditions)
+    assert torch.equal(soon.bits, whole.bits)
+    assert made()[1] == of_all
 
 
 def test_runs_learn_from_one_part_and_are_judged_by_the_other(
