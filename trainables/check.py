@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.check_data import check_data, check_splits, is_finite
+from trainables.check_data import CLOSE, check_data, check_repeats, check_splits, is_finite
 from trainables.check_words import blamed, check_words, kind_of
 from trainables.needs import MEMBERS, needs_of, needs_others, takes_parents, untrained
 from trainables.objectives import (
@@ -46,15 +46,17 @@ def check_task(task: Task, spec: RunSpec) -> None:
     check_words(task)
     with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
         counts = counts_of(task, spec)
-        task = _check_needs(task, spec.with_count(counts.least_trained))
+        spec = spec.with_count(counts.least_trained)
+        task = _check_needs(task, spec)
         model = _model(task, spec)
         data = check_data(task, spec, counts, _loss(task, model))
         _check_training(task, spec, model, data.train)
         _check_looks(task, spec)
-        judged = _check_judged(task, spec.with_count(counts.least_trained), model) or data
+        judged = _check_judged(task, spec, model) or data
         for split in judged:
             for size in (SAMPLES, 1):  # the last part of a set may be one sample
-                _check_measure(task, spec, model.eval(), split.take(slice(size)))
+                twice = split is judged.held_out and size == SAMPLES
+                _check_measure(task, spec, model.eval(), split.take(slice(size)), twice)
 
 
 def counts_of(task: Task, spec: RunSpec) -> Counts:
@@ -124,6 +126,9 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
         raise ValueError(f"the task's model() must give a torch.nn.Module, not a {kind_of(model)}")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("the task's model() must give a network with something to train, but no parameter requires a gradient")
+    if odd := [(name, p.dtype) for name, p in model.named_parameters() if p.requires_grad and p.is_complex()]:
+        given = f"{odd[0][0]} is of {odd[0][1]}: train its real and its imaginary part, and put them together by torch.complex"
+        raise ValueError(f"the task's model() must have real parameters, and {given}")
     for name in ("draws", "losses", "sample"):
         found: Any = getattr(model, name, None)
         if found is not None and not callable(found):
@@ -145,24 +150,89 @@ def _loss(task: Task, model: nn.Module) -> str:
 
 
 def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -> None:
-    """One batch goes forth and back."""
+    """One batch goes forth and back. Another model of the same seed has to give the same loss, and a second step must change
+    nothing that is not saved."""
     index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
     batch = train.take(index)
+    loss = _step_loss(task, spec, model, batch)
+    with blamed("model() in the backward pass"):
+        loss.backward()
+    _check_model_again(task, spec, model, batch, loss)
+    _check_saved(task, spec, model, batch)
+
+
+def _step_loss(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> Tensor:
+    """The loss of a step, with its penalty."""
+    torch.manual_seed(stream_seed(spec.seed, "check"))
     before = torch.get_rng_state()
     if brings(model, "losses"):
         loss = _own_losses(model, batch).mean()
     else:
         loss = batch_loss(loss_of(task), _outputs(model, batch, loss_of(task)).float(), batch.targets)
+    if not loss.requires_grad:
+        raise ValueError("the task's model() must give outputs that depend on its parameters: the loss has no gradient")
+    loss = loss + _penalty(model)
     if not draws_inside(model) and not torch.equal(before, torch.get_rng_state()):
         raise ValueError(
             "the task's model() must not draw from torch's global generator in a step, unless it says draws_inside = True: "
             "a run could not be continued to the same end"
         )
-    if not loss.requires_grad:
-        raise ValueError("the task's model() must give outputs that depend on its parameters: the loss has no gradient")
-    loss = loss + _penalty(model)
-    with blamed("model() in the backward pass"):
-        loss.backward()
+    return loss
+
+
+def _check_model_again(task: Task, spec: RunSpec, model: nn.Module, batch: Split, loss: Tensor) -> None:
+    """A model of the same seed, after the same step, has the same weights and the same loss."""
+    again = _model(task, spec)
+    other = _step_loss(task, spec, again, batch)
+    ours, theirs = ({**dict(m.named_parameters()), **dict(m.named_buffers())} for m in (model, again))
+    if unlike := [name for name in ours if name not in theirs or not _alike(ours[name], theirs[name])]:
+        raise ValueError(
+            f"the task's model() must give the same weights whenever it is asked for the same spec, and its {unlike[0]} "
+            "differs: draw with torch, whose global generator is seeded, not with numpy or random"
+        )
+    if not _alike(loss, other):
+        raise ValueError(
+            "the task's model() must give the same loss for the same weights and samples, and gave "
+            f"{loss.item():.6g} and {other.item():.6g}: draw with torch in a step, not with numpy or random, and say "
+            "draws_inside = True"
+        )
+
+
+def _check_saved(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> None:
+    """Two further steps from the same parameters and buffers leave the same behind."""
+    saved = {name: t.clone() for name, t in model.named_buffers() if name in model.state_dict()}
+    left = []
+    for _ in range(2):
+        for name, t in saved.items():
+            model.get_buffer(name).data.copy_(t)
+        _step_loss(task, spec, model, batch)
+        left.append(_not_saved(model))
+    first, second = left
+    if lost := sorted(name for name in second if name not in first or not _alike(first[name], second[name])):
+        raise ValueError(
+            f"the task's model() changes {lost[0]} in a step, and no checkpoint holds it: a run could not be continued to the "
+            "same end. Keep it as a tensor, by register_buffer()"
+        )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether numbers are the same, NaN included, or tensors up to rounding, which may depend on where they lie in memory."""
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return repr(one) == repr(other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not (one.is_floating_point() or one.is_complex()):
+        return torch.equal(one, other)
+    return torch.allclose(one, other, rtol=CLOSE, atol=CLOSE / 10, equal_nan=True)
+
+
+def _not_saved(model: nn.Module) -> dict[str, Any]:
+    """Numbers and tensors that a model and its parts hold and that no checkpoint has, by name, as they are now."""
+    saved, parts = model.state_dict().keys(), model.named_modules()
+    found = {".".join(filter(None, (place, name))): value for place, part in parts for name, value in vars(part).items()}
+    found |= {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+    tensors = {name: value.detach().clone() for name, value in found.items() if isinstance(value, Tensor)}
+    return tensors | {name: value for name, value in found.items() if isinstance(value, int | float | complex)}
 
 
 def _outputs(model: nn.Module, batch: Split, loss: str, sampled: bool = False) -> Tensor:
@@ -238,11 +308,15 @@ def _check_judged(task: Task, spec: RunSpec, model: nn.Module) -> Data | None:
         return None
     at = f"at N = {spec.N}, data_count = {spec.data_count}"
     with blamed(f"judged() {at}"):
-        judged: Data = task.judged(spec)
-    check_splits("judged()", judged, at, _loss(task, model))
-    if not all(len(split.inputs) for split in judged):
-        raise ValueError(f"the task's judged() must give samples of both kinds, train and held_out, and gives none of one {at}")
-    return Data(*(Split(*(t.cpu() for t in split)) for split in judged))
+        asked: list[Data] = [task.judged(spec) for _ in range(2)]
+    for one in asked:
+        check_splits("judged()", one, at, _loss(task, model))
+        if not all(len(split.inputs) for split in one):
+            given = f"train and held_out, and gives none of one {at}"
+            raise ValueError(f"the task's judged() must give samples of both kinds, {given}")
+    judged, again = (Data(*(Split(*(t.cpu() for t in split)) for split in one)) for one in asked)
+    check_repeats("judged()", judged, again, at)
+    return judged
 
 
 def _penalty(model: nn.Module) -> Tensor | float:
@@ -258,13 +332,18 @@ def _penalty(model: nn.Module) -> Tensor | float:
 
 
 @torch.no_grad()
-def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> None:
+def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twice: bool) -> None:
+    """Measure a part, and ask for all of it twice if told so."""
     sampled = brings(model, "sample")
     outputs = widened(_outputs(model, part, _loss(task, model), sampled))
     if sampled and not torch.equal(outputs, widened(_outputs(model, part, _loss(task, model), sampled))):
         raise ValueError("the task's model().sample() must draw from its generator alone: it drew others from the same")
+    repeated = twice and not sampled and not draws_inside(model)
+    if repeated and not _alike(outputs, widened(_outputs(model, part, _loss(task, model)))):
+        raise ValueError("the task's model() must give the same outputs for the same inputs in eval mode, and does not")
     with blamed("measure()"):
         measures = task.measure(spec, outputs, part)
+        again = task.measure(spec, outputs, part) if twice else measures
     if not isinstance(measures, Mapping):
         raise ValueError(f"the task's measure() must give a mapping from names to tensors, not a {kind_of(measures)}")
     if "correct" not in measures:
@@ -272,6 +351,8 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> 
         raise ValueError(f"the task's measure() must give correct, whose mean is the accuracy, and gives {given}")
     shape = (len(outputs),)
     for name, values in measures.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the task's measure() must give words as names, not {name!r:.40}")
         numbers = "a bool" if name == "correct" else "a real"
         given = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {kind_of(values)}"
         fits = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
@@ -279,6 +360,12 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split) -> 
             raise ValueError(f"the task's measure() must give {numbers} tensor of shape {shape} as {name}, not {given}")
     if "loss" in measures and _loss(task, model) != SQUARED_ERROR:
         raise ValueError("the task's measure() must give no loss: under this name the loss of each sample is measured anyway")
+    if "squared_error" in measures:
+        raise ValueError("the task's measure() must give no squared_error: under this name it is measured anyway")
+    if taken := [name for name in (*measures, "loss") if f"id_{name}" in measures]:
+        raise ValueError(f"the task's measure() must give no id_{taken[0]}: this is the name of {taken[0]} on the training set")
+    if not all(_alike(widened(values), widened(again[name])) for name, values in measures.items()):
+        raise ValueError("the task's measure() must give the same for the same outputs, and does not: it must not draw")
     _check_summary(task, spec, measures, part)
 
 
@@ -292,4 +379,3 @@ def _check_summary(task: Task, spec: RunSpec, measures: Mapping[str, Tensor], pa
     for name, value in numbers.items():
         if not isinstance(name, str) or type(value) not in (int, float):
             raise ValueError(f"the task's summarise() must give plain numbers by name, not {value!r:.40} as {name!r}")
-

@@ -33,7 +33,7 @@ def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
     half = (low + max(low, most)) // 2
     few = min(low + DRAWN - 1, (low + half) // 2)
     some = smallest if few == low else _part(_data(task, spec, counts, few, loss))
-    _check_repeats(some, _part(_data(task, spec, counts, few, loss)), f"N = {spec.N}, data_count = {few}")
+    check_repeats("data()", some, _part(_data(task, spec, counts, few, loss)), f"at N = {spec.N}, data_count = {few}")
     if half > few:
         _check_nested(some.train, _data(task, spec, counts, half, loss).train, f"{few} and {half}")
     if most > half:
@@ -52,13 +52,21 @@ def _data(task: Task, spec: RunSpec, counts: Counts, count: int, loss: str) -> D
     with blamed(f"data() {at}"):
         data = task.data(spec.with_count(count))
     check_splits("data()", data, at, loss)
-    size, drawn = len(data.train.inputs), counts.fixed + count
-    if size != drawn:
-        promised = f"{drawn} = {counts.fixed} fixed + {count} drawn" if counts.fixed else drawn
-        raise ValueError(f"the task's data() must give data_count training samples, {promised} {at}, not {size}")
+    check_size(data, counts.fixed, count, at)
     if not len(data.held_out.inputs):
         raise ValueError(f"the task's data() holds out nothing {at}: hold out samples to judge on, or lower Counts.high")
     return Data(*(Split(*(t.cpu() for t in split)) for split in data))
+
+
+def check_size(data: Data, fixed: int, count: int, at: str) -> None:
+    """
+    Raises:
+        ValueError: the training set has more or fewer samples than it should have.
+    """
+    size, drawn = len(data.train.inputs), fixed + count
+    if size != drawn:
+        promised = f"{drawn} = {fixed} fixed + {count} drawn" if fixed else drawn
+        raise ValueError(f"the task's data() must give data_count training samples, {promised} {at}, not {size}")
 
 
 def check_splits(member: str, data: Data, at: str, loss: str) -> None:
@@ -103,16 +111,16 @@ def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) 
 
 def is_finite(values: Tensor) -> bool:
     """In one pass, and without another tensor of this size: the least and the largest of values with a NaN are NaN."""
-    values = torch.view_as_real(values) if values.is_complex() else values
+    values = _real(values)
     return not values.numel() or all(bool(bound.isfinite()) for bound in values.detach().aminmax())
 
 
-def _check_repeats(first: Data, second: Data, at: str) -> None:
+def check_repeats(member: str, first: Data, second: Data, at: str) -> None:
     for one, other in zip(first, second, strict=True):
         same_shapes = [t.shape for t in one[:2]] == [t.shape for t in other[:2]]
         if not same_shapes or not _same(*_marks(_ends(one), _ends(other))).all():
             raise ValueError(
-                f"the task's data() must give the same samples whenever it is asked for the same spec, and does not at {at}: "
+                f"the task's {member} must give the same samples whenever it is asked for the same spec, and does not {at}: "
                 "draw from a generator seeded with spec.seed, not from a global one"
             )
 
@@ -126,6 +134,11 @@ def _check_nested(few: Split, more: Split, at: str) -> None:
             f"the task's data() must give nested training sets, and at data_count = {at} the larger lacks samples of the "
             "smaller: draw one order from the seed, and take the first data_count of it"
         )
+
+
+def _real(values: Tensor) -> Tensor:
+    """With the two parts of complex numbers in a dimension of their own."""
+    return torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
 
 
 def _same(marks: Tensor, others: Tensor) -> Tensor:
@@ -142,9 +155,9 @@ def _marks(*splits: Split) -> tuple[Tensor, ...]:
     """Six numbers a sample (n, 6), at most 1, which tell samples apart: random projections of its inputs and its targets."""
     marks: list[list[Tensor]] = [[] for _ in splits]
     for field in ("inputs", "targets"):
-        rows = [getattr(split, field)[:, None].flatten(1).float() for split in splits]
-        directions = torch.randn(rows[0].shape[1], 3, generator=stream(0, "check", field))
-        projected = [r @ directions for r in rows]
+        rows = [_real(getattr(split, field))[:, None].flatten(1) for split in splits]
+        directions = torch.randn(rows[0].shape[1], 3, generator=stream(0, "check", field)).double()
+        projected = [torch.cat([some.double() @ directions for some in r.split(COMPARED)]) for r in rows]
         scale = torch.cat(projected).abs().max().clamp(min=1e-30)
         for mark, p in zip(marks, projected, strict=True):
             mark.append(p / scale)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from trainables.objectives import LOSSES, loss_of
-from trainables.settings import IN_SPEC, WORDS, complete, settings_class, settings_of
+from trainables.settings import IN_SPEC, WORDS, SettingsError, complete, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task
 
@@ -33,7 +33,7 @@ def check_words(task: Task) -> None:
     _check_names(task, "cheap", "decoders", of_words["decoder"])
     for words in itertools.product(*(given or ("",) for given in of_words.values())):
         chosen = {name: word for name, word in zip(of_words, words, strict=True) if word}
-        with blamed(f"settings of {' and '.join(map(repr, chosen.values()))}" if chosen else "settings"):
+        with blamed(f"settings of {' and '.join(map(repr, chosen.values()))}" if chosen else "settings", SettingsError):
             complete(task, chosen)
 
 

@@ -26,6 +26,8 @@ SET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 """Variables that programs have unless the user has set them: other runs use the other cores, and lines come when they are
 printed."""
 EXAMPLE = '{"accuracy": 0.93}'
+ROUNDING = 1e-6
+"""By which a share may exceed 1: the mean of ones in float32."""
 
 PASSES, DIVERGES, WRONG = "target", "diverged", "wrong"
 
@@ -89,6 +91,8 @@ class Told:
         for name, value in numbers.items():
             if name in self.measures or (len(self.measures) < MOST_MEASURES and _is_name(name)):
                 self.measures[name] = value
+        if accuracy is not None and 1 < accuracy <= 1 + ROUNDING:
+            accuracy = 1.0
         self.accuracy = self.accuracy if accuracy is None else accuracy
         self.loss = self.loss if loss is None else loss
         self.error = self.error if error is None else error
@@ -101,7 +105,7 @@ class Told:
             self.verdict = DIVERGES
         elif accuracy is not None and not 0 <= accuracy <= 1:
             self.verdict = WRONG
-            self.wrong = f"the program told an accuracy of {accuracy:g}: it must be a share, from 0 to 1"
+            self.wrong = f"the program told an accuracy of {accuracy:.12g}: it must be a share, from 0 to 1"
         elif accuracy is not None and accuracy >= self._spec.target and self.passage_step is None:
             self.passage_step = self.step
             self.verdict = "" if self._spec.stop == "budget" else PASSES

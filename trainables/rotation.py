@@ -46,12 +46,17 @@ def image_of(option: str, N: int) -> np.ndarray:
         return bundled_digit(int(digit), N)
     if not option.startswith(PIXELS):
         raise ValueError(f"image must be digit-0 to digit-9, or {PIXELS} and packed pixels, not {option[:40]!r}")
+    most, unpacking = min(N * N, MOST_PIXELS), zlib.decompressobj()
     try:
-        content = zlib.decompress(base64.b64decode(option.removeprefix(PIXELS), validate=True))
+        content = unpacking.decompress(base64.b64decode(option.removeprefix(PIXELS), validate=True), most + 1)
+        damaged = len(content) <= most and not unpacking.eof
     except (binascii.Error, zlib.error):
-        raise ValueError("the pixels of image are damaged: make the option with trainables.rotation.image_option") from None
+        damaged = True
+    if damaged:
+        raise ValueError("the pixels of image are damaged: make the option with trainables.rotation.image_option")
     if len(content) != N * N:
-        raise ValueError(f"image has {len(content)} pixels, and N = {N} asks for {N} x {N}")
+        count = f"more than {most}" if len(content) > most else len(content)
+        raise ValueError(f"image has {count} pixels, and N = {N} asks for {N} x {N}")
     return np.frombuffer(content, np.uint8).reshape(N, N) / 255
 
 

@@ -33,19 +33,22 @@ RESERVED = frozenset(f.name for f in dataclasses.fields(RunSpec)) - IN_SPEC.keys
 WORDS_OF = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a word"}
 KINDS = tuple(WORDS_OF)
 
+_TOLD = ("help", "words", "low", "high", "shown", "later")
+"""What `setting` tells of a field. Metadata of other names are another's."""
+
 S = TypeVar("S")
 
 
 def setting(
-    default: Scalar | None, help: str = "", *, words: tuple[str, ...] = (), low: float | None = None, high: float | None = None,
-    shown: str = "", later: bool = False,
+    default: Scalar | None, help: str = "", *, words: tuple[Scalar, ...] = (), low: float | None = None,
+    high: float | None = None, shown: str = "", later: bool = False,
 ) -> Any:  # fmt: skip
     """A field of a settings class.
 
     Args:
         default: its value if the user says nothing. None: `__post_init__` of the class chooses it, given the others.
         help: one line for `--help`.
-        words: all that are allowed; any word if empty.
+        words: all words, or numbers, that are allowed; any if empty.
         low, high: least and largest number, both included.
         shown: the default in words, where it depends on others.
         later: the setting was added to a task that has results. A run with its default does not carry it, so that runs from
@@ -53,6 +56,10 @@ def setting(
     """
     told = {"help": help, "words": words, "low": low, "high": high, "shown": shown, "later": later}
     return dataclasses.field(default=default, metadata=told)
+
+
+class SettingsError(ValueError):
+    """A task's settings raise something else than a ValueError: a mistake of the task, or a value that it did not expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Setting:
     kind: type
     default: Scalar | None
     help: str = ""
-    words: tuple[str, ...] = ()
+    words: tuple[Any, ...] = ()
     low: float | None = None
     high: float | None = None
     shown: str = ""
@@ -111,9 +118,10 @@ RUN_SETTINGS: Mapping[str, Setting] = {
 """Settings that every run has and a user may vary, besides those of its task."""
 
 
-def alternatives(words: Sequence[str]) -> str:
+def alternatives(words: Sequence[Scalar]) -> str:
     """`a, b or c`."""
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    told = [*map(str, words)]
+    return " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
 
 
 def settings_class(task: Any) -> type:
@@ -151,7 +159,7 @@ def _settings_of(kind: type) -> Mapping[str, Setting]:
             raise ValueError(f"the task's setting {field.name} must have a default")
         if field.metadata.get("later") and (field.default is None or field.name in IN_SPEC):
             raise ValueError(f"the task's setting {field.name} cannot be a later one: it {_why_not_later(field.name)}")
-        one = Setting(field.name, of_field[0], field.default, **field.metadata)
+        one = Setting(field.name, of_field[0], field.default, **{k: v for k, v in field.metadata.items() if k in _TOLD})
         if field.default is not None:
             try:
                 one.check(field.default)
@@ -175,7 +183,15 @@ def _complete(kind: type, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
     for name in given:
         if name not in known:
             raise ValueError(f"this task has no option {name!r}: its options are {', '.join(known) or 'none'}")
-    chosen = kind(**{name: known[name].check(value) for name, value in given.items()})
+    checked = {name: known[name].check(value) for name, value in given.items()}
+    try:
+        chosen = kind(**checked)
+    except ValueError:
+        raise
+    except Exception as error:
+        given_ = ", ".join(f"{name} = {value!r}" for name, value in checked.items()) or "their defaults"
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        raise SettingsError(f"the task's settings fail with {reason}, given {given_}: choose other values") from error
     return {name: each.check(getattr(chosen, name)) for name, each in known.items()}
 
 

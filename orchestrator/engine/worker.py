@@ -207,8 +207,7 @@ class PackTrainable(tune.Trainable):
         weights = end = None
         if isinstance(run, Training):
             if order.save_weights:
-                tensors = run.network.state_dict()
-                weights = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+                weights = safetensors.torch.save(_apart(run.network.state_dict()))
             if run.reason == GIVEN_UP and order.keep_end:
                 end = self._saved(order.key, run.state_to_the_end())
         return RunReport(result=dataclasses.asdict(run.result()), error_is_mse=run.error_is_mse, weights=weights, end=end)
@@ -231,6 +230,19 @@ def _check_key(key: str, spec: RunSpec) -> None:
             f"{spec.task} has version {version!r} here, and this is not the one, or not the version of this program, with "
             "which the command was started: install the same on all machines"
         )
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors as a safetensors file takes them: in one piece, and a copy of those that lie where another one does, as weights
+    that are tied. A network into which they are loaded ties them itself."""
+    found: dict[str, torch.Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        one = tensor.contiguous()
+        place = one.untyped_storage().data_ptr()
+        found[name] = one.clone() if place in places else one
+        places.add(place)
+    return found
 
 
 def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:

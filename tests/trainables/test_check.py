@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from orchestrator import scaling
 from tests.conftest import check_refusal
@@ -397,6 +400,113 @@ class RaisingMeasure(Points):
         return {"correct": outputs.nearest}
 
 
+class RenamedMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {3: outputs[:, 0]}
+
+
+class SquaredMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {"squared_error": outputs[:, 0]}
+
+
+class TrainingMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {"id_near": outputs[:, 0]}
+
+
+class ComplexModel(Points):
+    def model(self, spec):
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(3, 2, dtype=torch.complex64))
+
+            def forward(self, inputs):
+                return (inputs.to(torch.complex64) @ self.weight).real
+
+        return Model()
+
+
+class ForeignWeights(Points):
+    def model(self, spec):
+        model = nn.Linear(3, 2)
+        model.weight.data = torch.tensor(np.random.randn(2, 3)).float()
+        return model
+
+
+class ForeignNoise(Points):
+    def model(self, spec):
+        return Through(lambda outputs: outputs + float(np.random.randn()))
+
+
+class ForeignPenalty(Points):
+    def model(self, spec):
+        return Through(torch.tanh, lambda weight: weight.sum() + random.random())
+
+
+class RandomPenalty(Points):
+    def model(self, spec):
+        return Through(torch.tanh, lambda weight: (weight * torch.randn(2, 3)).sum())
+
+
+class RandomWhenJudged(Points):
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                return super().forward(inputs) + (0 if self.training else torch.randn(()))
+
+        return Model(3, 2)
+
+
+class RandomMeasure(Points):
+    def measure(self, spec, outputs, split):
+        return super().measure(spec, outputs, split) | {"drawn": torch.rand(len(outputs))}
+
+
+class RandomJudged(Points):
+    def judged(self, spec):
+        data = super().data(spec)
+        order = torch.randperm(len(data.held_out.inputs))
+        return data._replace(held_out=data.held_out.take(order))
+
+
+class Annealed(Points):
+    def model(self, spec):
+        class Model(nn.Linear):
+            steps = 0
+
+            def forward(self, inputs):
+                self.steps += self.training
+                return super().forward(inputs) * min(1, self.steps / 100)
+
+        return nn.Sequential(Model(3, 2))
+
+
+class Centred(Points):
+    """Its mean is a tensor, or a buffer that is not saved."""
+
+    buffered = False
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                if self.training:
+                    self.mean = self.mean + 0.1 * (inputs.mean(0) - self.mean)
+                return super().forward(inputs - self.mean)
+
+        model = Model(3, 2)
+        if self.buffered:
+            model.register_buffer("mean", torch.zeros(3), persistent=False)
+        else:
+            model.mean = torch.zeros(3)
+        return model
+
+
+class CentredByBuffer(Centred):
+    buffered = True
+
+
 COUNTS = "counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not "
 TWICE = "data() must give the same samples whenever it is asked for the same spec, and does not at N = 8, data_count = 14"
 NESTED = "data() must give nested training sets, and at data_count = 14 and 28 the larger lacks samples of the smaller"
@@ -463,6 +573,20 @@ BROKEN: dict[type, str] = {
     SqueezedMeasure: "measure() must give a bool tensor of shape (1,) as correct, not torch.bool of shape ()",
     MeanError: "measure() must give a real tensor of shape (4,) as error, not torch.float32 of shape ()",
     NumberError: "measure() must give a real tensor of shape (4,) as error, not a float",
+    RenamedMeasure: "measure() must give words as names, not 3",
+    SquaredMeasure: "measure() must give no squared_error: under this name it is measured anyway",
+    TrainingMeasure: "measure() must give no id_near: this is the name of near on the training set",
+    ComplexModel: "model() must have real parameters, and weight is of torch.complex64: train its real and",
+    ForeignWeights: "model() must give the same weights whenever it is asked for the same spec, and its weight differs: ",
+    ForeignNoise: "model() must give the same loss for the same weights and samples, and gave ",
+    ForeignPenalty: "model() must give the same loss for the same weights and samples, and gave ",
+    RandomPenalty: "model() must not draw from torch's global generator in a step, unless it says draws_inside = True",
+    RandomWhenJudged: "model() must give the same outputs for the same inputs in eval mode, and does not",
+    RandomMeasure: "measure() must give the same for the same outputs, and does not: it must not draw",
+    RandomJudged: "judged() must give the same samples whenever it is asked for the same spec, and does not at N = 8",
+    Annealed: "model() changes 0.steps in a step, and no checkpoint holds it: a run could not be continued to the same end. ",
+    Centred: "model() changes mean in a step, and no checkpoint holds it",
+    CentredByBuffer: "model() changes mean in a step, and no checkpoint holds it",
     RaisingMeasure: "measure() fails with AttributeError: 'Tensor' object has no attribute 'nearest'",
 }
 
@@ -515,7 +639,7 @@ def test_what_a_task_prints_does_not_spoil_the_answer(
 ) -> None:
     monkeypatch.setattr(Points, "model", lambda self, spec: (print("made"), nn.Linear(3, 2))[1])
     check(Points())
-    assert capsys.readouterr() == ("", "made\n")
+    assert capsys.readouterr() == ("", "made\nmade\n")
 
 
 @pytest.mark.parametrize(
@@ -543,6 +667,71 @@ def test_rounding_that_depends_on_the_number_of_samples_is_none_of_the_tasks_bus
             return Data(*(Split(s.inputs * noise, s.targets / noise, s.truth) for s in super().data(spec)))
 
     check(Taught())
+
+
+def test_what_a_step_may_change_and_draw_is_not_refused() -> None:
+    class Model(nn.Module):
+        """It draws inside, remembers what it saw last, makes a table at first, and keeps statistics."""
+
+        draws_inside = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(), weight_norm(nn.Linear(8, 2)))
+            self.table: torch.Tensor | None = None
+            self.log: list[float] = []
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            self.table = torch.ones(2) if self.table is None else self.table
+            self.last, self.most, self.moved = inputs, inputs.max().item(), inputs + self.steps
+            self.log.append(self.most)
+            self.steps += 1
+            found: torch.Tensor = self.body(inputs) * self.table
+            return found
+
+        def penalty(self) -> torch.Tensor:
+            return self.last.square().mean() + 0 * self.steps
+
+    class Usual(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return Model()
+
+    check(Usual())
+
+
+def test_a_model_is_made_with_a_data_count_that_is_trained() -> None:
+    class Shared(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return nn.Linear(3, 2).requires_grad_(1 / spec.data_count > 0)
+
+    check(Shared())
+
+
+@pytest.mark.parametrize("kind", ["complex", "huge"])
+def test_inputs_may_be_complex_or_huge(kind: str) -> None:
+    class Other(Changed):
+        def changed(self, spec: RunSpec, split: Split) -> Split:
+            inputs = split.inputs.double() * 1e300
+            return split._replace(inputs=torch.complex(split.inputs, -split.inputs) if kind == "complex" else inputs)
+
+        def model(self, spec: RunSpec) -> nn.Module:
+            class Model(nn.Linear):
+                def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+                    return super().forward(inputs.imag if kind == "complex" else (inputs / 1e300).float())
+
+            return Model(3, 2)
+
+    check(Other())
+
+
+def test_the_imaginary_parts_of_samples_tell_them_apart() -> None:
+    class Drawn(Changed):
+        def changed(self, spec: RunSpec, split: Split) -> Split:
+            return split._replace(inputs=torch.complex(split.inputs, torch.randn(split.inputs.shape)))
+
+    with pytest.raises(ValueError, match="must give the same samples"):
+        check(Drawn())
 
 
 def test_the_global_generator_and_the_threads_are_as_they_were() -> None:

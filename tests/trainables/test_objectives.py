@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.engine.messages import RunOrder
-from orchestrator.engine.worker import PackTrainable
+from orchestrator.engine.worker import PackTrainable, _apart
 from orchestrator.store.rows import decode, encode, make_row
 from tests.conftest import ROOT
+from tests.toy import Toy
 from trainables.check import check_task
+from trainables.needs import Parent, trained
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, load_task
 from trainables.training.checkpoint import check_saved
@@ -373,6 +375,48 @@ def test_the_weights_that_are_kept_are_the_average() -> None:
     assert all(torch.equal(kept[name], p) for name, p in training.average.state_dict().items())
     assert not torch.equal(kept["net.0.weight"], training.model.get_parameter("net.0.weight"))
     assert kept["steps"] == 50, "buffers are the model's"
+
+
+class Tied(Toy):
+    """Two layers of one weight."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1), nn.BatchNorm1d(1))
+        model[1].weight = model[0].weight
+        return model
+
+
+class OfTied(Toy):
+    def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+        return {"tied": dataclasses.replace(spec, task=f"{__name__}:Tied")}
+
+    def model(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> nn.Module:  # type: ignore[override]
+        return copy.deepcopy(parents["tied"]).requires_grad_(True)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_weights_that_are_tied_are_kept_and_tied_again(packed: bool) -> None:
+    task = OfTied()
+    child = RunSpec(task=f"{__name__}:OfTied", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                    max_steps=20, stop="budget")  # fmt: skip
+    (spec,) = task.needs(child).values()
+    training = Training(spec, Tied())
+    (Pack([training, Training(dataclasses.replace(spec, seed=1), Tied())]) if packed else training).advance()
+    trainable = PackTrainable.__new__(PackTrainable)
+    report = trainable._ending(training, RunOrder("k", spec.to_dict(), save_weights=True))
+    assert report.weights is not None
+    kept = safetensors.torch.load(report.weights)
+    assert kept.keys() == training.network.state_dict().keys()
+    assert all(torch.equal(kept[name], t) for name, t in training.network.state_dict().items())
+    pupil = Training(child, trained(task, {"tied": Parent(spec, report.weights)}))
+    assert pupil.model.get_parameter("0.weight") is pupil.model.get_parameter("1.weight")
+    assert torch.equal(pupil.model.get_parameter("1.weight"), training.network.get_parameter("1.weight"))
+    pupil.advance()
+
+
+def test_files_of_weights_that_are_not_tied_are_those_of_their_tensors() -> None:
+    tensors = {"a": torch.rand(2, 3).t(), "b": torch.zeros(0), "c": torch.zeros(0), "d": torch.arange(3)}
+    assert safetensors.torch.save(_apart(tensors)) == safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
 
 
 def test_cross_entropy_is_that_of_a_plain_loop() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from examples.own_task import Chords
 from tests.toy import Toy
 from trainables.bumps import BumpTask
 from trainables.regularization import DecoderTask, RegularizationTask
 from trainables.rotation import RotationTask
+from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import pack_size as packing
@@ -355,6 +357,245 @@ def test_runs_whose_networks_hold_other_plain_tensors_are_trained_one_by_one() -
         assert run.curve_loss == twin.curve_loss
     same, _ = both([spec, dataclasses.replace(spec, lr=0.02)], Featured())
     assert Pack(same).unstacked == ""
+
+
+class Scaled(nn.Linear):
+    """A line whose outputs are scaled by what `scale` gives for it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale()
+
+    def scale(self) -> Any:
+        raise NotImplementedError
+
+
+def _private(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self._share
+
+    model = Model(1, 1)
+    model._share = 1 / count
+    return model
+
+
+def _listed(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.kept["of all"][0]
+
+    model = Model(1, 1)
+    model.kept = {"of all": [torch.tensor(1 / count)]}
+    return model
+
+
+def _enclosed(count: int) -> nn.Module:
+    share = 1 / count
+
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return share
+
+    return Model(1, 1)
+
+
+def _given_a_function(count: int) -> nn.Module:
+    share = torch.tensor(1 / count)
+
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.function()
+
+    model = Model(1, 1)
+    model.function = lambda: share
+    return model
+
+
+def _of_its_class(count: int) -> nn.Module:
+    class Model(Scaled):
+        share = 1 / count
+
+        def scale(self) -> Any:
+            return self.share
+
+    return Model(1, 1)
+
+
+def _unregistered(count: int) -> nn.Module:
+    """With a network in a list, as one is put there that is not to be trained."""
+
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.parents[0].bias.detach()
+
+    model, parent = Model(1, 1), nn.Linear(1, 1)
+    nn.init.constant_(parent.bias, 1 / count)
+    model.parents = [parent]
+    return model
+
+
+def _holding_its_weight(count: int) -> nn.Module:
+    """The same in all runs, and not where it is trained."""
+
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.weights[0].sum()
+
+    model = Model(1, 1)
+    nn.init.ones_(model.weight)
+    model.weights = [model.weight]
+    return model
+
+
+class _Share:
+    def __init__(self, count: int) -> None:
+        self.share = 1 / count
+
+
+def _object(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.held.share
+
+    model = Model(1, 1)
+    model.held = _Share(count)
+    return model
+
+
+def _penalised_by_an_object(count: int) -> nn.Module:
+    class Model(nn.Linear):
+        def penalty(self) -> Tensor:
+            return self.held.share * self.weight.square().sum()
+
+    model = Model(1, 1)
+    model.held = _Share(count)
+    return model
+
+
+def _replacing_a_buffer(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            if self.training:
+                self.rate = 0.9 * self.rate + 0.1
+            return self.rate
+
+    model = Model(1, 1)
+    model.register_buffer("rate", torch.tensor(0.5))
+    return model
+
+
+DIFFERING = "attributes of its model differ from run to run: "
+UNSTACKED = {
+    _private: DIFFERING + "_share",
+    _listed: DIFFERING + "kept",
+    _enclosed: DIFFERING + "share in scale",
+    _given_a_function: DIFFERING + "function",
+    _of_its_class: DIFFERING + "share",
+    _unregistered: DIFFERING + "parents",
+    _holding_its_weight: DIFFERING + "weights",
+    _object: "the loss of a run is ",
+    _penalised_by_an_object: "the penalty of a run is ",
+    _replacing_a_buffer: "its model replaces its buffer rate in a step: change it in place, as by copy_()",
+}
+
+
+class Made(Toy):
+    """Its network is made by a function of the data count."""
+
+    def __init__(self, make: Callable[[int], nn.Module]) -> None:
+        self.make = make
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return self.make(spec.data_count)
+
+
+@pytest.mark.parametrize("make", UNSTACKED, ids=lambda make: make.__name__)
+def test_runs_whose_networks_use_what_differs_are_trained_as_alone(make: Callable[[int], nn.Module]) -> None:
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                   max_steps=20, stop="budget", lr=0.01)  # fmt: skip
+    together, alone = both([spec, dataclasses.replace(spec, data_count=3, lr=0.02)], Made(make))
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked.startswith(UNSTACKED[make])
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert (run.curve_loss, run.result()) == (twin.curve_loss, twin.result())
+
+
+def test_what_networks_hold_is_no_hindrance_where_it_is_the_same_or_not_used() -> None:
+    def make(count: int) -> nn.Module:
+        width, seen = torch.ones(2), (count, torch.rand(3))
+
+        class Model(nn.Linear):
+            notes = ["a", {"b": 2}]
+
+            def __init__(self) -> None:
+                super().__init__(1, 1)
+                self._width, self.size, self.whole = [width, {"a": 1}], len(seen), [self]
+                self.count = _Share(count)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return super().forward(x) * width.mean()
+
+        return nn.Sequential(Model(), nn.Linear(1, 1))
+
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                   max_steps=40, batch_size=4, stop="budget", lr=0.01)  # fmt: skip
+    together, alone = both([spec, dataclasses.replace(spec, data_count=30, seed=1)], Made(make))
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.curve_loss == pytest.approx(twin.curve_loss, rel=1e-4)
+
+
+class Counting(Toy):
+    """Its network counts, keeps batch statistics, and is random at the beginning."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        class Model(nn.Sequential):
+            calls = 0
+
+            def forward(self, x: Tensor) -> Tensor:
+                self.calls += 1
+                found: Tensor = super().forward(x)
+                return found
+
+        return Model(nn.Linear(1, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
+
+
+def test_to_compare_the_first_losses_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                   max_steps=40, batch_size=4, stop="budget", lr=0.01)  # fmt: skip
+    compared, others = both([spec, dataclasses.replace(spec, seed=1)], Counting())
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    Pack(compared).advance()
+    assert torch.equal(torch.get_rng_state(), before)
+    monkeypatch.setattr(Pack, "_unlike", lambda self: "")
+    Pack(others).advance()
+    for run, other in zip(compared, others, strict=True):
+        assert (run.curve_loss, run.model.calls) == (other.curve_loss, other.model.calls)
+        states = zip(run.model.state_dict().values(), other.model.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) for a, b in states)
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_rounding_is_no_difference_not_even_in_runs_that_are_fitted(precision: str) -> None:
+    task = Chords()
+    fields = spec_fields(task, {"decoder": "mlp"})
+    specs = [RunSpec(task="examples.own_task:Chords", N=5, data_count=9, seed=s, lr=3e-3, max_steps=1000, stop="budget",
+                     precision=precision, **fields) for s in range(4)]  # fmt: skip
+    runs, _ = both(specs, task)
+    for _ in range(3):
+        pack = Pack(runs)
+        pack.advance(0)
+        while runs[0].step % 100:
+            pack.advance(0)
+        assert pack.unstacked == ""
+        pack._let_go(runs)
 
 
 class Frozen(Toy):

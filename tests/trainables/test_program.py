@@ -127,6 +127,13 @@ def test_a_program_that_ends_below_the_target_misses(begin: Begin, printed: str,
     assert (result["status"], result["reason"], result["accuracy"]) == ("missed", "ended", accuracy)
 
 
+def test_an_accuracy_that_rounding_has_put_above_one_is_one(begin: Begin) -> None:
+    result = ended(begin("""echo '{"step": 1, "accuracy": 1.0000001}'; sleep 1000"""))
+    assert (result["status"], result["accuracy"], result["curve_accuracy"]) == ("passed", 1.0, [1.0])
+    assert "told an accuracy of 1.00001: it must be a share" in error_of(begin("echo 1.00001"))
+    assert "told an accuracy of 1.0000011: it must be a share" in error_of(begin("echo 1.0000011"))
+
+
 @pytest.mark.parametrize("printed", ["nan", """'{"accuracy": NaN}'""", """'{"accuracy": 0.5, "loss": Infinity}'; sleep 1000"""])
 def test_what_is_not_finite_diverges(begin: Begin, printed: str) -> None:
     result = ended(begin(f"echo {printed}"))

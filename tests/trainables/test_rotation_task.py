@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -90,13 +91,24 @@ def test_an_image_survives_being_an_option() -> None:
     assert (image_of(image_option(image), 28) == image / 255).all()
 
 
+def test_pixels_that_would_fill_the_memory_are_not_unpacked() -> None:
+    bomb = image_option(np.zeros(50_000_000))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="image has more than 64 pixels, and N = 8 asks for 8 x 8"):
+        image_of(bomb, 8)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
 BAD = [
     ({"options": {"image": "cat.png"}}, "image must be digit-0 to digit-9"),
     ({"options": {"image": "digit-10"}}, "image must be digit-0 to digit-9"),
     ({"options": {"image": "digit-"}}, "image must be digit-0 to digit-9"),
     ({"options": {"image": "pixels:?"}}, "the pixels of image are damaged"),
     ({"options": {"image": "pixels:aGVsbG8="}}, "the pixels of image are damaged"),
-    ({"options": {"image": image_option(np.zeros((28, 28)))}}, "image has 784 pixels, and N = 8 asks for 8 x 8"),
+    ({"options": {"image": image_option(np.zeros((28, 28)))}}, "image has more than 64 pixels, and N = 8 asks for 8 x 8"),
+    ({"options": {"image": image_option(np.zeros((4, 4)))}}, "image has 16 pixels, and N = 8 asks for 8 x 8"),
+    ({"options": {"image": image_option(np.zeros((8, 8)))[:-4]}}, "the pixels of image are damaged"),
     ({"data_count": 7}, "data_count must be 54, the angles outside the gap, not 7"),
     ({"N": 10}, "N must be a multiple of 4 of at least 8, not 10"),
     ({"N": 4}, "N must be a multiple of 4 of at least 8, not 4"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any
 
 import pytest
@@ -109,6 +109,31 @@ def test_wrong_settings_of_a_task_are_told_in_one_sentence(kind: type, message: 
         check_words(task)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_words_may_be_numbers_and_metadata_of_others_are_left_alone() -> None:
+    fields = [("size", int, setting(16, words=(16, 32))), ("gap", int, field(default=1, metadata={"unit": "px"}))]
+    kind = make_dataclass("Made", fields, frozen=True)
+    task = type("Task", (), {"version": "1", "settings": kind})()
+    assert complete(task, {"size": 32}) == {"size": 32, "gap": 1}
+    with pytest.raises(ValueError, match=r"^size 17 is unknown: choose 16 or 32$"):
+        complete(task, {"size": 17})
+
+
+def test_whatever_settings_raise_is_told_in_one_sentence() -> None:
+    def halve(self: Any) -> None:
+        self.width // self.share
+
+    fields = [("width", int, 8), ("share", int, 1)]
+    kind = make_dataclass("Made", fields, frozen=True, namespace={"__post_init__": halve})
+    task = type("Task", (), {"version": "1", "settings": kind})()
+    check_words(task)
+    with pytest.raises(ValueError, match=r"^the task's settings fail with ZeroDivisionError: .*, given share = 0: choose"):
+        complete(task, {"share": 0})
+    broken = type("Task", (), {"version": "1", "settings": make_dataclass(
+        "Made", [("share", int, 0), ("width", int, 8)], frozen=True, namespace={"__post_init__": halve})})()  # fmt: skip
+    with pytest.raises(ValueError, match=r"^the task's settings fail with ZeroDivisionError: .* given their defaults: choose"):
+        check_words(broken)
 
 
 def test_names_of_other_members_must_be_those_of_settings() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
+from trainables.task import Data, Task
 from trainables.training import schedule
 from trainables.training.loop import SUBSET, Training
 from trainables.training.precision import fastest_precision, quiet_cpu
@@ -243,3 +245,34 @@ def test_fastest_precision_is_never_bfloat16_for_an_mlp(monkeypatch: pytest.Monk
     for decoder in ("cnn", "dit", "maskgit", "givt", "mar"):
         assert fastest_precision(decoder, "cuda") == "bfloat16"
     assert fastest_precision("mlp", "cuda") == "float32"
+
+
+def _at_most(count: int) -> Task:
+    class Short(BumpTask):
+        def data(self, spec: RunSpec) -> Data:
+            data = super().data(spec)
+            return data._replace(train=data.train.take(slice(count)))
+
+    return Short()
+
+
+def test_a_training_set_of_another_size_than_was_asked_for_is_told() -> None:
+    run = spec(decoder="mlp", data_count=40, max_steps=20)
+    Training(run, _at_most(40))
+    with pytest.raises(ValueError, match=r"must give data_count training samples, 40 at N = \d+, data_count = 40, not 39"):
+        Training(run, _at_most(39))
+    fixed = dataclasses.replace(run, dataset="stripes+bumps")
+    N = run.N
+    Training(fixed, _at_most(2 * N + 40))
+    with pytest.raises(ValueError, match=rf"{2 * N + 40} = {2 * N} fixed \+ 40 drawn at N = {N}, data_count = 40, not {2 * N}"):
+        Training(fixed, _at_most(2 * N))
+
+
+def test_a_run_with_nothing_to_judge_on_says_so() -> None:
+    class Whole(BumpTask):
+        def data(self, spec: RunSpec) -> Data:
+            data = super().data(spec)
+            return data._replace(held_out=data.held_out.take(slice(0)))
+
+    with pytest.raises(ValueError, match=r"holds out nothing to judge on at N = .*: hold out samples, or lower"):
+        Training(spec(decoder="mlp", max_steps=20), Whole())

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainables.check_data import check_size
 from trainables.objectives import (
     CROSS_ENTROPY,
     SQUARED_ERROR,
@@ -78,6 +79,8 @@ class Training:
         if spec.precision == "tf32" and self.device.type == "cpu":
             raise ValueError("tf32 is a precision of GPUs: a CPU has float32 and bfloat16")
         data = task.data(spec)
+        at = f"at N = {spec.N}, data_count = {spec.data_count}"
+        check_size(data, task.counts(spec).fixed, spec.data_count, at)
         self.train, self.held_out = data.train.to(self.device), data.held_out.to(self.device)
         self.judged_train, unseen = None, self.held_out
         if hasattr(task, "judged"):
@@ -97,6 +100,8 @@ class Training:
         self.error_is_mse = self.loss == SQUARED_ERROR and not self.own_loss
         self.error = "squared_error" if self.error_is_mse else "loss"
         """The measure that the curve of the error holds."""
+        if not (len(self.held_out.inputs) and (len(unseen.inputs) or not self.own_loss)):
+            raise ValueError(f"the task holds out nothing to judge on {at}: hold out samples, or lower Counts.high")
         if self.own_loss:
             order = torch.randperm(len(unseen.inputs), generator=stream(spec.seed, "subset")).to(self.device)
             self.unseen = Trained(*unseen)

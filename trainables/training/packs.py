@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +31,7 @@ from trainables.objectives import (
 )
 from trainables.task import Split
 from trainables.training.adamw import MOMENTS, AdamW
+from trainables.training.attributes import OWN, attributes
 from trainables.training.batched import Batched
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
 from trainables.training.precision import autocast
@@ -40,6 +40,9 @@ from trainables.training.stopping import EVAL_EVERY
 
 WARM_UP = 3
 """Steps done one by one on a GPU before a step is recorded."""
+ROUNDING, COARSE_ROUNDING, NEGLIGIBLE = 1e-3, 0.05, 1e-3
+"""Share by which the loss of a run in a pack may differ from what it is alone, of it or of the loss of a network that has
+learned nothing: in float32, and in coarser precisions. Share of these losses under which a penalty is none."""
 
 _Asked = tuple[Training, Measuring, Split]
 
@@ -55,7 +58,7 @@ class Pack:
     them is batched by `torch.func.vmap`, and so are a model's own losses. Runs whose outputs are sampled are judged one by one.
     Runs of a model that draws inside its forward pass are trained one after another, and so are those of one that `vmap`
     cannot batch, as an LSTM or one that branches on a number, or whose attributes differ from run to run, as a tensor that is
-    no buffer: then `unstacked` says why.
+    no buffer, or whose first losses are others than alone: then `unstacked` says why.
 
     Raises:
         ValueError: the tensors of the runs differ in shape, or only some of the runs keep an average.
@@ -181,22 +184,58 @@ class Pack:
                     tensor.data = tensor.data.clone()
 
     def _can_train_steps(self, left: Sequence[Training], end: float) -> bool:
-        """The first steps together. If these fail, the runs are trained one after another from now on, from where they are; if
-        it is not the stacking that fails, they fail alone, too."""
-        before, step = {name: stack.clone() for name, stack in self._buffers.items()}, left[0].step
+        """The first steps together, if their losses are those of the runs alone. If not, or if they fail, the runs are trained
+        one after another from now on, from where they are; if it is not the stacking that fails, they fail alone, too."""
+        before, step, why = {name: stack.clone() for name, stack in self._buffers.items()}, left[0].step, ""
         try:
-            self._train_steps(left, end)
+            why = self._unlike()
+            self._restore(before)
+            if not why:
+                self._train_steps(left, end)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
             if left[0].step == step:
-                for name, stack in before.items():
-                    self._buffers[name].copy_(stack)
+                self._restore(before)
+        if why:
             self._let_go(self._packed)
-            self._packed, self._alone = [], True
-            self.unstacked = " ".join(f"{type(error).__name__}: {error}".split())
-            return False
-        return True
+            self._packed, self._alone, self.unstacked = [], True, why
+        return not why
+
+    def _restore(self, buffers: Mapping[str, Tensor]) -> None:
+        for name, stack in buffers.items():
+            self._buffers[name].copy_(stack)
+
+    @torch.no_grad()
+    def _unlike(self) -> str:
+        """How the loss of a run's next step, or its penalty, differs from what it is alone by more than rounding; empty if it
+        does not. So a network is found that uses something which differs from run to run and cannot be looked at, such as an
+        object. Nothing is changed by it but the values of buffers."""
+        runs, gpus = self._packed, [self.device] if self.device.type == "cuda" else []
+        if hasattr(self._model.model, "packed"):
+            return ""
+        orders = [batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step) for run in runs]
+        self._index.copy_(torch.cat([order + first for order, first in zip(orders, self._offsets, strict=True)]))
+        self._draw()
+        with torch.random.fork_rng(devices=gpus), _held([run.model for run in runs]):
+            state = self._parameters | {name: stack.clone() for name, stack in self._buffers.items()}
+            found, penalties = self._losses(state), self._model.penalty(state)
+            together = torch.stack([found, torch.zeros_like(found) if penalties is None else penalties.to(found.dtype)], dim=1)
+            for run, order, (loss, penalty) in zip(runs, orders, together.tolist(), strict=True):
+                buffers = dict(run.model.named_buffers())
+                loss_alone = run._batch_loss(order.to(self.device)).item()
+                penalty_alone = 0.0 if run.penalty is None else float(run.penalty())
+                for name, buffer in run.model.named_buffers():
+                    if buffer is not buffers.get(name):
+                        return f"its model replaces its buffer {name} in a step: change it in place, as by copy_()"
+                share = ROUNDING if run.spec.precision == "float32" else COARSE_ROUNDING
+                scale = max(abs(loss_alone), run.variance) if math.isfinite(loss_alone + run.variance) else 0.0
+                if not _close(loss_alone, loss, share, scale):
+                    return f"the loss of a run is {loss_alone:.4g} alone, and {loss:.4g} in a pack"
+                if not _close(penalty_alone, penalty, share, NEGLIGIBLE * scale):
+                    return f"the penalty of a run is {penalty_alone:.4g} alone, and {penalty:.4g} in a pack"
+        return ""
 
     def _train_steps(self, left: Sequence[Training], end: float) -> None:
         """Steps up to the next look of any of the runs that are left, or until the time is over."""
@@ -405,26 +444,32 @@ def _fixed(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _differing(models: Sequence[nn.Module]) -> list[str]:
-    """Numbers, words and tensors that models hold as plain attributes and that are not the same in all of them, by name: a
-    batched program has those of the first."""
-    first, *others = map(_plain, models)
-    return sorted({name for other in others for name in first.keys() | other.keys() if first.get(name) != other.get(name)})
+    """What models hold besides parameters and buffers and what is not the same in all of them, by name: a batched program has
+    that of the first. So is a parameter that a list or a function holds: the batched program gives it no gradient."""
+    first, *others = map(attributes, models)
+    differing = {name for other in others for name in first.keys() | other.keys() if first.get(name) != other.get(name)}
+    return sorted(differing | {name for name, told in first.items() if OWN in told})
 
 
-def _plain(model: nn.Module) -> dict[str, Any]:
-    """Attributes of a model and its parts that are neither parameters nor buffers, by name, so that they can be compared."""
-    found: dict[str, Any] = {}
-    for prefix, part in model.named_modules():
-        for name, value in vars(part).items():
-            if name.startswith("_"):
-                continue
-            if isinstance(value, Tensor):
-                value = value.detach().cpu().numpy()
-            if isinstance(value, np.ndarray):
-                value = value.shape, value.tobytes()
-            if isinstance(value, bool | int | float | complex | str | tuple | None):
-                found[f"{prefix}.{name}".lstrip(".")] = repr(value)
-    return found
+@contextlib.contextmanager
+def _held(models: Sequence[nn.Module]) -> Generator[None, None, None]:
+    """Attributes of models and their parts, and the tensors that are their buffers, are after the block those from before."""
+    parts = [(part, dict(vars(part)), dict(part._buffers)) for model in models for part in model.modules()]
+    try:
+        yield
+    finally:
+        for part, own, buffers in parts:
+            part._buffers.clear()
+            part._buffers.update(buffers)
+            vars(part).clear()
+            vars(part).update(own)
+
+
+def _close(alone: float, together: float, share: float, least: float) -> bool:
+    """Whether two numbers differ by no more than a share of the larger one, or of `least`. What is not finite is alike."""
+    if not (math.isfinite(alone) or math.isfinite(together)):
+        return True
+    return abs(alone - together) <= share * max(abs(alone), abs(together), least)
 
 
 def _moment(run: Training, p: Tensor, key: str) -> Tensor:
