@@ -46,6 +46,8 @@ class Terminated(BaseException):
 PACKAGES = ("analysis", "trainables")
 """Those beside this one."""
 INTERRUPTS = (KeyboardInterrupt, Terminated)
+UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
+"""What a stream that cannot be written says. One whose reader has gone is ended in silence."""
 _answers: list[TextIO] = []
 """Where the answer goes, while stdout is kept for it."""
 
@@ -143,6 +145,7 @@ def ended_by(error: BaseException) -> Exit:
 
 def run(app: App, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
+    _open_closed_streams()
     words = sys.argv[1:] if arguments is None else arguments
     for word in words:
         if not _is_text(word):
@@ -176,6 +179,7 @@ def print_json(answer: object) -> None:
     place = _answers[-1] if _answers else sys.stdout
     json.dump(answer, place, indent=2, allow_nan=False)
     place.write("\n")
+    place.flush()
 
 
 def _hidden() -> str | None:
@@ -202,18 +206,42 @@ def _command(app: App, *program: str) -> Any:
 def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
     try:
         code = command.main(arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
     except typer.TyperException as error:
         # without a message the help was printed in its place
         return _refuse(message) if (message := error.format_message()) else Exit.USAGE
     except UserError as error:
         return _refuse(str(error))
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno == errno.ENAMETOOLONG:
+            return _refuse(f"{error.filename!s:.60}... is too long for a file name: use a shorter one")
+        if error.errno not in UNHEARD or error.filename is not None:
             raise
-        return _refuse(f"{error.filename!s:.60}... is too long for a file name: use a shorter one")
+        return _unheard(error)
     except (typer.Abort, *INTERRUPTS) as error:
         return ended_by(error)
     return int(code or 0)
+
+
+def _unheard(error: OSError) -> int:
+    """What is printed goes nowhere: the disk behind it is full, or the terminal is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"stopped: the output cannot be written ({error.strerror}); all finished runs are kept", file=sys.stderr, flush=True)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what is still to be flushed would fail again
+        os.dup2(nowhere, stream)
+    return Exit.NOT_ANSWERED
+
+
+def _open_closed_streams() -> None:
+    """A stream that is closed (`>&-`) leads nowhere; else the next file that is opened would take its place."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _is_text(word: str) -> bool:

@@ -531,3 +531,19 @@ def test_a_figure_that_cannot_be_drawn_costs_neither_training_nor_answer(
     assert told.count(f"warning: {why}") == 2, "once on the way, and at the end"
     assert f"warning: {why}; tables that could be written are in results/scaling" in told
     assert sorted(path.name for path in (tmp_path / "results" / "scaling").iterdir()) == ["scaling.csv", "scaling.json"]
+
+
+@pytest.mark.slow(8)
+def test_an_output_that_cannot_be_written_is_told_in_a_line_and_a_closed_one_is_none(tmp_path: Path) -> None:
+    words = f"{shlex.quote(sys.executable)} -m orchestrator.scaling --N 16 --dry-run --store store"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def shell(line: str) -> tuple[int, str]:
+        done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stderr
+
+    told = "stopped: the output cannot be written (No space left on device); all finished runs are kept\n"
+    assert shell(f"{words} > /dev/full") == (1, told)
+    assert shell(f"{words} --help > /dev/full") == (1, told)
+    assert shell(f"{words} >&-") == (0, "")
+    assert not (tmp_path / "store").exists()
