@@ -21,7 +21,7 @@ from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json
-from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.progress import Progress, Running, Sparing, cost_text, counted, estimate_text, format_seconds, say
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
@@ -257,7 +257,7 @@ def _train_and_answer(
         spent = format_seconds(time.monotonic() - progress.began)
         cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
         failed = f", {outcome.failed} failed," if outcome.failed else ""
-        say(console, f"{outcome.trained} runs trained{failed} in {spent}{cost}")
+        say(console, f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
         for file in files:
             say(console, f"wrote {file}")
         if options.json:
@@ -293,7 +293,8 @@ def _announce(
 ) -> None:
     """Say what begins, what it may cost, and what may stand in its way."""
     workers = cluster.all_workers()
-    say(console, f"{stored} runs are in {options.store}; training the rest with {workers} in parallel")
+    are = "is" if stored == 1 else "are"
+    say(console, f"{counted(stored, 'run')} {are} in {options.store}; training the rest with {workers} in parallel")
     if options.price or options.max_hours is not None:
         seconds = stages.seconds_left(study.seconds_left(rows)) or stages.plan(*study.plan(rows))[1]
         say(console, estimate_text(seconds, workers, options.price))
@@ -419,7 +420,7 @@ def made_by_other_source(task: Task, rows: Rows) -> str | None:
     others = sum(before != "" and f"source={digest}" != source for before, _, digest in found)
     if not others:
         return None
-    were = f"{others} finished run{'' if others == 1 else 's'} of {path} {'was' if others == 1 else 'were'}"
+    were = f"{counted(others, 'finished run')} of {path} {'was' if others == 1 else 'were'}"
     return f"{were} trained when its file had another text. If results would differ now, change its version {task.version!r}"
 
 

@@ -226,7 +226,8 @@ def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int
 def _unheard(error: OSError) -> int:
     """What is printed goes nowhere: the disk behind it is full, or the terminal is gone."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"stopped: the output cannot be written ({error.strerror}); all finished runs are kept", file=sys.stderr, flush=True)
+        told = f"stopped: the output cannot be written ({error.strerror}); all finished runs are kept"
+        print(told, file=sys.stderr, flush=True)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # what is still to be flushed would fail again
         os.dup2(nowhere, stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole."""
     out.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        temporary = out / f".{name}.{os.getpid()}"
+        temporary = out / f".{name}.{secrets.token_hex(8)}"
         try:
             temporary.write_bytes(content)
             temporary.replace(out / name)

@@ -213,6 +213,11 @@ def say(console: Console, text: str) -> None:
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def format_seconds(seconds: float) -> str:
     """`42 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)

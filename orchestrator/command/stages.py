@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.cli import checked
-from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.progress import Running, counted, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes, runs_left
 from orchestrator.errors import UserError, printable
@@ -192,7 +192,7 @@ class Stages:
         for unmet in self._staged.unmet(self._rows):
             if count := needed_by[unmet.row["key"]]:
                 needs = "needs" if count == 1 else "need"
-                told.append(f"{_told(unmet)}, so {_runs(count)} that {needs} it {_was(count)} not trained")
+                told.append(f"{_told(unmet)}, so {counted(count, 'run')} that {needs} it {_was(count)} not trained")
             elif self._grid is not None and self._grid.spares:
                 of_spares.append(f"{_told(unmet)}, so its seed is passed over")
         return [*told, *of_spares] if told else []
@@ -238,7 +238,7 @@ class Stages:
             reached = f"{ended}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
             resting[f"on a {parent['name']} that did not pass ({reached})"] += parent["needed_by"]
         for on, count in resting.items():
-            lines.append(f"{_runs(count)} above {'rests' if count == 1 else 'rest'} {on}")
+            lines.append(f"{counted(count, 'run')} above {'rests' if count == 1 else 'rest'} {on}")
         return lines
 
     def _seconds_of_needed(self, rows: Rows) -> float:
@@ -355,10 +355,6 @@ def _reason(error: str) -> str:
     _, header, last = error.rpartition("Traceback (most recent call last):\n")
     named = [line for line in last.splitlines() if NAMED.match(line)] if header else []
     return (named[:1] or error.strip().splitlines()[-1:] or ["no reason given"])[0]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _was(count: int) -> str:

@@ -78,7 +78,7 @@ class Cluster:
 
             if self.gpus_per_run > (found := torch.cuda.device_count()):
                 given = f"--gpus-per-run {self.gpus_per_run:g}"
-                raise UserError(f"{given}, but this machine has {found} GPUs: omit the option")
+                raise UserError(f"{given}, but this machine has {found} GPU{'' if found == 1 else 's'}: omit the option")
 
     def shortage(self) -> str | None:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""

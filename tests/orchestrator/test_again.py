@@ -207,7 +207,7 @@ def test_a_run_that_ends_the_same_is_told_so_and_not_trained_twice(
     trains += [{}, {"accuracy": 0.75}]
     assert run(again.app, [key[:6]]) == 0
     printed = capsys.readouterr().out
-    assert "1 runs trained" in printed
+    assert "1 run trained" in printed
     assert re.search(r"accuracy +│ +0.5 │ +0.5 │ +same ", printed)
     assert "the run ended as the store says, bit for bit" in printed
     assert run(again.app, [key]) == 0

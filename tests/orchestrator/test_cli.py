@@ -431,7 +431,7 @@ def test_lines_of_finished_runs_agree_with_what_this_launch_trained(
     assert run(scaling.app, words) == 1
     told = capsys.readouterr().out
     assert re.findall(r"\| (\d) done", told) == ["0", "1"]
-    assert "\n1 runs trained in " in told
+    assert "\n1 run trained in " in told
 
 
 def test_what_a_task_prints_is_no_part_of_the_answer(

@@ -205,7 +205,7 @@ def test_at_a_limit_what_runs_is_finished_and_the_rest_is_told(start: Start, tmp
     assert first == "0 runs are in results; training the rest with 2 in parallel"
     assert "\nstarting Ray on this machine: the first run starts in about 10 to 30 s\n" in cost.stdout
     assert re.search(r"^about .* with 2 in parallel, cost \d+\.\d\d at 3600 per worker-hour$", cost.stdout, re.MULTILINE)
-    spent = re.search(r"^(\d+) runs trained in .*, cost (\d+\.\d\d) at 3600 per worker-hour$", cost.stdout, re.MULTILINE)
+    spent = re.search(r"^(\d+) runs? trained in .*, cost (\d+\.\d\d) at 3600 per worker-hour$", cost.stdout, re.MULTILINE)
     assert spent is not None
     runs, seconds = int(spent[1]), float(spent[2])
     assert 3 <= runs <= seconds  # each takes one and more
