@@ -77,6 +77,8 @@ class Task(Protocol):
       samples. They are kept as curves, in the column `curve_summary` of the row.
     - `draw(spec, outputs)` gives a matplotlib figure for the page of the store: of what a run whose weights are kept gives for
       the first held-out samples, at most DRAWN.
+    - `timing()` gives a context in which runs are only timed, for a plan: where data are dear to read, others of the same
+      shapes will do.
     - `needs(spec)` names the runs that this one needs, whose trained networks other members are then given: see
       `trainables.needs`.
     """
