@@ -26,6 +26,9 @@ from trainables.spec import LIMITS
 CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error", "curve_summary")
 """Columns that a CSV file has no place for."""
 
+MOST_COLUMNS = 2000
+"""Of a CSV file."""
+
 app = App()
 
 
@@ -72,15 +75,16 @@ def export(
         if not rows:
             like = f" with {', '.join(where)}" if where else ""
             raise UserError(f"--store {store!r} has no runs{like}: there is nothing to write")
+        told = f"{len(rows)} run{'' if len(rows) == 1 else 's'}"
         if file is not None:
             _write_csv(rows, file)
-            print(f"wrote {len(rows)} runs to {csv}")
+            print(f"wrote {told} to {csv}")
         if board is not None:
             from analysis.tensorboard import write_runs
 
             write_runs(rows, board)
             look = shlex.join(["tensorboard", "--logdir", str(tensorboard)])
-            print(f"wrote {len(rows)} runs to {tensorboard}; to look at them: {look}")
+            print(f"wrote {told} to {tensorboard}; to look at them: {look}")
     except (StoreError, OSError) as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
@@ -154,7 +158,11 @@ def _outside(option: str, path: Path, store: str) -> Path:
 
 
 def _write_csv(rows: Sequence[Row], file: Path) -> None:
-    """A line for each run: its columns but for the curves, then a column for each option and each measure."""
+    """A line for each run: its columns but for the curves, then a column for each option and each measure.
+
+    Raises:
+        UserError: these are more than MOST_COLUMNS.
+    """
     import pandas as pd
 
     from orchestrator.command.files import csv_bytes, write_files
@@ -162,6 +170,9 @@ def _write_csv(rows: Sequence[Row], file: Path) -> None:
     lines = [_line(row) for row in rows]
     names = dict.fromkeys(name for name in SCHEMA.names if name in lines[0])
     more = sorted({name for line in lines for name in line} - names.keys())
+    if len(names) + len(more) > MOST_COLUMNS:
+        told = f"these runs have {len(more):,} different options and measures, and a file has at most {MOST_COLUMNS:,} columns"
+        raise UserError(f"--csv {str(file)!r} is not written: {told}: choose fewer runs with --where")
     more.sort(key=lambda name: not name.startswith("options."))
     table = pd.DataFrame(lines, columns=[*names, *more], dtype=object)
     counts = [name for name in table if table[name].dropna().map(_is_count).all()]

@@ -23,7 +23,7 @@ from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import say
-from orchestrator.command.reading import open_to_read
+from orchestrator.command.reading import check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
@@ -71,6 +71,8 @@ def measure_missing(
     """
     if "://" not in str(store) and not Path(store).is_dir():
         raise UserError(f"--store {str(store)!r} is not a folder: give the one that a study wrote to")
+    if not follow:
+        check_runs("--store", str(store))
     console, outcome = Console(stderr=True), Outcome()
     kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
     opened = open_to_read(store)
@@ -242,7 +244,9 @@ def measure(
         return Exit.NOT_ANSWERED
     for line in outcome.passed_over:
         print(f"note: {line}", file=sys.stderr)
-    print(f"{outcome.measured} new measures of {outcome.runs} runs are in {store}/measures")
+    measures = f"{outcome.measured} new measure{'' if outcome.measured == 1 else 's'}"
+    runs = f"{outcome.runs} run{'' if outcome.runs == 1 else 's'}"
+    print(f"{measures} of {runs} {'is' if outcome.measured == 1 else 'are'} in {store}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 
 

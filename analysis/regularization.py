@@ -50,6 +50,8 @@ LEAST = float(np.finfo(float).tiny)
 """What an error of 0 counts as where logarithms are taken."""
 COUNTS = ("number", "seed", "seeds", "steps")
 """Columns of whole numbers."""
+MOST_N = 1024
+"""Images of a question are no larger: those of a run with so many pixels would fill any memory."""
 LEARNED_SHARE = 0.5
 """A training has learned something if its error on its own images is under this share of a blank image's. Half is below what
 any image reaches that is the same for all coordinates (62 % at N = 8, over 80 % from N = 16 on)."""
@@ -177,8 +179,14 @@ class Answer:
         return None
 
     def blank_error(self, *sets: str) -> float:
-        """Mean squared error of a blank image over the coordinates of these sets (see `trainables.regularization.regions`)."""
+        """Mean squared error of a blank image over the coordinates of these sets (see `trainables.regularization.regions`).
+
+        Raises:
+            ValueError: N is none of a run, as a question from elsewhere may have it.
+        """
         N, sigma = self.settings["N"], self.settings["sigma"]
+        if not N <= MOST_N:
+            raise ValueError(f"N is {N}, and no run of this study has more than {MOST_N}")
         found = regions(self.settings["region"], N)
         x, y = np.concatenate([found[name].numpy() for name in sets]).astype(int).T
         pixels = np.arange(N)

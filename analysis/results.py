@@ -29,7 +29,8 @@ class Results:
     """`runs`: the rows of the store that today's task and training would give again; rows of former versions are left out. Rows
     of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, with the
     columns OF_RUN of its run and OF_QUANTITY; `layer` and `value` are NaN, `array` None, where there is none. `notices`: files
-    that could not be read, a line each, and one about tasks that are not loaded. `asked`: what launches asked about `runs`."""
+    that could not be read, a line each, and one about runs that are left out, and about tasks that are not loaded. `asked`:
+    what launches asked about `runs`."""
 
     runs: list[dict[str, Any]]
     table: pd.DataFrame
@@ -43,6 +44,8 @@ class Results:
     """All that launches asked, of whatever study and version."""
     tasks: Mapping[str, Task] = field(default_factory=dict)
     """The tasks that are loaded, by path."""
+    former: int = 0
+    """Runs of former versions, which are left out."""
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -62,6 +65,9 @@ class Results:
         loaded = load_all({*tasks, *named.intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
         runs = [run for run in found if _is_current(run, versions)]
+        if former := len(found) - len(runs):
+            told = "1 run is of a former version" if former == 1 else f"{former:,} runs are of former versions"
+            notices.append(f"{told} of a task or of the training, and left out")
         families = {run["family"] for run in runs}
         asked = asked_again(questions, loaded, families, lambda one, why: notices.append(left_out(store, one.name, why)))
         by_key = {run["key"]: {name: run[name] for name in OF_RUN} for run in runs if run["task"] in versions}
@@ -71,7 +77,7 @@ class Results:
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
         table = table.astype({"layer": float, "value": float})
-        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded)
+        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded, former)
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

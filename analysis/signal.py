@@ -58,6 +58,7 @@ class Answer:
         """
         found = sorted((row for row in rows if row["status"] != "failed"), key=lambda row: (row["seed"], row["key"]))
         described = {row["key"]: record(row, find, measured) for row in found}
+        _tell_held_by(described.values())
         runs = pd.DataFrame(described.values()).reindex(columns=[*record_columns()])
         if runs[FRESH].isna().all():
             runs = runs.drop(columns=FRESH)
@@ -137,7 +138,7 @@ def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
     found |= {f"level2_{name}": last_look(row, f"{told}_level2") for name, told in BY_FACTOR.items()}
     found |= {FRESH: run.number("both_level2"), WORST: last_look(row, "both_least")}
     found |= {name: getattr(run, name) for name in READINGS}
-    return found | {"held_by": _held_by(run, row["status"]), "lost": _lost(row), "key": run.key}
+    return found | {"held_by": "", "lost": _lost(row), "key": run.key}
 
 
 def record_columns() -> tuple[str, ...]:
@@ -164,12 +165,28 @@ def between_classes(figures: ShapeSettings, N: int, factor: int) -> float:
     return float((one - two).square().mean().sqrt())
 
 
-def _held_by(run: Run, status: str) -> str:
-    """What of the chain has failed, if the run has missed: the first of STAGES that has not met its gate."""
-    if status == "passed":
-        return ""
-    judged = at_least(READ, run.probe_real, run.oracle_real), at_least(RECONSTRUCTED, run.probe_tokens, run.oracle_tokens)
-    return next((stage for stage, met in zip(STAGES, judged, strict=False) if met is False), STAGES[-1])
+def _tell_held_by(runs: Iterable[dict[str, Any]]) -> None:
+    """Say of each run that has missed what of the chain has failed: the first of STAGES whose gate it has not met, though it is
+    met right above, where its seed passes. If only gates are unmet that are unmet there, too, it may be the generator."""
+    passed: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        if run["status"] == "passed":
+            passed.setdefault((run["factor"], run["seed"]), []).append(run)
+    for run in runs:
+        if run["status"] == "passed":
+            continue
+        above = [one for one in passed.get((run["factor"], run["seed"]), ()) if one["contrast"] > run["contrast"]]
+        on_both = _unmet(min(above, key=lambda one: float(one["contrast"]))) if above else []
+        unmet = _unmet(run)
+        decides = [stage for stage in unmet if stage not in on_both]
+        run["held_by"] = decides[0] if decides else " or ".join([*unmet[:1], STAGES[-1]])
+
+
+def _unmet(run: Mapping[str, Any]) -> list[str]:
+    """Those of STAGES that have not met their gates."""
+    read = at_least(READ, run["probe_real"], run["oracle_real"])
+    kept = at_least(RECONSTRUCTED, run["probe_tokens"], run["oracle_tokens"])
+    return [stage for stage, met in zip(STAGES, (read, kept), strict=False) if met is False]
 
 
 def _lost(row: Row) -> str:

@@ -51,8 +51,7 @@ def write_runs(rows: Sequence[Row], folder: Path) -> None:
 def settings_of(row: Row) -> dict[str, Any]:
     """What TensorBoard shows as hyperparameters: all that describes a run, and how it ended."""
     given = {name: row[name] for name in SETTINGS} | {f"options.{name}": value for name, value in row["options"].items()}
-    told = {printable(name): printable(v) if isinstance(v, str) else v for name, v in given.items()}
-    return {**told, "status": row["status"]}
+    return {**{printable(name): _setting(value) for name, value in given.items()}, "status": row["status"]}
 
 
 def numbers_of(row: Row) -> dict[str, float]:
@@ -102,6 +101,13 @@ def _write(folder: Path, began: float, events: Iterable[Event]) -> None:
             writer.write(event.SerializeToString())
     finally:
         writer.close()
+
+
+def _setting(value: Any) -> Any:
+    """A hyperparameter; whole numbers, which may be of any size, as the floats that they become."""
+    if isinstance(value, str):
+        return printable(value)
+    return float(value) if type(value) is int else value
 
 
 def _number(value: Any) -> float | None:

@@ -37,11 +37,28 @@ def load_model(row: Mapping[str, Any], weights: bytes, parents: Networks | None 
         SafetensorError, RuntimeError: the weights are damaged, or those of another network.
     """
     spec = RunSpec.from_dict(row)
-    task = load_task(spec.task)
+    task, tensors = load_task(spec.task), safetensors.load(weights)
+    _check_size(task, spec, tensors)
     beside = given(task, parents) if parents else untrained(task, spec)  # what it has of other runs is among its own weights
     model = beside.model(spec)
-    model.load_state_dict(safetensors.load(weights))
+    model.load_state_dict(tensors)
     return spec, task, model.float().eval().requires_grad_(False)
+
+
+def _check_size(task: Task, spec: RunSpec, tensors: Mapping[str, Tensor]) -> None:
+    """Compare the weights with the network of a run before that takes any memory: a row from elsewhere may ask for a huge one.
+
+    Raises:
+        RuntimeError: the network has more numbers than its weights.
+    """
+    try:
+        with torch.device("meta"):
+            numbers = sum(tensor.numel() for tensor in untrained(task, spec).model(spec).state_dict().values())
+    except Exception:  # a network that cannot be made without memory is made with it
+        return
+    kept = sum(tensor.numel() for tensor in tensors.values())
+    if numbers > kept:
+        raise RuntimeError(f"the weights hold {kept:,} of the {numbers:,} numbers of the network")
 
 
 def parents_of(row: Mapping[str, Any], load: Callable[[str], bytes]) -> dict[str, Parent]:
@@ -96,6 +113,7 @@ def networks_of(parents: Mapping[str, Parent]) -> dict[str, nn.Module]:
     found = {}
     for name, parent in parents.items():
         try:
+            _check_sizes(parent)
             found[name] = network_of(parent).float()
         except Exception as error:
             why = " ".join(f"{type(error).__name__}: {error}".split())[:100]
@@ -103,6 +121,13 @@ def networks_of(parents: Mapping[str, Parent]) -> dict[str, nn.Module]:
                 f"the weights of the {name} that it needs cannot be used ({why}): delete them, and train the {name} again"
             ) from None
     return found
+
+
+def _check_sizes(parent: Parent) -> None:
+    """As `_check_size`, of a run and all that it needed."""
+    for further in parent.parents.values():
+        _check_sizes(further)
+    _check_size(load_task(parent.spec.task), parent.spec, safetensors.load(parent.weights))
 
 
 @dataclass

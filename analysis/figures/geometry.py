@@ -27,6 +27,8 @@ from analysis.measures.geometry import LEAST_VOLUME
 
 DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}
 DATASET_COLOURS = {"bumps": COLOURS[1], "stripes+bumps": COLOURS[0]}
+MOST_LAYERS = 40
+"""Layers or depths that a figure names or shows: measures from elsewhere may be of thousands."""
 LEAST_R2 = -1.0
 """Lower end of the axis of R^2, which has none."""
 
@@ -40,7 +42,7 @@ def draw_volumes(table: pd.DataFrame) -> Figure:
     rows = [(title, part, _log_volumes(part)) for title, part in groups(maps[maps["depth"] == depth])]
     limit = 3 * np.std([values - values.mean() for _, _, logs in rows for values in logs])
     figure = Figure(figsize=(PAGE, 0.5 + 1.05 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), max(len(logs) for _, _, logs in rows), squeeze=False)
+    grid = figure.subplots(len(rows), min(MOST_LAYERS, max(len(logs) for _, _, logs in rows)), squeeze=False)
     for axes_row, (title, part, logs) in zip(grid, rows, strict=True):
         for layer, (axes, values) in enumerate(zip(axes_row, logs, strict=False)):
             shown = draw_map(axes, values - values.mean(), cmap="RdBu_r", vmin=-limit, vmax=limit)
@@ -72,7 +74,7 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
     inside, outside = (table[table["quantity"] == name].set_index(runs)["value"] for name in ("volume_ood", "volume_id"))
     gaps = (inside - outside).reset_index().assign(quantity="gap")
     decoders = [d for d in DECODER_NAMES if d in set(gaps["decoder"])]
-    depths = sorted(set(gaps["depth"]))
+    depths = sorted(set(gaps["depth"]))[:MOST_LAYERS]
     figure = Figure(figsize=(PAGE, 0.5 + 1.5 * len(decoders)), layout="constrained")
     grid = figure.subplots(len(decoders), len(depths), squeeze=False, sharey=True)
     for axes_row, decoder in zip(grid, decoders, strict=True):
@@ -129,9 +131,9 @@ def groups(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def layer_axis(axes: Axes, last: int, image: bool = True) -> None:
-    """Ticks of the input code and of the layers up to `last`, the image if there is one."""
-    names = ["in", *map(str, range(last)), "image" if image else str(last)]
-    axes.set_xticks(range(-1, last + 1), names)
+    """Ticks of the input code and of the layers up to `last`, the image if there is one; of many layers some."""
+    between = range(0, last, 1 + last // (MOST_LAYERS + 1))
+    axes.set_xticks([-1, *between, last], ["in", *map(str, between), "image" if image else str(last)])
     axes.tick_params(labelsize=SMALL)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)

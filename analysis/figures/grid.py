@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,11 +12,13 @@ from analysis.figures.style import COLOURS, literal
 
 MOST_SETTINGS = 24
 """Settings that one figure shows."""
+SHORT = 60
+"""Letters of a setting."""
 NAMES = {"accuracy": "accuracy on what is held out", "id_mse": "ID MSE", "ood_mse": "OOD MSE", "loss": "training loss"}
 
 
 def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
-    """A panel for each number: a line per setting, a point per seed, and the mean (geometric on a logarithmic axis).
+    """A panel for each number: a line per setting, a point per seed, and their arithmetic mean.
 
     Args:
         table: a row per run, with its `setting` in words and the numbers; NaN where there is none.
@@ -36,19 +37,14 @@ def draw(table: pd.DataFrame, numbers: Sequence[str]) -> Figure:
             found = finite[table["setting"] == setting]
             axes.scatter(found, [line] * len(found), s=16, color=COLOURS[place % len(COLOURS)], alpha=0.6, linewidths=0)
             if len(found):
-                mean = math.exp(np.log(found).mean()) if logs else found.mean()
-                axes.plot([mean], [line], "|", color="0.1", ms=11, mew=1.6)
+                axes.plot([found.mean()], [line], "|", color="0.1", ms=11, mew=1.6)
         if logs:
             axes.set_xscale("log")
         axes.set_xlabel(literal(NAMES.get(name, name)), fontsize=9)
         axes.grid(axis="x", color="0.92")
         axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(settings)), [_short(setting) for setting in settings], fontsize=8)
+    panels[0].set_yticks(range(len(settings)), [literal(setting, SHORT) for setting in settings], fontsize=8)
     panels[0].set_ylim(len(settings) - 0.5, -0.5)
     if left := len(every) - len(settings):
         figure.supxlabel(f"the first {MOST_SETTINGS} settings; {left} more are in the table", fontsize=8, color="0.4")
     return figure
-
-
-def _short(text: str, most: int = 60) -> str:
-    return literal(text if len(text) <= most else text[: most - 1] + "…")

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter
 
 from analysis.figures.panels import SMALL
+from analysis.figures.style import literal
 from analysis.generators import LEAST_SEEN, LEVELS, Run
 from analysis.objectives import Answer
 from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
@@ -38,7 +39,7 @@ def draw_curves(answer: Answer) -> Figure:
     for axes, (spec, runs) in zip(panels.flat, settings, strict=False):
         axes.set_axis_on()
         _draw_setting(axes, spec, runs)
-        axes.set_title(answer.label(spec), fontsize=9)
+        axes.set_title(literal(answer.label(spec)), fontsize=9)
     for axes in panels[:, 0]:
         axes.set_ylabel("read right by both judges", fontsize=8)
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in LEVELS.items()]
@@ -55,7 +56,7 @@ def draw_levels(answer: Answer) -> Figure:
     for place, (_, runs) in enumerate(settings):
         for offset, level in zip((-0.27, 0.0, 0.27), LEVELS, strict=True):
             _draw_bar(axes, place + offset, [run for run in runs if run.status == "finished"], level)
-    names = [answer.label(spec).replace(", ", "\n") for spec, _ in settings]
+    names = [literal(answer.label(spec)).replace(", ", "\n") for spec, _ in settings]
     axes.set_xticks(range(len(settings)), names, fontsize=SMALL)
     axes.set(ylim=(0, 1.05), ylabel="share read right at the end")
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], lw=6, label=told) for name, told in LEVELS.items()]

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Patch, Rectangle
 
 from analysis.figures.composition import draw_composition
-from analysis.figures.style import COLOURS
+from analysis.figures.style import COLOURS, literal
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
 from analysis.regularization import NAMES, Answer, TrainedLowRank
@@ -74,7 +74,7 @@ def draw_errors(answer: Answer) -> Figure:
     axes.set_ylabel("mean squared error")
     axes.grid(axis="y", color="0.92")
     axes.set_axisbelow(True)
-    axes.set_title(_setup(answer) + "\nbars: geometric mean over seeds, with 95 % interval; dots: seeds", fontsize=10)
+    axes.set_title(literal(_setup(answer)) + "\nbars: geometric mean over seeds, with 95 % interval; dots: seeds", fontsize=10)
     handles, labels = axes.get_legend_handles_labels()
     order = np.argsort([not isinstance(handle, BarContainer) for handle in handles], stable=True)
     figure.legend(

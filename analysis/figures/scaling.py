@@ -61,9 +61,9 @@ def draw(answer: Answer) -> Figure:
         beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
         axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
     of_bumps = is_usual and answer.settings.get("task", BUMPS) == BUMPS
-    axes.set_xlabel("grid size N (pixels)" if of_bumps else along)
+    axes.set_xlabel("grid size N (pixels)" if of_bumps else literal(along))
     samples = "training images needed, bumps + stripes" if of_bumps else "training samples needed"
-    axes.set_ylabel(samples if answer.axes.least == "data_count" else f"least {answer.axes.least}")
+    axes.set_ylabel(samples if answer.axes.least == "data_count" else literal(f"least {answer.axes.least}"))
     axes.set_title(literal(_title(answer)), fontsize=10)
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
@@ -124,7 +124,7 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     mean = summary["total_images"]
     bars = np.array([mean - summary["lower"], summary["upper"] - mean])
     label = f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset
-    label = literal(textwrap.fill(label, LEGEND_WIDTH))
+    label = textwrap.fill(literal(label), LEGEND_WIDTH)
     axes.errorbar(place(summary), mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):

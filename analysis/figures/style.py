@@ -11,9 +11,13 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colour-blind safe palette."""
 
 
-def literal(text: str) -> str:
-    """A text as it is: matplotlib takes what stands between two dollar signs for a formula."""
-    return text.replace("$", r"\$")
+MOST_LETTERS = 500
+"""Of a title or label: to place a text of many thousands takes minutes."""
+
+
+def literal(text: str, most: int = MOST_LETTERS) -> str:
+    """A text as it is, shortened if it is long: matplotlib takes what stands between two dollar signs for a formula."""
+    return (text if len(text) <= most else text[: most - 1] + "…").replace("$", r"\$")
 
 
 def image(figure: Figure, kind: str = "png") -> bytes:

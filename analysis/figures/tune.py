@@ -19,6 +19,8 @@ from orchestrator.searches.space import shown
 SEARCHED, CONFIRMED = COLOURS[0], COLOURS[1]
 MOST_PANELS = 12
 """Searched settings that are shown: those of a search of a whole decoder are eleven."""
+MOST_WORDS = 40
+"""Words of a setting that are named."""
 
 NUMBER = r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?"
 """As the text of a searched setting has it."""
@@ -133,7 +135,8 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> Non
     else:
         words = searched.split("|")
         axes.scatter([words.index(shown(value)) for value in values], found[answer.aims[0].name], **style)
-        axes.set_xticks(range(len(words)), list(map(literal, words)), fontsize=8)
+        places = range(0, len(words), 1 + len(words) // (MOST_WORDS + 1))
+        axes.set_xticks(places, [literal(words[place]) for place in places], fontsize=8)
         axes.set_xlim(-0.5, len(words) - 0.5)
     _scale(axes, answer)
 

@@ -6,6 +6,7 @@ python -m analysis.report --store results --out report
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
-from orchestrator.command.reading import check_runs
+from orchestrator.command.reading import check_runs, open_to_read
 from orchestrator.errors import UserError, printable
 from orchestrator.store import StoreError
 
@@ -74,14 +75,18 @@ def report(
     **Exit codes**: 0 written, whatever the answers; 1 a measure failed, or a figure, named on the page, or the bucket
     does not answer; 2 a mistake in the command; 130 after Ctrl-C, but 0 if --follow or --serve were ended so.
     """
+    waits = follow and not os.path.lexists(Path(store) / "runs") and "://" not in store
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
-        try:
+        if name != "--store" or not waits:
             check_runs(name, location)
-        except UserError:
-            if not follow or name != "--store":
-                raise
-            print(f"warning: --store {location} has no runs yet; waiting for the first", file=sys.stderr)
     check_folder("--out", out)
+    try:
+        for location in (store, *(beside or ())):
+            open_to_read(location).close()
+    except StoreError as error:
+        return _stopped(error)
+    if waits:
+        print(f"warning: --store {store} has no runs yet; waiting for the first", file=sys.stderr)
     from analysis.measure import measure_missing
     from analysis.report.build import LOOK_EVERY, Builder
 
@@ -92,8 +97,7 @@ def report(
             unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if is_measured else []
         page, written = builder.build()
     except (StoreError, OSError) as error:
-        print(f"stopped: {error}", file=sys.stderr)
-        return Exit.NOT_ANSWERED
+        return _stopped(error)
     for notice in builder.notices:
         print(f"warning: {notice}", file=sys.stderr)
     _tell(page)
@@ -109,6 +113,11 @@ def report(
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
 
 
+def _stopped(error: StoreError | OSError) -> int:
+    print(f"stopped: {error}", file=sys.stderr)
+    return Exit.NOT_ANSWERED
+
+
 def _tell(page: Report) -> None:
     """A line for each study and each claim."""
     for part in page.studies:
@@ -116,6 +125,10 @@ def _tell(page: Report) -> None:
     for claim, finding, _ in page.sections:
         seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"
         print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
+
+
+def _tell_written(page: Report) -> None:
+    print(f"{page.runs} run{'' if page.runs == 1 else 's'}, written {time.strftime('%H:%M:%S')}", flush=True)
 
 
 def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:
@@ -135,7 +148,7 @@ def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:
             if not follow:
                 Event().wait()
             print("following the store; Ctrl-C ends this", flush=True)
-            builder.follow(lambda page: print(f"{page.runs} runs, written {time.strftime('%H:%M:%S')}", flush=True))
+            builder.follow(_tell_written, warn=lambda line: print(f"warning: {line}", file=sys.stderr, flush=True))
     except INTERRUPTS as error:
         return Exit.ANSWERED if isinstance(error, KeyboardInterrupt) else ended_by(error)
     return Exit.ANSWERED

@@ -16,8 +16,8 @@ from analysis.files import weights_of
 from analysis.generators import MEASURES, numbers_of
 from analysis.report import papers
 from analysis.report.compare import side_by_side
-from analysis.report.page import Report, StudyPart
-from analysis.report.runs import FOLDER, RunFiles
+from analysis.report.page import Report, StudyPart, clear
+from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
 from analysis.report.told import Around
 from analysis.results import Results
@@ -29,6 +29,8 @@ LOOK_EVERY = 5.0
 SHARE = 0.2
 """Of the time of one core that following may take at most: the rest belongs to the study."""
 LOCAL = ("127.0.0.1", "localhost")
+OWN = ("same-origin", "none")
+"""What browsers say of a page that asks for its own files, and of an address that a person opens."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,8 @@ class Builder:
     _files: RunFiles = field(default_factory=RunFiles)
     _studies: dict[str, StudyPart] = field(default_factory=dict)
     _mark: object = None
+    _shown: int = 0
+    """Runs of the last page."""
 
     def build(self, results: Results | None = None) -> tuple[Report, list[Path]]:
         """Read the store, answer, draw and write.
@@ -68,35 +72,59 @@ class Builder:
             of_other = Results.of(store, self.tasks)
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
-        self._mark = _mark_of(results)
         self.notices = [*results.notices, *notices]
         report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies)
         self._studies = {part.told.id: part for part in report.studies}
-        runs = self._files.of(results.runs, {one.id: one.keys for one in told})
+        files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look
+        runs = files.of(results.runs, {one.id: one.keys for one in told})
         if runs:
             write_files(self.out / FOLDER, runs)
-        return report, report.write(self.out, self.every)
+        clear(self.out / FOLDER, FILES, files.names)
+        written = report.write(self.out, self.every)
+        self._files, self._mark, self._shown = files, _mark_of(results), len(results.runs)
+        return report, written
 
-    def follow(self, tell: Callable[[Report], None], wait: Callable[[float], object] = time.sleep) -> None:
-        """Write the page whenever the store has something new, until interrupted. A store that cannot be read for a while is
-        looked at again.
+    def follow(
+        self,
+        tell: Callable[[Report], None],
+        wait: Callable[[float], object] = time.sleep,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Write the page whenever the store has something new, until interrupted. A store that is gone or cannot be read for a
+        while is looked at again, and so it is if the page cannot be written.
 
         Args:
             tell: is given every report after the first.
             wait: waits for so many seconds.
+            warn: is given the notices that were not there before.
         """
+        known = set(map(_uncounted, self.notices))
         while True:
             wait(self.every)
-            started = time.monotonic()
+            started, report, failed = time.monotonic(), None, list[str]()
             try:
                 results = Results.of(self.store, self.tasks)
-                report = self.build(results)[0] if _mark_of(results) != self._mark else None
+                if self._shown and not results.runs:
+                    failed = [f"{self.store} has no runs any more; the page stays as it is, looking again"]
+                elif _mark_of(results) != self._mark:
+                    report = self.build(results)[0]
             except StoreError as error:
-                self.notices = [f"{error}; looking again"]
-                continue
+                failed = [f"{error}; looking again"]
+            except OSError as error:
+                failed = [f"the page could not be written into {self.out} ({error.strerror or error}); looking again"]
+            notices = [*self.notices, *failed]
+            for line in notices:
+                if _uncounted(line) not in known:
+                    warn(line)
+            known = set(map(_uncounted, notices))
             if report is not None:
                 tell(report)
             wait(max(0.0, (time.monotonic() - started) * (1 / SHARE - 1) - self.every))
+
+
+def _uncounted(notice: str) -> str:
+    """A notice without the number that it may begin with, which grows while a study runs."""
+    return notice.lstrip("0123456789,")
 
 
 def _mark_of(results: Results) -> tuple[Any, ...]:
@@ -113,21 +141,32 @@ def _around(store: str) -> Around:
 
 
 class _Files(SimpleHTTPRequestHandler):
-    """The files of a folder, for browsers on this machine alone."""
+    """The files of a folder, for this machine alone, and for no page that came from elsewhere."""
 
-    def do_GET(self) -> None:
-        # a page from elsewhere whose name was pointed at this machine must not read them
-        if self.headers.get("Host", "").rpartition(":")[0] not in LOCAL:
+    def send_head(self) -> Any:
+        # a page from elsewhere must not read them: neither if its name was pointed at this machine, nor as scripts of its own
+        if self.headers.get("Host", "").partition(":")[0] not in LOCAL:
             return self.send_error(403, "ask for 127.0.0.1 or localhost")
-        super().do_GET()
+        if self.headers.get("Sec-Fetch-Site", "none") not in OWN:
+            return self.send_error(403, "open the address of this page itself")
+        if not self._is_file():
+            return self.send_error(404, "there is no such file")
+        return super().send_head()
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         super().end_headers()
 
-    def list_directory(self, path: Any) -> None:
-        self.send_error(404, "there is no such file")
+    def _is_file(self) -> bool:
+        """Whether a file, or the page of a folder, is asked for that lies in the folder, also after links are followed."""
+        path = self.translate_path(self.path)
+        try:
+            found = Path(path, "index.html" if Path(path).is_dir() else "").resolve()
+            return found.is_file() and found.is_relative_to(Path(self.directory).resolve())
+        except (OSError, RuntimeError, ValueError):  # links in a circle, a name that is none
+            return False
 
     def log_message(self, *_: Any) -> None: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -72,7 +72,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     state = FAILED if failed else GOING if left else ANSWERED
     doubts = list(filter(None, [search.doubt(rows)])) if state == ANSWERED else []
     state = DOUBTFUL if doubts else state
-    told = f"{len(results) - left - failed} of {len(results)} thresholds, {len(keys):,} runs"
+    told = f"{len(results) - left - failed} of {len(results)} thresholds, {_runs(keys)}"
     what = "every threshold, and the runs on both sides of it"
     sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
     known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
@@ -141,7 +141,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         question,
         title_of(question),
         state,
-        f"{done} of {search.tuning.trials} trials, {len(keys):,} runs",
+        f"{done} of {search.tuning.trials} trials, {_runs(keys)}",
         [*answer.lines(), *doubts * search.finished(rows)],
         keys,
         _trial_sheets(answer, search, rows),
@@ -208,7 +208,7 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
         sheets += _trial_sheets(answer.search, search.confirming, rows)
     doubts = list(filter(None, [answer.doubt()]))
     state = _state(search, rows, doubts, following)
-    progress = f"{len(trials)} of {search.tuning.trials} trials, {len(keys):,} runs"
+    progress = f"{len(trials)} of {search.tuning.trials} trials, {_runs(keys)}"
     lines = [*doubts * (state == DOUBTFUL), *answer.lines()]
     return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
 
@@ -283,19 +283,31 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     known = [name for name in (*NUMBERS, *measured) if name not in names and table[name].notna().any()]
     table = table.drop(columns=[name for name in (*NUMBERS, *measured) if name not in known and name not in names])
     table[known] = table[known].astype(float)
-    groups = table.groupby("setting", sort=False)
+    ended_well = ~table["status"].isin(("failed", "diverged"))
+    counted = table.copy()
+    counted[known] = counted[known].where(ended_well)
+    groups = counted.groupby("setting", sort=False)
     means = groups[names].first().reset_index(drop=True)
-    means["seeds"] = groups.size().to_numpy()
+    means["seeds"] = ended_well.groupby(table["setting"], sort=False).sum().to_numpy()
+    if not ended_well.all():
+        means["failed"] = groups.size().to_numpy() - means["seeds"]
     for name in known:
         means[name] = groups[name].mean().to_numpy()
         means[f"{name}_sd"] = groups[name].std().to_numpy()
     shown = [name for name in known if name in NUMBERS] or known[:3]
-    pictures = [Picture("settings", "what every setting ended with, seed by seed", lambda: draw(table, shown))] if shown else []
+    left = "" if ended_well.all() else ", of those that ended well"
+    seen = f"what every setting ended with, seed by seed{left}; the bar is the arithmetic mean"
+    pictures = [Picture("settings", seen, lambda: draw(counted, shown))] if shown else []
+    over = "seeds" if ended_well.all() else "the seeds that ended well"
     sheets = [
-        Sheet("means", "means and standard deviations over seeds", means, (), ("seeds",)),
+        Sheet("means", f"arithmetic means and standard deviations over {over}", means, (), ("seeds", "failed")),
         Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
     ]
     return [], sheets, pictures
+
+
+def _runs(keys: Collection[str]) -> str:
+    return f"{len(keys):,} run{'' if len(keys) == 1 else 's'}"
 
 
 def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:

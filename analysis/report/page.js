@@ -49,11 +49,11 @@ function sortable(table) {
       heads.forEach(one => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       const rows = [...table.tBodies[0].rows].map(row => [row.cells[column].textContent.trim(), row]);
-      const number = text => Number(text.replace(/,/g, "") || NaN);
+      const number = text => Number(text.replace(/,/g, "").replace(/^(-?)inf$/, "$1Infinity") || NaN);
       const numeric = rows.every(([text]) => text === "" || !Number.isNaN(number(text)));
       rows.sort(([a], [b]) => {
         if (a === "" || b === "") return (a === "") - (b === "");
-        return (up ? 1 : -1) * (numeric ? number(a) - number(b) : a.localeCompare(b));
+        return (up ? 1 : -1) * (numeric ? (number(a) > number(b)) - (number(a) < number(b)) : a.localeCompare(b));
       });
       table.tBodies[0].append(...rows.map(([, row]) => row));
     });
@@ -164,7 +164,7 @@ function list_() {
   at("after").disabled = page === pages - 1;
   const few = chosen.length === runs.keys.length ? "" : ` of ${runs.keys.length.toLocaleString("en")}`;
   const why = unknown.length ? `No run has ${unknown.join(", ")}. Known are ${[...names].filter(Boolean).join(", ")}.` : chosen.length ? "" : "No run matches.";
-  at("counted").textContent = why || `${chosen.length.toLocaleString("en")}${few} runs` + (pages > 1 ? `, page ${page + 1} of ${pages}` : "") + ".";
+  at("counted").textContent = why || `${chosen.length.toLocaleString("en")}${few} ${runs.keys.length === 1 ? "run" : "runs"}` + (pages > 1 ? `, page ${page + 1} of ${pages}` : "") + ".";
 }
 
 // ------------------------------------------------------------------ one run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,8 @@ from orchestrator.searches.needs import with_needed
 PAGE, NUMBERS, STAMP = "index.html", "claims.json", "stamp.js"
 FOLDER = "studies"
 """Of the tables and figures of studies."""
+OF_STUDIES = re.compile(r"([a-z][a-z0-9-]*-[0-9a-f]{16}|compared)-.+\.(csv|png|svg)")
+"""The names of these files."""
 _UNSTAMPED, _STAMPED = 'data-stamp=""', re.compile(r'data-stamp="(\w+)"')
 """What tells an open page that it was written anew."""
 
@@ -82,6 +84,8 @@ class Report:
     """Runs that no study asked for that is shown, nor needed for those that it asked for."""
     failed: int = 0
     """Of the runs."""
+    former: int = 0
+    """Runs of former versions, which are not among these."""
 
     @classmethod
     def of(
@@ -121,7 +125,8 @@ class Report:
         runs = {run["key"]: run for run in results.runs}
         others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
-        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended_badly(results.runs), others, failed)
+        ended = ended_badly(results.runs)
+        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended, others, failed, results.former)
 
     @property
     def sections(self) -> list[Section]:
@@ -151,6 +156,7 @@ class Report:
         files = {f"{name}.csv": csv_bytes(sheet.table, tuple(sheet.counts)) for name, sheet in tables.items()}
         files |= _images(drawn for study in self.studies for drawn in study.pictures)
         written = write_files(out / FOLDER, files) if files else []
+        clear(out / FOLDER, OF_STUDIES, files)
         html = self.html(every)
         contents = {PAGE: html.encode(), NUMBERS: json_bytes(plain(self.to_json()))}
         contents |= _images(drawn for _, _, pictures in self.sections for drawn in pictures)
@@ -213,6 +219,13 @@ class Report:
             }
             for claim, finding, _ in self.sections
         ]
+
+
+def clear(folder: Path, names: re.Pattern[str], but: Collection[str]) -> None:
+    """Remove the files of a folder that have such names, which a former page has left, but these."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if names.fullmatch(path.name) and path.name not in but and path.is_file():
+            path.unlink()
 
 
 @cache

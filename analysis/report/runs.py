@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +24,8 @@ MOST_LETTERS = 300
 """Of the last line of an error."""
 FOLDER = "runs"
 INDEX = "index.js"
+FILES = re.compile(r"index\.js|[0-9]+\.js")
+"""The names of these files."""
 SPEC = tuple(RunSpec.__dataclass_fields__)
 TEXTS = ("task", "dataset", "decoder", "status")
 NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", "seconds")
@@ -68,6 +72,11 @@ class RunFiles:
 
     _written: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
+    @property
+    def names(self) -> Collection[str]:
+        """Of all files, those that have not changed among them."""
+        return self._written.keys()
+
     def of(self, runs: Iterable[Run], studies: Mapping[str, Collection[str]]) -> dict[str, bytes]:
         """The files that have changed since the last call, by name.
 
@@ -98,7 +107,7 @@ def call(name: str, value: Any) -> bytes:
 
 def _index(runs: Sequence[Run], studies: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Every column once, texts by their number in a list of words."""
-    varied = _varied(runs)
+    varied = {name: place for place, name in enumerate(_varied(runs))}
     study_of: dict[str, list[int]] = {}
     for number, keys in enumerate(studies.values()):
         for key in keys:
@@ -132,12 +141,14 @@ def _varied(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         for name, value in run["options"].items():
             values.setdefault(name, set()).add(repr(value))
-    lacking = {name for name in values if any(name not in run["options"] for run in runs)}
-    return [*fields, *(name for name, found in values.items() if len(found) > 1 or name in lacking)]
+    having = Counter(name for run in runs for name in run["options"])
+    return [*fields, *(name for name, found in values.items() if len(found) > 1 or having[name] < len(runs))]
 
 
-def _settings(run: Run, names: Sequence[str]) -> str:
-    values = ((name, run[name] if name in SPEC else run["options"].get(name)) for name in names)
+def _settings(run: Run, names: Mapping[str, int]) -> str:
+    """Those of a run among these, which are given with their places."""
+    own = {name: run[name] for name in OF_SETTINGS if name in names} | run["options"]
+    values = ((name, own[name]) for name in sorted(own.keys() & names.keys(), key=names.__getitem__))
     told = ((name, f"{value:g}" if isinstance(value, float) else value) for name, value in values if value is not None)
     return ", ".join(f"{name} {value}" for name, value in told)
 
@@ -177,8 +188,11 @@ def _curves(run: Run) -> dict[str, str]:
 
 
 def _point(value: Any) -> str:
-    """A number of a curve; a task's own measure may be none."""
-    return f"{value:.4g}" if isinstance(value, int | float) else "nan"
+    """A number of a curve; a task's own measure may be none, or one that no float holds."""
+    try:
+        return f"{value:.4g}" if isinstance(value, int | float) else "nan"
+    except OverflowError:
+        return "nan"
 
 
 def _thinned(points: int) -> list[int]:

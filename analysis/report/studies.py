@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,14 +32,22 @@ def studies_of(results: Results, around: Around) -> tuple[list[Told], list[str]]
     last = {run["key"]: run["finished_at"] for run in results.runs}
     told = [one if one.state != GOING else replace(one, lines=[f"so far, {line}" for line in one.lines]) for one in told]
     told.sort(key=lambda one: max((last[key].timestamp() for key in one.keys), default=0.0), reverse=True)
-    return [replace(one, beside=_beside(one, told)) for one in told], notices
+    return [replace(one, beside=beside) for one, beside in zip(told, _beside(told), strict=True)], notices
 
 
-def _beside(told: Told, all_told: Sequence[Told]) -> str:
-    others = [one.settings for one in all_told if one.question.study == told.question.study and one is not told]
-    differ = [(name, value) for name, value in told.settings.items() if any(of.get(name) != value for of in others)]
-    differ = [(name, value) for name, value in differ if name not in TITLED]
-    return ", ".join(f"{name} {value:.60}" for name, value in differ[:MOST_BESIDE])
+def _beside(told: Sequence[Told]) -> list[str]:
+    """Of each study the first settings in which it differs from others of its kind."""
+    found, values = [one.settings for one in told], dict[tuple[str, str], Counter[str]]()
+    kinds = Counter(one.question.study for one in told)
+    for one, settings in zip(told, found, strict=True):
+        for name, value in settings.items():
+            values.setdefault((one.question.study, name), Counter())[value] += 1
+    beside = []
+    for one, settings in zip(told, found, strict=True):
+        kind = one.question.study
+        differ = [name for name, value in settings.items() if values[kind, name][value] < kinds[kind] and name not in TITLED]
+        beside.append(", ".join(f"{name} {settings[name]:.60}" for name in differ[:MOST_BESIDE]))
+    return beside
 
 
 def tell(question: Question, results: Results, rows: Rows, around: Around) -> Told:

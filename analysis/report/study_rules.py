@@ -154,18 +154,21 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
 
 def _least_ratio(answer: scaling.Answer | None) -> BySeed:
     """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed. Where one
-    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then."""
+    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then. A seed that
+    lacks one of the grid sizes of either data set has none: its least ratio may be there."""
     if answer is None:
         return {}
-    known = answer.table[answer.table["N"] >= LEAST_N]
+    both = answer.table["dataset"].isin(("bumps", "stripes+bumps"))
+    known = answer.table[(answer.table["N"] >= LEAST_N) & both]
     missed = known["verdict"] == "none reached"
     totals = known.assign(least=known["total_images"].mask(missed, known["lower"]), missed=missed.astype(float))
     totals = totals[totals["least"].notna()].pivot_table(["least", "missed"], ["seed", "N"], "dataset")
     if not {"bumps", "stripes+bumps"} <= set(totals.columns.get_level_values("dataset")):
         return {}
     bumps, stripes = totals["least"]["bumps"], totals["least"]["stripes+bumps"]
-    ratios = (bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)).dropna().groupby("seed").min()
-    return {int(seed): float(value) for seed, value in ratios.items()}
+    ratios = (bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)).unstack("N")
+    least = ratios.reindex(columns=known["N"].unique()).dropna().min(axis=1)
+    return {int(seed): float(value) for seed, value in least.items()}
 
 
 def _words(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.report.findings import Picture
+from orchestrator.errors import printable
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
 from trainables.program import PATH as PROGRAMS
@@ -20,6 +22,8 @@ ANSWERED, DOUBTFUL, GOING, FAILED = "answered", "not answered", "not finished", 
 FORMER = "of a former version"
 """States of a study. DOUBTFUL: all is trained, and the answer means nothing, as the launch says."""
 NO_SETTINGS = ("options", "store", "out", "versions")
+PYTHON, MODULE = re.compile(r"(?:.*/)?python[0-9.]*"), re.compile(r"orchestrator(?:\.[a-z_]+)?")
+"""The words by which commands of this program begin, with -m between them."""
 SHORTENED = 12
 """Letters of an id that are left out where four say enough."""
 TITLES = {
@@ -78,6 +82,14 @@ class Told:
     def short(self) -> str:
         """The beginning of its id, as tables that compare studies name it."""
         return self.id[:-SHORTENED]
+
+    @property
+    def command(self) -> list[str]:
+        """The command as it was typed, in printable letters; empty if it is not one of this program, as a question from
+        elsewhere may have it."""
+        words = list(map(printable, self.question.command))
+        by_python = len(words) > 2 and PYTHON.fullmatch(words[0]) and words[1] == "-m" and MODULE.fullmatch(words[2])
+        return words if words[:1] == ["sweep"] or by_python else []
 
     @property
     def settings(self) -> dict[str, str]:

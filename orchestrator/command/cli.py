@@ -333,6 +333,12 @@ def check_folder(option: str, path: Path) -> None:
     Raises:
         UserError: it is something else, or lies below it, or nothing can be made there.
     """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise UserError(f"{option} {str(path)!r:.60} cannot be a folder ({error.strerror}): choose another") from None
     there = next(p for p in (path, *path.parents, Path()) if os.path.lexists(p))
     if not there.is_dir():
         raise UserError(f"{option} {str(path)!r} cannot be a folder, because {str(there)!r} is not a folder: choose another")

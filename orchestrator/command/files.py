@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+
+SPLIT = re.compile(r"([;\t]\s*)(?=[=+\-@])")
+"""Where a formula would begin for a reader that splits lines at semicolons or tabs."""
 
 
 def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
@@ -62,7 +66,8 @@ def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
-    return f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell
+    begins = cell.lstrip().startswith(("=", "+", "-", "@"))
+    return "'" * begins + SPLIT.sub(r"\1'", cell)
 
 
 def plain(value: Any) -> Any:

@@ -375,6 +375,18 @@ class TestScaling:
         assert ratio not in unmet(beyond("bumps"))
 
     @pytest.mark.slow(1)
+    @pytest.mark.parametrize("dataset", ["bumps", "stripes+bumps"])
+    def test_a_seed_that_lacks_a_grid_size_has_no_least_ratio(self, dataset: str) -> None:
+        def counted(lacks: Callable[[dict[str, Any]], bool]) -> int:
+            runs = [run for run in probes(power(1.9)) if run["dataset"] != dataset or not lacks(run)]
+            return len(judge("scaling", runs=runs).conditions[4].values)
+
+        assert counted(lambda run: False) == 3
+        assert counted(lambda run: run["N"] == 16 and run["seed"] == 1) == 2
+        assert counted(lambda run: run["N"] == 16) == 0
+        assert counted(lambda run: run["N"] < 16) == 3, "what is below is not asked for"
+
+    @pytest.mark.slow(1)
     def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))
         assert finding.verdict == "not reproduced"

@@ -134,6 +134,16 @@ def test_the_settings_of_runs_are_hyperparameters_and_all_are_listed_once(here: 
     assert len(metrics) == 7
 
 
+@pytest.mark.parametrize("number", [2**53, 2**63, 2**64, 2**70, -(2**70)])
+def test_a_setting_of_any_size_is_a_hyperparameter(number: int, here: Path) -> None:
+    large = row(SPEC.with_value("sigma", number))
+    with ResultStore(here.parent / "large") as store:
+        store.append([large])
+    assert run(export.app, ["--store", "../large", "--tensorboard", "board"]) == 0
+    start, _ = plugin(here / "board" / large["key"])
+    assert start.session_start_info.hparams["options.sigma"].number_value == float(number)
+
+
 def test_a_csv_file_has_a_line_for_each_run_and_a_column_for_each_value(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "runs.csv").write_text("former")
     assert export_of("--csv", "runs.csv") == 0
@@ -150,6 +160,15 @@ def test_a_csv_file_has_a_line_for_each_run_and_a_column_for_each_value(here: Pa
     assert plain["parents"] == '{"teacher": "' + "f" * 24 + '"}'
     kept = pd.read_csv("runs.csv", dtype=str).set_index("key").loc[row()["key"]]
     assert kept["passage_step"] == "60", "a whole number stays one where other runs have none"
+
+
+def test_a_file_that_would_have_too_many_columns_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    many = [row(SPEC.with_value(f"o{i}", 1).with_count(i + 1)) for i in range(export.MOST_COLUMNS)]
+    with ResultStore(here.parent / "many") as store:
+        store.append(many)
+    hint = "these runs have 2,004 different options and measures, and a file has at most 2,000 columns: choose fewer runs with"
+    check_refusal(export.app, ["--store", "../many", "--csv", "runs.csv"], hint, here, capsys)
+    assert run(export.app, ["--store", "../many", "--csv", "runs.csv", "--where", "data_count=1"]) == 0
 
 
 def test_runs_are_chosen_by_their_columns(here: Path) -> None:

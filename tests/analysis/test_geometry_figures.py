@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.figures.geometry import LEAST_R2, draw_by_layer, draw_volume_gap, draw_volumes
+from analysis.figures.geometry import LEAST_R2, MOST_LAYERS, draw_by_layer, draw_volume_gap, draw_volumes
 from analysis.figures.panels import SMALL
 from analysis.figures.tuning import draw_striped, draw_tuning, draw_unit
 
@@ -181,3 +181,13 @@ def test_striped_units_are_counted_by_layer_and_number_of_bumps() -> None:
     assert curves(striped)["0 bumps"] == ([0, 1, 2], pytest.approx([0.95, 0.95, 0.95]))
     assert curves(striped)["50 bumps"][1] == pytest.approx([0.95, 0.7, 0.45])
     assert curves(additive)["50 bumps"][1] == pytest.approx([0.5] * 3)
+
+
+def test_layers_that_no_run_has_take_no_time() -> None:
+    numbers = dict.fromkeys(("r2_id", "r2_ood", "factorization"), lambda _: 0.5)
+    table = pd.DataFrame(rows(run(0), (-1, 0, 1, 2, 3000), **numbers))
+    ticks = [text.get_text() for text in draw_by_layer(table).axes[-1].get_xticklabels()]
+    assert len(ticks) <= MOST_LAYERS + 3
+    assert (ticks[:2], ticks[-1]) == (["in", "0"], "3000")
+    maps = pd.DataFrame(rows(run(0), range(-1, 60), volume_map=lambda _: np.ones((N, N))))
+    assert len(draw_volumes(maps).axes) == MOST_LAYERS + 1, "and the bar of colours"

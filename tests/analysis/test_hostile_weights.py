@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import pickle
@@ -15,12 +16,14 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors import torch as safetensors
+from torch import nn
 
-from analysis.trained import load_model
+from analysis.trained import ParentError, load_model, networks_of
 from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.store import make_row
 from trainables.bumps import BumpTask
+from trainables.needs import Parent
 from trainables.spec import RunSpec
 
 TASK = BumpTask()
@@ -93,6 +96,26 @@ def test_weights_that_are_none_are_refused_at_once(what: str) -> None:
     with pytest.raises((SafetensorError, RuntimeError, ValueError, OverflowError)):
         load_model(ROW, data)
     assert time.monotonic() - began < 60
+
+
+def test_a_network_that_is_larger_than_its_weights_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, model = [], BumpTask.model
+
+    def watched(self: BumpTask, spec: RunSpec) -> nn.Module:
+        made.append(torch.get_default_device().type)
+        return model(self, spec)
+
+    monkeypatch.setattr(BumpTask, "model", watched)
+    huge = dataclasses.replace(SPEC, width=256, depth=4)
+    row = make_row(huge, task_version=TASK.version, fixed_count=0, status="missed", reason="budget")
+    with pytest.raises(RuntimeError, match=r"the weights hold 1 of the [\d,]+ numbers of the network"):
+        load_model(row, safetensors.save({"a": torch.zeros(1)}))
+    with pytest.raises(ParentError, match=r"the weights hold [\d,]+ of the [\d,]+ numbers of the network"):
+        networks_of({"first": Parent(SPEC, GOOD, {"second": Parent(huge, GOOD)})})
+    assert set(made) == {"meta"}
+    _, _, network = load_model(ROW, GOOD)
+    assert made[-1] == "cpu"
+    assert {parameter.device.type for parameter in network.parameters()} == {"cpu"}
 
 
 def test_weights_are_not_unpickled(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,14 @@ class TestDoubt:
     def doubt(id_mse: float, validation_mse: float, final_id_mse: float, trials: int = 2) -> str | None:
         found = [trial(i, id_mse=id_mse, validation_mse=validation_mse) for i in range(trials)]
         return Answer.of(found, [final("none", 0, id_=final_id_mse)], found[0], [found[0]], STUDY).doubt()
+
+    def test_images_that_no_run_has_take_no_memory(self) -> None:
+        huge = Answer.of([], [], None, [], {"N": 2000, "sigma": 1.5, "region": "corner"})
+        tracemalloc.start()
+        with pytest.raises(ValueError, match="N is 2000, and no run of this study has more than 1024"):
+            huge.blank_error("ood")
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        tracemalloc.stop()
 
     def test_where_all_images_are_blank_nothing_was_learned(self) -> None:
         doubt = self.doubt(0.0441, 0.08, 0.0440)

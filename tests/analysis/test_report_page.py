@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,9 @@ import pytest
 
 from analysis.report import build
 from analysis.report.build import LOOK_EVERY, Builder, served
-from analysis.report.page import Report
+from analysis.report.findings import Condition, Finding
+from analysis.report.page import Drawn, Part, Report
+from analysis.report.papers import PAPERS
 from analysis.report.runs import CHUNK, MOST_POINTS, RunFiles
 from analysis.results import Results
 from orchestrator.store import ResultStore, StoreError, make_row
@@ -77,6 +80,15 @@ def test_only_files_that_changed_are_made_anew() -> None:
     assert files.of(rows[: CHUNK + 1], {}) == {}
     assert set(files.of(rows[: CHUNK + 2], {})) == {"index.js", "1.js"}
     assert set(files.of(rows[: CHUNK + 2], {"a": {rows[0]["key"]}})) == {"index.js"}
+
+
+def test_runs_with_settings_of_their_own_take_no_longer_than_others() -> None:
+    rows = [row(0) | {"key": f"{n:024}", "options": {f"o{n}_{i}": 1.5 for i in range(400)}} for n in range(200)]
+    began = time.process_time()
+    index = value_of(RunFiles().of(rows, {})["index.js"])[1]["texts"]["settings"]
+    assert time.process_time() - began < 3
+    assert len(index["words"]) == 200
+    assert index["words"][1].startswith("o1_0 1.5, o1_1 1.5, ")
 
 
 class Waiting:
@@ -164,10 +176,72 @@ def test_a_page_that_follows_looks_again_if_the_store_beside_does_not_answer(
     assert [report.runs for report in reports] == [2]
 
 
+def test_a_page_that_follows_outlives_a_store_that_is_gone_and_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    store, out, reports, told = tmp_path / "store", tmp_path / "out", list[Report](), list[str]()
+    with ResultStore(store) as opened:
+        opened.append([row(0), row(1)])
+    builder = Builder(str(store), out, every=LOOK_EVERY)
+    builder.build()
+    assert len(builder.notices) == 1
+    page = (out / "index.html").read_bytes()
+
+    def put(number: int) -> None:
+        with ResultStore(store) as opened:
+            opened.append([row(number)])
+
+    def shut() -> None:
+        put(2)
+        shutil.move(out, tmp_path / "former")
+        out.write_text("a file")
+
+    def open_again() -> None:
+        assert reports == []
+        out.unlink()
+        shutil.move(tmp_path / "former", out)
+
+    steps = [
+        lambda: shutil.move(store, tmp_path / "gone"),
+        lambda: None,
+        lambda: shutil.move(tmp_path / "gone", store),
+        shut,
+        lambda: None,
+        open_again,
+        lambda: put(3),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(reports.append, Waiting(steps), told.append)
+    gone, shut_out = told
+    assert gone == f"{store} has no runs any more; the page stays as it is, looking again"
+    assert shut_out.startswith(f"the page could not be written into {out} (")
+    assert [report.runs for report in reports] == [3, 4]
+    assert (out / "index.html").read_bytes() != page
+    assert len(value_of((out / "runs" / "0.js").read_bytes())[1]["runs"]) == 4
+
+
+def test_what_comes_up_while_a_page_follows_is_told_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append([row(0), row(1)])
+        builder = Builder(str(tmp_path / "store"), tmp_path / "out", every=LOOK_EVERY)
+        builder.build()
+
+        def damage() -> None:
+            (tmp_path / "store" / "questions").mkdir()
+            (tmp_path / "store" / "questions" / "a-b.json").write_text("no question")
+            opened.append([row(2)])
+
+        with pytest.raises(KeyboardInterrupt):
+            builder.follow(lambda _: None, Waiting([damage, lambda: opened.append([row(3)])]), told.append)
+    [line] = told
+    assert "a-b.json: it is no JSON text" in line
+
+
 BUMPS, GENERATOR = "trainables.bumps:BumpTask", "trainables.generative.generator_task:GeneratorTask"
 HALF = {"curve_summary": {"a": [None] + [1.0] * 99}}
+HUGE = {"curve_summary": {"a": [10**400] + [1.0] * 99}}
 ODD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a measure that is none at a look": ({}, HALF),
+    "a measure that no float holds": ({}, HUGE),
     "bumps on a grid that is too small": ({"task": BUMPS, "N": 7}, {}),
     "bumps of an unknown decoder": ({"task": BUMPS, "decoder": "foo"}, {}),
     "bumps without options": ({"task": BUMPS, "options": ()}, {}),
@@ -204,10 +278,14 @@ def test_a_page_that_does_not_follow_looks_for_nothing(tmp_path: Path) -> None:
     assert "data-every" not in (tmp_path / "out" / "index.html").read_text().partition("<style>")[0]
 
 
-def answer(address: str, path: str, host: str | None = None) -> tuple[int, bytes]:
+def asked(address: str, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=10)
-    connection.request("GET", path, headers={} if host is None else {"Host": host})
-    response = connection.getresponse()
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    return connection.getresponse()
+
+
+def answer(address: str, path: str, host: str | None = None) -> tuple[int, bytes]:
+    response = asked(address, path, **({} if host is None else {"Host": host}))
     return response.status, response.read()
 
 
@@ -226,6 +304,93 @@ def test_the_server_is_for_this_machine_and_this_folder_alone(tmp_path: Path) ->
         assert answer(address, "/%2e%2e/secret")[0] == 404
     with pytest.raises(OSError, match=r"refused|reset"):
         answer(address, "/index.html")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_no_page_from_elsewhere_reads_what_is_served(method: str, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs.js").write_text("the runs")
+    with served(tmp_path / "out", 0) as address:
+        own = asked(address, "/runs.js", method)
+        assert own.status == 200
+        assert own.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert own.headers["X-Content-Type-Options"] == "nosniff"
+        found = {site: asked(address, "/runs.js", method, Sec_Fetch_Site=site).status for site in ("same-origin", "none")}
+        assert found == {"same-origin": 200, "none": 200}
+        for site in ("cross-site", "same-site", ""):
+            assert asked(address, "/runs.js", method, Sec_Fetch_Site=site).status == 403
+        assert asked(address, "/runs.js", method, Host="evil.example:80").status == 403
+        assert asked(address, "/runs.js", method, Host="127.0.0.1").status == 200, "browsers leave out port 80"
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for folder in (out / "a", out / "b"):
+        folder.mkdir(parents=True)
+    (tmp_path / "secret").write_text("not for you")
+    (out / "real.txt").write_text("its own")
+    (out / "own").symlink_to("real.txt")
+    (out / "out.txt").symlink_to(tmp_path / "secret")
+    (out / "up").symlink_to(tmp_path)
+    (out / "a" / "index.html").symlink_to(tmp_path / "secret")
+    (out / "b" / "index.htm").symlink_to(tmp_path / "secret")
+    (out / "round").symlink_to("round")
+    with served(out, 0) as address:
+        assert answer(address, "/own") == (200, b"its own")
+        for path in ("/out.txt", "/up/secret", "/a/", "/b/", "/round", "/real%00.txt"):
+            assert answer(address, path)[0] == 404
+
+
+def test_a_page_takes_the_place_of_another_one(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for name, count in (("one", CHUNK + 1), ("two", 1)):
+        with ResultStore(tmp_path / name) as opened:
+            opened.append([row(number) for number in range(count)])
+    Builder(str(tmp_path / "one"), out).build()
+    (out / "studies").mkdir()
+    former = ["scaling-0123456789abcdef-scaling.png", "compared-tune.csv"]
+    for name in (*former, "mine.csv", "scaling.png"):
+        (out / "studies" / name).touch()
+    (out / "runs" / "mine.js").touch()
+    assert (out / "runs" / "1.js").exists()
+    Builder(str(tmp_path / "two"), out).build()
+    assert {path.name for path in (out / "runs").iterdir()} == {"index.js", "0.js", "mine.js"}
+    assert {path.name for path in (out / "studies").iterdir()} == {"mine.csv", "scaling.png"}
+
+
+def test_a_claims_table_says_of_each_number_what_it_is() -> None:
+    values = {0: 1.0, 1: 2.0, 2: 3.0}
+    fitted, least = Condition("exponent", values, ">=", 1.4, 1.7), Condition("least", values, ">", 1)
+
+    def table(*conditions: Condition) -> str:
+        section = PAPERS[0].claims[0], Finding(list(conditions)), list[Drawn]()
+        page = Report([Part(PAPERS[0], [section])], 1, 0.0).html()
+        return " ".join(re.sub("<[^>]+>", " ", page.partition("<th>condition</th>")[2].partition("</table>")[0]).split())
+
+    assert table(fitted).startswith("estimate range over seeds seeds needed outcome exponent 1.7 1 to 3")
+    assert table(least).startswith("median range over seeds seeds needed outcome least 2 1 to 3")
+    both = table(fitted, least)
+    assert both.startswith("estimate or median range over seeds")
+    assert "exponent 1.7 1 to 3" in both
+    assert "least 2 (median) 1 to 3" in both
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_a_column_with_infinities_is_sorted_as_numbers(tmp_path: Path) -> None:
+    numbers = ["10", "inf", "9", "", "-inf", "1,000", "inf"]
+    lines = "".join(f"<tr><td>{number}</td></tr>" for number in numbers)
+    table = f'<table class="sortable"><thead><tr><th>n</th></tr></thead><tbody>{lines}</tbody></table>'
+    script = (Path(build.__file__).parent / "page.js").read_text() + '; document.querySelector("th button").click()'
+    (tmp_path / "page.html").write_text(f"{table}<script>{script}</script>")
+    assert BROWSER is not None
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom",
+        (tmp_path / "page.html").as_uri(),
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert re.findall(r"<td>(.*?)</td>", dom) == ["-inf", "9", "10", "1,000", "inf", "inf", ""]
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -16,8 +18,9 @@ from safetensors import torch as safetensors
 
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
+from analysis.report.kinds import _table
 from analysis.report.page import Report
-from analysis.report.studies import studies_of
+from analysis.report.studies import _beside, studies_of
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Around, Told
 from analysis.results import Results
 from orchestrator import __main__ as everything
@@ -246,6 +249,76 @@ def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_pa
     [compared] = side_by_side([some], {"there": told_of(there)})
     table = compared.sheets[1].table
     assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
+
+
+def test_means_are_of_the_seeds_that_ended_well() -> None:
+    specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=4, seed=s, decoder=d) for d in ("cnn", "mlp") for s in range(3)]
+    errors = {("cnn", 0): 1e-5, ("cnn", 1): 1e-1, ("mlp", 0): 0.5, ("mlp", 1): 0.25, ("mlp", 2): 0.75}
+    ends = {("cnn", 2): "failed", ("mlp", 2): "diverged"}
+
+    def rows(ends: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
+        found = []
+        for spec in specs:
+            at = spec.decoder, spec.seed
+            status, error = ends.get(at, "missed"), errors.get(at, 0.5)
+            ended = {"status": status, "reason": "", "ood_mse": None if status == "failed" else error}
+            found.append(make_row(spec, task_version="1", fixed_count=0, **ended))
+        return found
+
+    def told(ends: dict[tuple[str, int], str]) -> Any:
+        return _table(rows(ends), SimpleNamespace(specs=specs), None, Rows(), AROUND)  # type: ignore[arg-type]
+
+    _, [sheet, _], [picture] = told(ends)
+    assert sheet.title == "arithmetic means and standard deviations over the seeds that ended well"
+    found = sheet.table.set_index("decoder")
+    assert found[["seeds", "failed"]].to_numpy().tolist() == [[2, 1], [2, 1]]
+    assert found["ood_mse"].tolist() == [(1e-5 + 1e-1) / 2, 0.375]
+    axes = picture.draw().axes[0]
+    assert axes.get_xscale() == "log"
+    assert [float(line.get_xdata()[0]) for line in axes.lines] == found["ood_mse"].tolist(), "as in the table"
+    assert picture.alt.endswith("seed by seed, of those that ended well; the bar is the arithmetic mean")
+    _, [sheet, _], _ = told({})
+    assert sheet.title == "arithmetic means and standard deviations over seeds"
+    assert "failed" not in sheet.table
+    assert sheet.table["seeds"].tolist() == [3, 3]
+
+
+COMMANDS = {
+    "sweep scaling --N 16,24": True,
+    "python -m orchestrator.scaling --N 16": True,
+    "/home/me/.venv/bin/python3.11 -m orchestrator tune": True,
+    "rm -rf /home/me": False,
+    "sweepx --rest": False,
+    "python -m http.server": False,
+    "python -m orchestrator.scaling;x": False,
+    "python -c orchestrator": False,
+    "python": False,
+    "/bin/sh -m orchestrator.scaling": False,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_only_commands_of_this_program_are_shown(command: str, ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    question = dataclasses.replace(study.question, command=[*command.split(), "\u202eevil"])
+    page = Report.of((), Results([], pd.DataFrame()), [Told(question, "t", GOING, "", [], frozenset())]).html()
+    assert ("This command continues it" in page) is COMMANDS[command]
+    assert ("The question holds a command that is none of this program" in page) is not COMMANDS[command]
+    assert (r"\u202eevil" in page) is COMMANDS[command]
+    assert (command.split()[-1] in page.partition("<main>")[2].partition("Its settings")[0]) is COMMANDS[command]
+    assert "\u202e" not in page
+
+
+def test_many_studies_with_many_settings_are_told_apart_at_once(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    settings = [{f"s{j}": j * (i > 0) for j in range(500)} for i in range(200)]
+    told = [Told(dataclasses.replace(study.question, settings=one), "t", ANSWERED, "", [], frozenset()) for one in settings]
+    other = dataclasses.replace(study.question, study="other", settings={"s1": 7})
+    told.append(Told(other, "t", ANSWERED, "", [], frozenset()))
+    began = time.process_time()
+    beside = _beside(told)
+    assert time.process_time() - began < 5
+    assert beside == ["s1 0, s2 0, s3 0, s4 0"] + 199 * ["s1 1, s2 2, s3 3, s4 4"] + [""]
 
 
 def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:

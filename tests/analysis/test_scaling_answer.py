@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from analysis.figures.grid import draw as draw_grid
 from analysis.figures.scaling import draw
+from analysis.figures.style import MOST_LETTERS
 from analysis.files import write_scaling
 from analysis.scaling import COLUMNS, COUNTS, FORMER, IMAGES, Answer
 from orchestrator.command.files import csv_bytes, plain
@@ -215,6 +216,17 @@ def test_words_that_look_like_formulas_are_drawn_as_they_are() -> None:
     figure = draw_grid(table, ["a$^$"])
     FigureCanvasAgg(figure).draw()
     assert figure.axes[0].get_yticklabels()[1].get_text() == r"\$" * 59 + "…"
+
+
+@pytest.mark.slow(1)
+def test_long_texts_are_shortened_in_figures() -> None:
+    long = "A" * 5000
+    figure = draw(Answer.of([row(long, n, 0, n**2 / 4) for n in (16, 32)], SETTINGS | {"decoder": long}))
+    FigureCanvasAgg(figure).draw()
+    texts = [figure.axes[0].get_title(), *(text.get_text() for text in figure.axes[0].get_legend().get_texts())]
+    assert len(texts) == 2
+    assert {len(text.replace("\n", "")) for text in texts} == {MOST_LETTERS}
+    assert all(text.endswith("…") for text in texts)
 
 
 def test_a_figure_of_settings_says_what_it_leaves_out() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from rich.console import Console
@@ -14,12 +15,14 @@ from safetensors import torch as safetensors
 
 from analysis import measure
 from analysis.report import __main__ as report
+from analysis.report.page import Report
 from analysis.results import Results
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.searches import Rows
 from orchestrator.store import ResultStore, make_row, save_question
+from orchestrator.store.rows import VERSION_FIELD
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
 from trainables.bumps import BumpTask
@@ -71,7 +74,7 @@ def test_a_report_loads_no_task_that_only_the_store_names(
     assert not (tmp_path / "it ran").exists()
     notices = [line for line in capsys.readouterr().err.splitlines() if "evil" in line]
     assert notices == [
-        "warning: 1 runs of 'results.evil:X' are only counted, and their task is not loaded: "
+        "warning: 1 run of 'results.evil:X' is only counted, and its task is not loaded: "
         "add --task results.evil:X if you trust its code"
     ]
     assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
@@ -120,7 +123,7 @@ def test_measuring_loads_no_task_that_only_the_store_names(store: Path, capsys: 
     assert not (store.parent / "it ran").exists()
     printed = capsys.readouterr()
     assert "0 new measures of 0 runs are in" in printed.out
-    assert "1 runs of 'results.evil:X' are not measured" in printed.err
+    assert "1 run of 'results.evil:X' is not measured" in printed.err
 
 
 def test_a_task_that_the_user_names_is_loaded(store: Path, tmp_path: Path) -> None:
@@ -129,7 +132,13 @@ def test_a_task_that_the_user_names_is_loaded(store: Path, tmp_path: Path) -> No
     assert len(results.runs) == 2
     assert results.notices == []
     sys.modules["results.evil"].X.version = "8"
-    assert [row["task"] for row in Results.of(store, ["results.evil:X"]).runs] == [BUILT_IN[0]], "not of a former version"
+    with_task = Results.of(store, ["results.evil:X"])
+    assert [row["task"] for row in with_task.runs] == [BUILT_IN[0]], "not of a former version"
+    assert with_task.former == 1
+    assert with_task.notices == ["1 run is of a former version of a task or of the training, and left out"]
+    told = Report.of((), with_task).html()
+    assert "The store holds 1 finished run," in told
+    assert "One more is of a former version of a task or of the training: this page leaves it out." in told
 
 
 def test_a_task_without_measures_is_told(tmp_path: Path) -> None:
@@ -163,6 +172,26 @@ def test_a_task_that_cannot_be_loaded_is_a_mistake(
     monkeypatch.chdir(tmp_path / "here")
     for app in (report.app, measure.app):
         check_refusal(app, ["--store", str(place), "--task", "no.such:Task"], "cannot be imported", tmp_path / "here", capsys)
+
+
+def test_a_location_that_is_no_store_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("other", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    check_refusal(measure.app, ["--store", str(tmp_path / "other")], "has no runs", tmp_path / "here", capsys)
+    words = ["--store", str(tmp_path / "file"), "--follow"]
+    check_refusal(report.app, words, "Not a directory", tmp_path / "here", capsys)
+
+
+def test_rows_of_a_newer_version_are_a_mistake_of_the_command(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [path] = store.glob("runs/*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({VERSION_FIELD: b"9"}), path, write_page_checksum=True)
+    (tmp_path / "here").mkdir()
+    for words in (["--no-measure"], [], ["--follow"]):
+        check_refusal(report.app, ["--store", str(store), *words], "has rows of schema 9", tmp_path / "here", capsys)
 
 
 def test_the_built_in_tasks_are_all_there_are() -> None:

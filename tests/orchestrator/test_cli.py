@@ -101,6 +101,8 @@ MISTAKES = [
     (["--out", "s3://bucket/figures"], "--out must be a folder of this machine"),
     (["--out", "results/runs"], "is where the store keeps its runs"),
     (["--store", "here", "--out", "here/../here/weights/figures"], "is where the store keeps its weights"),
+    (["--out", "x" * 300], "cannot be a folder (File name too long)"),
+    (["--store", "x" * 300], "is too long for a file name"),
     (["--frobnicate"], "No such option"),
     (["stray"], "stray"),
 ]
