@@ -16,9 +16,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export PYTHONDONTWRITEBYTECODE :=
 
 ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
+JOB_OF_STUDY := import os, shlex; \
+	study = "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto " + os.environ["OF_STUDY"]; \
+	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
+BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
+# How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay.
+into_results = python -m orchestrator.store.merge $(1) results && rsync --archive --update $(BESIDE_ROWS) $(1)/ results/ && rm -r $(1)
 
-.PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch down check test deep bench \
-	bench-quick lint ruff mypy lint-imports unit clean
+.PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch send down check test deep \
+	bench bench-quick lint ruff mypy lint-imports unit clean
 
 help: ## this list
 	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,15 +65,23 @@ up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup $(if $(BUCKET),--bucket $(BUCKET))
 	@$(BIN)/ray up --yes $(CLUSTER)
 
+submit: export OF_STUDY = $(value ARGS)
 submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"
-	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- \
-		sh -c "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto $(ARGS)"'
+	@job=$$($(BIN)/python -c '$(JOB_OF_STUDY)') && $(BIN)/ray exec $(CLUSTER) "$$job"
 
 logs: $(VENV)/.installed-cluster ## follow it; JOB=scaling
 	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/ray job logs --follow $(JOB)'
 
-fetch: $(VENV)/.installed-cluster ## fetch the results, at any time
-	@$(BIN)/ray rsync-down $(CLUSTER) '~/sweep/results/' results/
+fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, at any time
+	@rm -rf results/.tmp/fetched && mkdir -p results/.tmp/fetched
+	@rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/fetched/
+	@$(BIN)/ray rsync-down $(CLUSTER) '~/sweep/results/' results/.tmp/fetched/
+	@$(BIN)/$(call into_results,results/.tmp/fetched)
+
+send: $(VENV)/.installed-cluster ## add the results that are here to those of the head
+	@$(BIN)/ray exec $(CLUSTER) 'mkdir -p ~/sweep/results/.tmp/sent'
+	@$(BIN)/ray rsync-up $(CLUSTER) results/ '~/sweep/results/.tmp/sent/'
+	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/$(call into_results,results/.tmp/sent)'
 
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes $(CLUSTER)

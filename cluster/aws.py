@@ -5,7 +5,8 @@ start and end workers. None of it costs anything.
     python cluster/aws.py setup
     python cluster/aws.py remove
 
-`setup` may be called again at any time: it then takes the newest image, and the network you are in now.
+`setup` may be called again at any time: it then takes the newest image, and the network you are in now. It makes what is
+missing, and keeps the right to a bucket until another one is named, or `--no-bucket`. `remove` passes over what is not there.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
-import sys
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import boto3
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 NAME = "sweep-orchestrator"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -31,8 +31,12 @@ TRUST = {
 }
 
 
-def policy(bucket: str | None) -> dict[str, Any]:
-    """What a head node may do: start machines, end those of its own clusters and, with a bucket, keep results there."""
+class MistakeError(Exception):
+    """One line that says what was given, or is missing, and what to do."""
+
+
+def policy(on_bucket: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a head node may do: start machines, end those of its own clusters and what is said of a bucket."""
     statements: list[dict[str, Any]] = [
         {"Effect": "Allow", "Action": ["ec2:Describe*", "ec2:RunInstances", "ec2:CreateTags"], "Resource": "*"},
         {
@@ -48,16 +52,24 @@ def policy(bucket: str | None) -> dict[str, Any]:
             "Condition": {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}},
         },
     ]
-    if bucket is not None:
-        arn = f"arn:aws:s3:::{bucket}"
-        statements.append({"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": arn})
-        on_objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
-        statements.append({"Effect": "Allow", "Action": on_objects, "Resource": f"{arn}/*"})
-    return {"Version": "2012-10-17", "Statement": statements}
+    return {"Version": "2012-10-17", "Statement": statements + on_bucket}
+
+
+def to_keep_results(bucket: str) -> list[dict[str, Any]]:
+    """The statements that let a head node keep results in a bucket."""
+    arn, on_objects = f"arn:aws:s3:::{bucket}", ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+    return [
+        {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": arn},
+        {"Effect": "Allow", "Action": on_objects, "Resource": f"{arn}/*"},
+    ]
 
 
 def setup(region: str, ssh_from: str, bucket: str | None) -> None:
-    """Make or renew the firewall, the launch template and the role."""
+    """Make or renew the firewall, the launch template and the role.
+
+    Args:
+        bucket: that head nodes may keep results in; "" for none, None for the one that they may use already, if any.
+    """
     ec2, iam = boto3.client("ec2", region_name=region), boto3.client("iam")
     group = _security_group(ec2) or _create_security_group(ec2)
     _allow_only_ssh(ec2, group, ssh_from)
@@ -66,22 +78,44 @@ def setup(region: str, ssh_from: str, bucket: str | None) -> None:
     if not _created(lambda: ec2.create_launch_template(LaunchTemplateName=NAME, LaunchTemplateData=data)):
         ec2.create_launch_template_version(LaunchTemplateName=NAME, LaunchTemplateData=data)
     _created(lambda: iam.create_role(RoleName=NAME, AssumeRolePolicyDocument=json.dumps(TRUST)))
-    iam.put_role_policy(RoleName=NAME, PolicyName=NAME, PolicyDocument=json.dumps(policy(bucket)))
-    if _created(lambda: iam.create_instance_profile(InstanceProfileName=NAME)):
+    on_bucket = _present_on_bucket(iam) if bucket is None else to_keep_results(bucket) if bucket else []
+    iam.put_role_policy(RoleName=NAME, PolicyName=NAME, PolicyDocument=json.dumps(policy(on_bucket)))
+    _created(lambda: iam.create_instance_profile(InstanceProfileName=NAME))
+    if not iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=NAME, RoleName=NAME)
     print(f"{NAME} in {region}: image {image}, ssh from {ssh_from} only")
 
 
 def remove(region: str) -> None:
-    """Delete what `setup` made; clusters must be down."""
+    """Delete what `setup` made; clusters must be down. The firewall goes first: as long as a machine uses it, all stays."""
     ec2, iam = boto3.client("ec2", region_name=region), boto3.client("iam")
-    ec2.delete_launch_template(LaunchTemplateName=NAME)
-    ec2.delete_security_group(GroupId=_security_group(ec2))
-    iam.remove_role_from_instance_profile(InstanceProfileName=NAME, RoleName=NAME)
-    iam.delete_instance_profile(InstanceProfileName=NAME)
-    iam.delete_role_policy(RoleName=NAME, PolicyName=NAME)
-    iam.delete_role(RoleName=NAME)
+    group = _security_group(ec2)
+    if group is not None:
+        _deleted(lambda: ec2.delete_security_group(GroupId=group))
+    named = [{"Name": "launch-template-name", "Values": [NAME]}]
+    for template in ec2.describe_launch_templates(Filters=named)["LaunchTemplates"]:
+        ec2.delete_launch_template(LaunchTemplateId=template["LaunchTemplateId"])
+    _deleted(lambda: _delete_instance_profile(iam))
+    _deleted(lambda: iam.delete_role_policy(RoleName=NAME, PolicyName=NAME))
+    _deleted(lambda: iam.delete_role(RoleName=NAME))
     print(f"{NAME} removed from {region}")
+
+
+def _present_on_bucket(iam: Any) -> list[dict[str, Any]]:
+    """What the policy of the role, if there is one, says of a bucket."""
+    try:
+        document = iam.get_role_policy(RoleName=NAME, PolicyName=NAME)["PolicyDocument"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "NoSuchEntity":
+            raise
+        return []
+    return [statement for statement in document["Statement"] if "s3:" in str(statement.get("Action"))]
+
+
+def _delete_instance_profile(iam: Any) -> None:
+    for role in iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]["Roles"]:
+        iam.remove_role_from_instance_profile(InstanceProfileName=NAME, RoleName=role["RoleName"])
+    iam.delete_instance_profile(InstanceProfileName=NAME)
 
 
 def _security_group(ec2: Any) -> str | None:
@@ -93,7 +127,7 @@ def _create_security_group(ec2: Any) -> str:
     """In the account's default network."""
     vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
     if not vpcs:
-        raise SystemExit("error: this region has no default VPC: make one with `aws ec2 create-default-vpc`")
+        raise MistakeError("this region has no default VPC: make one with `aws ec2 create-default-vpc`")
     description = "Nodes of a sweep: ssh from one network, everything among themselves"
     return str(ec2.create_security_group(GroupName=NAME, Description=description, VpcId=vpcs[0]["VpcId"])["GroupId"])
 
@@ -118,16 +152,37 @@ def _created(create: Callable[[], object]) -> bool:
     return True
 
 
+def _deleted(delete: Callable[[], object]) -> None:
+    """Call it; nothing happens if there is nothing to delete."""
+    try:
+        delete()
+    except ClientError as error:
+        code = error.response["Error"]["Code"]
+        if code == "DependencyViolation":
+            raise MistakeError("a machine still uses the firewall: call `make down`, and this again a minute later") from error
+        if code != "NoSuchEntity" and "NotFound" not in code:
+            raise
+
+
 def _network(text: str) -> str:
-    network = ipaddress.IPv4Network(text)
+    try:
+        network = ipaddress.IPv4Network(text, strict=False)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no IPv4 network: give yours, such as 198.51.100.7/32") from None
+    if (address := text.partition("/")[0]) != str(network.network_address):
+        raise argparse.ArgumentTypeError(f"{text} is no network but an address in one: give {address}/32, or {network}")
     if network.prefixlen < 16:
         raise argparse.ArgumentTypeError(f"{text} is {network.num_addresses} addresses: give yours, such as 198.51.100.7/32")
     return str(network)
 
 
 def _own_address() -> str:
-    with urllib.request.urlopen("https://checkip.amazonaws.com", timeout=10) as answer:
-        return answer.read().decode().strip() + "/32"
+    try:
+        with urllib.request.urlopen("https://checkip.amazonaws.com", timeout=10) as answer:
+            return answer.read().decode().strip() + "/32"
+    except OSError as error:
+        said = f"the public address of this machine is unknown ({error})"
+        raise MistakeError(f"{said}: give it, as --ssh-from 198.51.100.7/32") from error
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -135,15 +190,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("what", choices=("setup", "remove"))
     parser.add_argument("--region", default="us-east-1", help="the region in the yaml file (default: %(default)s)")
     parser.add_argument("--ssh-from", type=_network, help="the network to let in (default: this machine's public address)")
-    parser.add_argument("--bucket", help="an S3 bucket that head nodes may keep results in (default: none)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--bucket", help="an S3 bucket that head nodes may keep results in (default: as before; at first none)")
+    which.add_argument("--no-bucket", action="store_const", const="", dest="bucket", help="let them use no bucket any more")
     given = parser.parse_args(arguments)
     try:
         if given.what == "setup":
             setup(given.region, given.ssh_from or _own_address(), given.bucket)
         else:
             remove(given.region)
-    except ClientError as error:
-        sys.exit(f"error: {error}")
+    except NoCredentialsError:
+        parser.exit(2, "error: no AWS credentials were found: call `aws configure`, or set AWS_PROFILE\n")
+    except (MistakeError, BotoCoreError, ClientError) as error:
+        parser.exit(2, f"error: {' '.join(str(error).split())}\n")
 
 
 if __name__ == "__main__":

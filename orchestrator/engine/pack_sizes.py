@@ -34,12 +34,12 @@ class PackSizes:
     """How many runs of a shape train together.
 
     Sizes are measured by the worker that trains the first run of a shape, remembered in the store for each kind of machine,
-    and halved when memory runs out.
+    and halved when memory runs out. What other launches have stored meanwhile stays there.
 
     Args:
         task: that of the study; tells which runs have the same shapes.
         files: where sizes are kept; None: nowhere.
-        fixed: the size of every pack; None: measured.
+        fixed: the size of every pack, of which nothing is stored; None: measured.
         gpu: whether the workers train on GPUs. There more runs cost next to nothing until the GPU is full, so that packs are
             filled up with runs the answer may need. On a CPU they hold what it needs.
         cpu_decoders: decoders that train on CPUs even so.
@@ -100,8 +100,8 @@ class PackSizes:
     def learn(self, spec: RunSpec, size: int) -> None:
         self._measuring.discard(self.shape(spec))
         self._sizes[self.shape(spec)] = size
-        if self.files is not None:
-            self.files.save_pack_sizes(self._sizes)
+        if self.files is not None and self.fixed is None:
+            self.files.save_pack_sizes({**self._sizes, **self.files.load_pack_sizes(), self.shape(spec): size})
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from orchestrator.store.folder import Folder, disk_error, files_among
 from orchestrator.store.leases import Lease
 from orchestrator.store.locks import StoreLocks
 from orchestrator.store.place import Place, Stamp, StoreError
-from orchestrator.store.remote import URI, Remote, RemoteError, Tell, tell_on_stderr
+from orchestrator.store.remote import URI, Remote, RemoteError, Tell, tell_on_stderr, wrong_with
 
 BYTES_PER_GROWN_PART = 1 << 20
 """In a bucket, where every version of a part begins with the former one."""
@@ -30,9 +30,12 @@ def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
         StoreError: it means none.
     """
     if URI.match(str(path)):
+        if (why := wrong_with(str(path))) is not None:
+            raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH: {why}")
         return Bucket(str(path), tell)
     if "://" in str(path):
-        raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {path}")
+        given = "one with @ in it" if "@" in str(path) else path  # perhaps after a password
+        raise StoreError(f"the store must be a folder, s3://BUCKET/PATH or gs://BUCKET/PATH, not {given}")
     return Folder(Path(path))
 
 
@@ -142,7 +145,8 @@ class Bucket:
 
     def refresh(self, folder: str, again: Collection[str] = (), *, locked: bool = False) -> None:
         with contextlib.nullcontext() if locked else self.locks.appending():
-            self.remote.pull(folder, self.locks.token, again)
+            for name in self.remote.pull(folder, self.locks.token, again):
+                self.note(f"left out {self.shown(f'{folder}/{name}')}: no file of this store has such a name, or one so long")
 
     def files(self, folder: str) -> list[Path]:
         return self._mirror.files(folder)

@@ -28,6 +28,7 @@ class StoreLocks:
 
     `token` names this process to the others: its byte is locked for as long as the process uses the store. `machine` names
     all processes that these locks exclude: it is another one on another machine, after a restart, and in a copy of the folder.
+    `copy` names this copy of the folder: it stays what it is, and is the same for all who share the folder.
     """
 
     _shared: ClassVar[dict[str, StoreLocks]] = {}
@@ -51,7 +52,7 @@ class StoreLocks:
         self._guard = threading.Lock()
         self._threads = threading.Lock()
         self._fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-        self.machine = _machine(os.fstat(self._fd))
+        self.machine, self.copy = _machine(os.fstat(self._fd)), _copy(os.fstat(self._fd))
         try:
             self.take("launch", self.token)
         except BaseException:
@@ -113,6 +114,10 @@ def _machine(file: os.stat_result) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     about = socket.gethostname(), boot.read_text() if boot.exists() else "", file.st_dev, file.st_ino, file.st_ctime_ns
     return hashlib.sha256(repr(about).encode()).hexdigest()[:12]
+
+
+def _copy(file: os.stat_result) -> str:
+    return hashlib.sha256(repr((file.st_ino, file.st_ctime_ns)).encode()).hexdigest()[:12]
 
 
 def _forget_in_child() -> None:

@@ -55,7 +55,8 @@ class Reader:
         for name in register.parts.keys() - found:
             if gone := register.parts[name].rows:
                 part = self._place.shown(f"runs/{name}")
-                self._place.note(f"{part} is gone with {gone} rows: the next launch trains those that it needs again")
+                what = "row: the next launch trains it" if gone == 1 else "rows: the next launch trains those that it needs"
+                self._place.note(f"{part} is gone with {gone} {what} again{' if it needs it' if gone == 1 else ''}")
             register.drop(name)
         problems, indexed = dict[str, str](), bool(register.index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
@@ -100,7 +101,9 @@ class Reader:
         fresh = [i for key, i in kept.items() if key not in before] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))
-        return problems if whole else problems | {name: f"{table.num_rows - len(kept)} of its rows are in other files already"}
+        lacking = table.num_rows - len(kept)
+        are = "are" if lacking > 1 else "is"
+        return problems if whole else problems | {name: f"{lacking} of its rows {are} in other files already"}
 
     def forget_wrong(self, keys: Collection[str]) -> dict[str, str]:
         """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
@@ -150,7 +153,8 @@ class Reader:
             found += rows
             if not self._named.issuperset(wrong):
                 self._named.update(wrong)
-                self._place.note(f"left out {len(wrong)} rows of {self._place.shown(f'runs/{name}')}: {in_words(wrong)}")
+                count = f"{len(wrong)} {'row' if len(wrong) == 1 else 'rows'}"
+                self._place.note(f"left out {count} of {self._place.shown(f'runs/{name}')}: {in_words(wrong)}")
         return found
 
     def take_news(self, names: Collection[str], keys: Collection[str]) -> list[tuple[str, pa.Table]]:

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import itertools
 import os
+import posixpath
 import random
 import re
 import secrets
@@ -45,6 +46,9 @@ LONGEST_WAIT = 30.0
 """Waits double from the first to the longest one, and each is shortened by chance, so that launches do not ask in step."""
 TELL_AFTER = 5.0
 """A wait that gets so long is told."""
+
+LONGEST_NAME = 200
+"""Bytes of the name of an object that is copied to this machine. Temporaries have longer ones; 255 is the most for a file."""
 
 CACHE = "sweep-orchestrator"
 """The folder of the mirrors, among the caches of the user."""
@@ -81,6 +85,22 @@ def location_of(uri: str) -> str | None:
         return None
     scheme, bucket, prefix, _ = found.groups()
     return f"{'s3' if scheme == 's3' else 'gs'}://{'/'.join([bucket, *filter(None, (prefix or '').split('/'))])}"
+
+
+def wrong_with(uri: str) -> str | None:
+    """Why a URI can mean no place in a bucket, and what to type instead, without any secret that it has; None if it can."""
+    if (found := URI.match(uri)) is None:
+        return "it is none of s3://BUCKET/PATH and gs://BUCKET/PATH"
+    scheme, bucket, prefix, _ = found.groups()
+    if {"@", ":"}.intersection(bucket):
+        s3 = "keys belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; another server in AWS_ENDPOINT_URL"
+        how = s3 if scheme == "s3" else "log in with gcloud"
+        return f"no name of a bucket has @ or :, so give {scheme}://BUCKET/PATH ({how})"
+    steps = (prefix or "").split("/")
+    if not {".", ".."}.isdisjoint(steps):
+        meant = posixpath.normpath(f"/{prefix}").strip("/")
+        return f"a path in a bucket has no steps . and .., so give {'/'.join(filter(None, (f'{scheme}://{bucket}', meant)))}"
+    return None
 
 
 def tell_on_stderr(text: str) -> None:
@@ -314,14 +334,20 @@ class Remote:
 
         return self._patiently(attempt)
 
-    def pull(self, folder: str, token: str, again: Collection[str] = ()) -> None:
+    def pull(self, folder: str, token: str, again: Collection[str] = ()) -> builtins.list[str]:
         """Make the folder of the mirror as that of the bucket is: fetch what is new or has another size or time, and what is
         named `again`; remove what is gone. The caller keeps everybody else from changing the mirror meanwhile.
 
         Args:
             token: of the temporaries.
+
+        Returns:
+            The objects that were left out, as no file can have their names.
         """
         there, place = self.list(folder), self.mirror / folder
+        others = [name for name in there if not _is_name(name)]
+        for name in others:
+            del there[name]
         place.mkdir(parents=True, exist_ok=True)
         (self.mirror / ".tmp").mkdir(exist_ok=True)
         here: dict[str, Found] = {}
@@ -335,6 +361,7 @@ class Remote:
                     here[entry.name] = entry.stat().st_size, entry.stat().st_mtime_ns
         differing = [name for name, found in there.items() if here.get(name) != found or name in again]
         self._each(lambda name: self._fetch(f"{folder}/{name}", there[name][1], token), differing)
+        return others
 
     def fetch(self, name: str, token: str) -> None:
         """Make one file of the mirror as the object is."""
@@ -394,6 +421,11 @@ class Remote:
             return RemoteError(f"{server} does not answer: check the network{settings}", may_pass=may_pass)
         refused = mistaken or re.search(r"HTTP status 4(?!08|09|29)\d\d", said)
         return RemoteError(f"{server} answers: {said[:300]}", may_pass=not refused)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a file of the mirror can have this name."""
+    return name not in ("", ".", "..") and not {"/", "\0"}.intersection(name) and len(os.fsencode(name)) <= LONGEST_NAME
 
 
 def _cache() -> Path:

@@ -48,7 +48,8 @@ class ResultStore(Artifacts):
     move between files: no order of renames would keep a reader from missing or doubling rows that do.
 
     Several launches may use one store. Appends take turns; each launch extends a part of its own, and takes over one
-    that is not full from a launch that has ended, so the files number about rows / ROWS_PER_PART + launches at work.
+    that is not full from a launch that has ended, so the files number about rows / ROWS_PER_PART + launches at work. A part
+    that came with a copy of the folder is read, not extended.
     A claim or a part belongs to a launch until it lets go, closes or dies.
 
     A part is checked whole when it is first seen. Full parts that were are listed in the index, and read again only for rows
@@ -143,14 +144,15 @@ class ResultStore(Artifacts):
 
     def frame(self, task: str, where: Mapping[str, Collection[object]] | None = None) -> pd.DataFrame:
         """The rows of a task, `module:Class`, as a table of pandas, with a column for each option of the task in place of
-        `options`; rows as in `rows`. An option that a row does not have is missing there.
+        `options`; rows as in `rows`. An option that a row does not have is missing there. One with the name of a column is in
+        `option_NAME`.
         """
         import pandas as pd
 
         rows = self.rows(where={**(where or {}), "task": {task}})
         columns = dict.fromkeys(name for row in rows for name in row["options"])
         table = pd.DataFrame(rows, columns=[name for name in SCHEMA.names if name != "options"])
-        settings = {name: [row["options"].get(name) for row in rows] for name in columns if name not in table}
+        settings = {f"option_{name}" if name in table else name: [row["options"].get(name) for row in rows] for name in columns}
         return pd.concat([table, pd.DataFrame(settings, index=table.index)], axis=1)
 
     def refresh(self) -> list[Row]:

@@ -62,8 +62,8 @@ class Turns(Protocol):
         failed has tried to write."""
 
     def choose_part(self) -> str:
-        """The part that this launch extends: the one it has, else the longest one that is not full nor another launch's, else a
-        new one."""
+        """The part that this launch extends: the one it has, else the longest one that was made here and is neither full nor
+        another launch's, else a new one."""
 
     def may_extend(self, name: str) -> bool:
         """Whether it may get more rows."""
@@ -105,7 +105,11 @@ class OwnPart:
 
 
 class FolderTurns:
-    """Turns in a folder: its locks decide, and every process sees at once what another one wrote."""
+    """Turns in a folder: its locks decide, and every process sees at once what another one wrote.
+
+    A part carries the name of the copy of the folder in which it was made, and is extended in that one only: so of two copies
+    with parts of one name, each with rows that the other lacks, there are none.
+    """
 
     def __init__(self, place: Place, reader: Reader) -> None:
         self._place, self._reader, self._own = place, reader, OwnPart(place)
@@ -140,7 +144,8 @@ class FolderTurns:
         return ()
 
     def choose_part(self) -> str:
-        return self._own.name or self._own.take([*self._reader.register.open_parts(), self.new_name()])
+        ours = [name for name in self._reader.register.open_parts() if _maker(name) == self._place.locks.copy]
+        return self._own.name or self._own.take([*ours, self.new_name()])
 
     def may_extend(self, name: str) -> bool:
         return True
@@ -149,7 +154,7 @@ class FolderTurns:
         self._own.let_go()
 
     def new_name(self) -> str:
-        return _new_name()
+        return _new_name(self._place.locks.copy)
 
     def write(self, name: str, table: pa.Table) -> Stamp:
         return self._place.write(f"runs/{name}", parquet_bytes(table))
@@ -276,7 +281,7 @@ class BucketTurns:
         self._own.let_go()
 
     def new_name(self) -> str:
-        return _new_name(f"-{self._bucket.locks.machine}")
+        return _new_name(self._bucket.locks.machine)
 
     def write(self, name: str, table: pa.Table) -> Stamp:
         if name not in self._reader.register.parts:
@@ -290,10 +295,10 @@ class BucketTurns:
         return stamp
 
 
-def _new_name(machine: str = "") -> str:
-    return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(4)}{machine}.parquet"
+def _new_name(maker: str) -> str:
+    return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(4)}-{maker}.parquet"
 
 
 def _maker(name: str) -> str:
-    """The machine whose launches extend a part."""
+    """The machine, or the copy of a folder, whose launches extend a part."""
     return name.removesuffix(".parquet").rpartition("-")[2]

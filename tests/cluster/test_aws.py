@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import boto3
 import moto
@@ -94,17 +95,120 @@ def test_setup_again_moves_the_firewall_and_remove_leaves_nothing(aws: Any) -> N
     }
     aws.main(["setup", "--ssh-from", "203.0.113.0/24"])
     assert [r["CidrIp"] for rule in rules() for r in rule["IpRanges"]] == ["203.0.113.0/24"]
-    document = iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"]
-    assert "s3:" not in str(document), "the bucket is no longer named"
+    now = iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"]["Statement"]
+    assert now == statements, "a running cluster goes on using its bucket"
+    aws.main(["setup", "--ssh-from", HOME, "--bucket", "other"])
+    document = str(iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"])
+    assert "other" in document
+    assert "mine" not in document
+    aws.main(["setup", "--ssh-from", HOME, "--no-bucket"])
+    document = str(iam.get_role_policy(RoleName=aws.NAME, PolicyName=aws.NAME)["PolicyDocument"])
+    assert "s3:" not in document, "the bucket is no longer named"
     aws.main(["remove"])
     assert rules() == []
     assert iam.list_roles()["Roles"] == []
     assert boto3.client("ec2", region_name="us-east-1").describe_launch_templates()["LaunchTemplates"] == []
 
 
-@pytest.mark.parametrize("network", ["0.0.0.0/0", "10.0.0.0/8", "somewhere"])
-def test_a_firewall_for_everyone_is_refused(aws: Any, network: str) -> None:
+def remaining() -> list[Any]:
+    ec2, iam = boto3.client("ec2", region_name="us-east-1"), boto3.client("iam")
+    templates = ec2.describe_launch_templates()["LaunchTemplates"]
+    return [*rules(), *templates, *iam.list_roles()["Roles"], *iam.list_instance_profiles()["InstanceProfiles"]]
+
+
+@pytest.mark.parametrize("first", ["group", "template", "role of the profile", "profile", "policy", "everything"])
+def test_what_is_half_there_is_made_whole_and_removed(aws: Any, first: str) -> None:
+    ec2, iam, name = boto3.client("ec2", region_name="us-east-1"), boto3.client("iam"), aws.NAME
+    steps = {
+        "group": lambda: ec2.delete_security_group(GroupId=aws._security_group(ec2)),
+        "template": lambda: ec2.delete_launch_template(LaunchTemplateName=name),
+        "role of the profile": lambda: iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name),
+        "profile": lambda: iam.delete_instance_profile(InstanceProfileName=name),
+        "policy": lambda: iam.delete_role_policy(RoleName=name, PolicyName=name),
+        "everything": lambda: iam.delete_role(RoleName=name),
+    }
+    names = list(steps)
+    for again in ("setup", "remove"):
+        aws.main(["setup", "--ssh-from", HOME])
+        for step in names[: names.index(first) + 1]:
+            steps[step]()
+        aws.main([again, *(["--ssh-from", HOME] if again == "setup" else [])])
+        if again == "setup":
+            (profile,) = iam.list_instance_profiles()["InstanceProfiles"]
+            assert [role["RoleName"] for role in profile["Roles"]] == [name]
+            assert iam.list_role_policies(RoleName=name)["PolicyNames"] == [name]
+    assert remaining() == []
+
+
+def test_as_long_as_a_machine_is_up_nothing_is_removed(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    before, client = len(remaining()), boto3.client
+
+    def busy(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "DependencyViolation", "Message": "in use"}}, "DeleteSecurityGroup")
+
+    def with_machine(service: str, **options: Any) -> Any:
+        made = client(service, **options)
+        if service == "ec2":
+            made.delete_security_group = busy
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(aws.boto3, "client", with_machine)
+        assert refusal(aws, capsys, "remove") == (
+            "error: a machine still uses the firewall: call `make down`, and this again a minute later"
+        )
+        assert len(remaining()) == before
+    aws.main(["remove"])
+    assert remaining() == []
+
+
+def refusal(aws: Any, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The last line of what is said."""
     with pytest.raises(SystemExit) as stopped:
-        aws.main(["setup", "--ssh-from", network])
+        aws.main([*words])
     assert stopped.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_without_credentials_a_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cluster import aws
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    said = "error: no AWS credentials were found: call `aws configure`, or set AWS_PROFILE"
+    assert refusal(aws, capsys, "setup", "--ssh-from", HOME) == said
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    assert "nobody" in refusal(aws, capsys, "remove")
+
+
+def test_an_address_that_cannot_be_found_is_asked_for(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise URLError("no route")
+
+    monkeypatch.setattr(aws.urllib.request, "urlopen", away)
+    assert refusal(aws, capsys, "setup").endswith("no route>): give it, as --ssh-from 198.51.100.7/32")
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        ("0.0.0.0/0", "4294967296 addresses"),
+        ("10.0.0.0/8", "16777216 addresses"),
+        ("somewhere", "somewhere is no IPv4 network: give yours, such as 198.51.100.7/32"),
+        ("198.51.100.7/24", "an address in one: give 198.51.100.7/32, or 198.51.100.0/24"),
+    ],
+)
+def test_a_firewall_for_everyone_is_refused(aws: Any, network: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refusal(aws, capsys, "setup", "--ssh-from", network)
     assert rules() == []

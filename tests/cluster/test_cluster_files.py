@@ -153,6 +153,11 @@ def test_versions_are_those_of_the_constraints() -> None:
             assert version == PINS.get(package), f"{package} in {path.name}"
 
 
+def test_every_ray_that_may_be_installed_knows_tokens() -> None:
+    (least,) = re.findall(r'"ray\[tune\]>=([\d.]+),', (ROOT / "pyproject.toml").read_text())
+    assert tuple(map(int, least.split("."))) >= (2, 52), "before there is no `ray get-auth-token` and no RAY_AUTH_MODE"
+
+
 @pytest.mark.parametrize("name", [*RAY, "Dockerfile"])
 def test_nodes_install_exactly_the_constraints(name: str) -> None:
     text = (FOLDER / name).read_text() if name == "Dockerfile" else "\n".join(load(name)["setup_commands"])

@@ -1,5 +1,5 @@
-"""`make up`, `submit`, `logs`, `fetch` and `down` with cluster/local.yaml, on machines that are real for all ssh, Ray and the
-study see: one dies under the study, and another comes."""
+"""`make up`, `submit`, `logs`, `fetch`, `send` and `down` with cluster/local.yaml, on machines that are real for all that ssh,
+Ray and the study see: one dies under the study, and another comes."""
 
 import importlib.metadata
 import json
@@ -137,7 +137,8 @@ def test_a_study_outlives_its_machines(lab: Lab, installed: Path, tmp_path: Path
     assert "Job 'scaling' succeeded" in said.read_text()
     assert "lost its worker" in said.read_text()
     assert alive(lab, 3) == ["head", "worker-1", "worker-3"]
-    lab.run(*make, f"--directory={tmp_path}", "fetch")
+    lab.run(*make, f"--directory={tmp_path}", "fetch", PYTHONPATH=str(ROOT))
+    assert "0 new rows in results" in lab.run(*make, f"--directory={tmp_path}", "send")
     assert alone.wait() == 0, alone.stdout + alone.stderr
     rows = read_rows(tmp_path)
     print(f"{len(rows)} rows, by host {rows['host'].value_counts().to_dict()}; lost: worker-2, joined: worker-3")

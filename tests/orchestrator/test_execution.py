@@ -742,6 +742,17 @@ def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
 
 
+def test_pack_sizes_that_others_have_measured_stay(store: ResultStore) -> None:
+    other = dataclasses.replace(SPEC, N=SPEC.N + 8)
+    one, two = (PackSizes(Toy(), store, fixed=None) for _ in range(2))
+    one.learn(SPEC, 16)
+    two.learn(other, 32)
+    one.learn(SPEC, 8)
+    PackSizes(Toy(), store, fixed=64).learn(SPEC, 32)
+    packs = PackSizes(Toy(), store, fixed=None)
+    assert [packs.size(SPEC), packs.size(other)] == [8, 32]
+
+
 @pytest.mark.slow(1)
 def test_a_worker_trains_a_pack_and_one_bad_run_does_not_spoil_it() -> None:
     task = BumpTask()

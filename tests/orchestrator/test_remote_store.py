@@ -473,7 +473,7 @@ def test_parts_copied_in_from_another_store_are_merged_without_doubles(
     on("b")
     with ResultStore(uri) as store:
         assert counts(store.rows()) == [1, 2, 3]
-        assert "1 of its rows are in other files already" in store.notices[0]
+        assert "1 of its rows is in other files already" in store.notices[0]
         put(server, uri, "runs/twin.parquet", data)
         assert store.refresh() == []
     assert sorted(plain_keys(uri)) == keys([1, 2, 3])
@@ -604,6 +604,58 @@ def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
     refused(uri, "http://127.0.0.1:9 does not answer: check the network, AWS_ENDPOINT_URL and AWS_REGION")
 
 
+@pytest.mark.parametrize(
+    ("place", "instead"),
+    [
+        ("s3://bucket/./x", "s3://bucket/x"),
+        ("s3://bucket/a/../x", "s3://bucket/x"),
+        ("s3://bucket/..", "s3://bucket"),
+        ("gs://bucket/a/b/../.", "gs://bucket/a"),
+    ],
+)
+def test_a_path_with_dots_is_refused(place: str, instead: str) -> None:
+    with pytest.raises(StoreError, match=r"no steps \. and \.\., so give ") as caught:
+        ResultStore(place)
+    assert str(caught.value).endswith(f"so give {instead}")
+
+
+@pytest.mark.parametrize("place", ["s3://AKIA:verysecret@bucket/x", "s3://AKIA:very/secret@bucket", "s3://verysecret@bucket/x"])
+def test_keys_in_the_name_of_a_store_are_not_repeated(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoreError, match="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE") as caught:
+        ResultStore(place)
+    said = f"{caught.value}{capfd.readouterr()}"
+    assert not any(word in said for word in ("AKIA", "very", "secret@"))
+    with pytest.raises(StoreError, match="not one with @ in it"):
+        ResultStore(place.upper())
+
+
+def test_objects_with_names_that_no_file_can_have_are_left_out_and_named(server: Server, uri: str) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+    (whole,) = names(server, uri)
+    odd = ["x" * 230 + ".parquet", "ü" * 110, "x" * 900]
+    for name in odd:
+        put(server, uri, f"runs/{name}", get(server, uri, f"runs/{whole}"))
+    for read_only in (True, False):
+        with ResultStore(uri, read_only=read_only) as store:
+            assert counts(store.rows()) == [1]
+            assert [sum(f"left out {uri}/runs/{name}: " in notice for notice in store.notices) for name in odd] == [1, 1, 1]
+            if not read_only:
+                store.append([row(2)])
+    assert set(odd) < set(names(server, uri))
+
+
+@pytest.mark.parametrize("odd", ["..", "."])
+def test_an_object_that_is_named_like_a_folder_is_left_out(uri: str, odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResultStore(uri) as store:
+        store.append([row(1)])
+    listed = Remote.list
+    monkeypatch.setattr(Remote, "list", lambda *given, **how: {**listed(*given, **how), odd: (1, 1)})
+    with ResultStore(uri) as store:
+        assert counts(store.rows()) == [1]
+        assert any(notice.startswith(f"left out {uri}/runs/{odd}: ") for notice in store.notices)
+
+
 def test_without_a_home_the_copy_is_where_nobody_else_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(user: int) -> None:
         raise KeyError(user)
@@ -650,12 +702,8 @@ def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
     assert sorted(plain_keys(uri)) == keys([1, 2])
 
 
-
-
 @pytest.mark.slow(10)
-def test_a_study_goes_on_from_the_bucket_alone(
-    server: Server, uri: str, tmp_path: Path, here: Callable[..., Command]
-) -> None:
+def test_a_study_goes_on_from_the_bucket_alone(server: Server, uri: str, tmp_path: Path, here: Callable[..., Command]) -> None:
     options = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01")
     options = (*options, "--workers", "2", "--option", "pause=0.3", "--store", uri)
     first = here(*options)

@@ -26,6 +26,8 @@ from store_child import FINISHED_AT, row
 import orchestrator.store.reader as reader_module
 import orchestrator.store.register as register_module
 import orchestrator.store.results as results_module
+from analysis import export
+from orchestrator.command.cli import run
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import SCHEMAS, Row
@@ -310,12 +312,21 @@ def test_parts_copied_in_from_another_store_are_merged_without_doubles(place: Pl
     assert len(plain_keys(here.location)) == 4
     with ResultStore(here.location) as store:
         assert counts(store.rows()) == [1, 2, 3]
-        assert "1 of its rows are in other files already" in store.notices[0]
+        assert "1 of its rows is in other files already" in store.notices[0]
         here.put("runs/z-twin.parquet", copied)
         assert store.refresh() == []
         assert "z-twin.parquet" not in kept(here)
     assert sorted(plain_keys(here.location)) == sorted(row(i)["key"] for i in (1, 2, 3))
     assert kept(here, "set-aside")[f"z-{name}"] == copied
+
+
+def test_one_row_that_is_gone_is_told_as_one(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        (part,) = parts(tmp_path)
+        part.unlink()
+        assert store.refresh() == []
+        assert store.notices == [f"{part} is gone with 1 row: the next launch trains it again if it needs it"]
 
 
 def parquet(table: pa.Table) -> bytes:
@@ -599,6 +610,24 @@ def test_settings_of_a_task_are_columns_for_pandas_and_duckdb(tmp_path: Path) ->
     assert duckdb.sql("select data_count, kind from bumps where sigma < 1").fetchall() == [(2, "narrow")]
     assert {"options", "shape"}.isdisjoint(bumps.columns)
     assert bumps["sigma"].isna().tolist() == [False, False, True]
+
+
+def test_a_setting_with_the_name_of_a_column_is_no_setting_less(tmp_path: Path) -> None:
+    spec = RunSpec(task="a:B", dataset="grid", N=16, data_count=1, seed=3, options=(("error", 0.1), ("kind", "wide")))
+    with ResultStore(tmp_path) as store:
+        store.append([make_row(spec, task_version="1", fixed_count=0, status="passed", reason="target")])
+        [found] = store.frame("a:B").to_dict("records")
+    assert (found["error"], found["option_error"], found["kind"]) == (None, 0.1, "wide")
+
+
+def test_one_run_is_not_told_as_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ResultStore(tmp_path / "store") as store:
+        store.append([row(1)])
+    file, board = tmp_path / "runs.csv", tmp_path / "board"
+    assert run(export.app, ["--store", str(tmp_path / "store"), "--csv", str(file), "--tensorboard", str(board)]) == 0
+    of_file, of_board = capsys.readouterr().out.splitlines()
+    assert of_file == f"wrote 1 run to {file}"
+    assert of_board.startswith(f"wrote 1 run to {board}; ")
 
 
 def test_weights_and_checkpoints_are_kept_per_run(place: Place) -> None:

@@ -28,6 +28,21 @@ def test_a_file_that_cannot_be_written_leaves_the_former_and_nothing_else(
     assert (tmp_path / "a.csv").read_bytes() == b"before"
 
 
+def test_processes_with_one_number_may_write_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of two containers may have."""
+    replace, contents = Path.replace, [b"of the one", b"of the other"]
+
+    def meanwhile(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        write_files(tmp_path, {"a.csv": contents[1]})
+        assert path.read_bytes() == contents[0]
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", meanwhile)
+    write_files(tmp_path, {"a.csv": contents[0]})
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.csv", contents[0])]
+
+
 @pytest.mark.parametrize("name", ["analysis.py", "trainables/__init__.py"])
 def test_a_file_that_hides_a_package_of_the_project_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

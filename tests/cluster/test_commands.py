@@ -1,0 +1,211 @@
+"""`make submit`, `fetch` and `send`, and the job on Kubernetes, with a `ray` that does here what it would do on the head."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orchestrator.store import ResultStore, make_row
+from orchestrator.store.merge import main
+from tests.conftest import ROOT
+from trainables.spec import RunSpec
+
+RAY = f"""#!{sys.executable}
+import json, os, shlex, subprocess, sys
+words, head = sys.argv[1:], os.environ["HEAD"]
+copy = ["rsync", "-avz", "--quiet"]
+match words:
+    case ["exec", _, command]:
+        sys.exit(subprocess.run(["bash", "-c", command], env=os.environ | {{"HOME": head}}).returncode)
+    case ["rsync-down", _, source, target]:
+        subprocess.run([*copy, source.replace("~", head), target], check=True)
+    case ["rsync-up", _, source, target]:
+        subprocess.run([*copy, source, target.replace("~", head)], check=True)
+    case ["job", "status", *_]:
+        sys.exit(1)
+    case ["job", "submit", *rest]:
+        subprocess.run(shlex.join(rest[rest.index("--") + 1:]), shell=True, check=True)
+"""
+STUDY = f"""#!{sys.executable}
+import json, os, pathlib, sys
+if "orchestrator.store.merge" in sys.argv or "-c" in sys.argv:
+    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+pathlib.Path(os.environ["SAID"]).write_text(json.dumps([os.getcwd(), *sys.argv[1:]]))
+"""
+
+
+@dataclass
+class Cluster:
+    """The user's folder, and the head with its home."""
+
+    here: Path
+    head: Path
+    said: Path
+
+    def __post_init__(self) -> None:
+        self.bins = self.head / "sweep" / ".venv" / "bin"
+        self.bins.mkdir(parents=True)
+        self.here.mkdir()
+        for name, text in (("ray", RAY), ("python", STUDY)):
+            (self.bins / name).write_text(text)
+            (self.bins / name).chmod(0o755)
+        self.environment = os.environ | {
+            "HEAD": str(self.head), "SAID": str(self.said), "PYTHONPATH": str(ROOT), "PATH": f"{self.bins}:{os.environ['PATH']}"
+        }  # fmt: skip
+
+    def make(self, *words: str) -> str:
+        make = ["make", f"--file={ROOT}/Makefile", "--old-file=.venv/.installed-cluster", f"BIN={self.bins}"]
+        made = subprocess.run([*make, *words], cwd=self.here, env=self.environment, capture_output=True, text=True)
+        assert made.returncode == 0, made.stdout + made.stderr
+        return made.stdout
+
+    def started(self) -> list[str]:
+        """The folder and the words of the study that was started on the head."""
+        return json.loads(self.said.read_text())
+
+    @property
+    def stores(self) -> tuple[Path, Path]:
+        return self.here / "results", self.head / "sweep" / "results"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path / "here", tmp_path / "head", tmp_path / "said")
+
+
+def add(store: Path, *seeds: int) -> None:
+    with ResultStore(store) as opened:
+        for seed in seeds:
+            spec = RunSpec(task="m:C", dataset="d", N=4, data_count=3, seed=seed)
+            row = make_row(
+                spec, task_version="1", fixed_count=0, parents=None, launch="l", versions="v", status="passed", reason="target",
+                steps=1, passage_step=1, accuracy=1.0, id_mse=0.1, ood_mse=0.0, loss=float("nan"), curve_step=[1],
+                curve_loss=[0.1], curve_accuracy=[1.0], curve_error=[0.0], measures={"volume": 0.3}, seconds=1.0,
+            )  # fmt: skip
+            opened.append([row])
+
+
+def seeds(store: Path) -> list[int]:
+    with ResultStore(store, read_only=True) as opened:
+        assert opened.notices == []
+        return sorted(row["seed"] for row in opened.rows())
+
+
+def parts(store: Path) -> list[Path]:
+    return sorted((store / "runs").iterdir())
+
+
+PROGRAM = "awk -v n={data_count} -f '/opt/my x.awk' \"$1\" `a` \\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--N 16..64 --workers 4", ["--N", "16..64", "--workers", "4"]),
+        (f"--program {shlex.quote(PROGRAM)} --counts 1..9", ["--program", PROGRAM, "--counts", "1..9"]),
+        ('--program "awk -v n={data_count}" --counts 1..9', ["--program", "awk -v n={data_count}", "--counts", "1..9"]),
+        ("", []),
+    ],
+)
+def test_a_study_is_submitted_as_it_was_typed(cluster: Cluster, typed: str, words: list[str]) -> None:
+    cluster.make("submit", f"ARGS={typed}", "STUDY=tune")
+    assert cluster.started() == [str(cluster.head / "sweep"), "-m", "orchestrator.tune", "--address", "auto", *words]
+
+
+@pytest.mark.parametrize("pasted", ["as it is", "in words"])
+def test_the_job_on_kubernetes_is_the_study(cluster: Cluster, pasted: str) -> None:
+    """KubeRay makes one line for a shell of it, or, before 1.3, hands on its words."""
+    (job,) = (part for part in yaml.safe_load_all((ROOT / "cluster" / "kuberay.yaml").read_text()) if part["kind"] == "RayJob")
+    entrypoint = job["spec"]["entrypoint"].replace("/home/ray", str(cluster.head))
+    submit = "ray job submit --address http://head:8265 --no-wait --submission-id ID --"
+    line = f"if ! ray job status --address http://head:8265 ID >/dev/null 2>&1 ; then {submit} {entrypoint} ; fi ; ray job logs"
+    words = ["bash", "-ce", "--", line] if pasted == "as it is" else [*submit.split(), *shlex.split(entrypoint)]
+    subprocess.run(words, cwd=cluster.here, env=cluster.environment, check=True)
+    folder, *started = cluster.started()
+    assert folder == str(cluster.head / "sweep")
+    assert started[:4] == ["-m", "orchestrator.scaling", "--N", "16..64"]
+    assert started[-2:] == ["--workers", "4"]
+
+
+def test_what_was_trained_here_and_there_is_kept_by_fetch_and_send(cluster: Cluster) -> None:
+    here, there = cluster.stores
+    add(here, 0)
+    cluster.make("send")
+    assert seeds(there) == [0]
+    add(there, 1, 2, 3)
+    add(here, 10, 11, 3)
+    cluster.make("fetch")
+    assert seeds(here) == [0, 1, 2, 3, 10, 11]
+    add(there, 4)
+    add(here, 12)
+    (here / "weights").mkdir()
+    (here / "weights" / "k.safetensors").write_text("new")
+    (there / "scaling").mkdir()
+    (there / "scaling" / "scaling.csv").write_text("there")
+    for _ in range(2):
+        cluster.make("fetch")
+        cluster.make("send")
+    for store in (here, there):
+        assert seeds(store) == [0, 1, 2, 3, 4, 10, 11, 12]
+        assert len(parts(store)) == 1
+        assert list((store / ".tmp").iterdir()) == []
+        assert (store / "weights" / "k.safetensors").read_text() == "new"
+        assert (store / "scaling" / "scaling.csv").read_text() == "there"
+
+
+def test_rows_are_merged_as_they_are_and_of_other_files_the_newer_one_stays(cluster: Cluster) -> None:
+    here, there = cluster.stores
+    add(there, 1)
+    for store, name, time in ((here, "pack-sizes.json", 2e9), (there, "pack-sizes.json", 1e9), (there, "old.csv", 1e9)):
+        store.mkdir(exist_ok=True)
+        (store / name).write_text(store.parent.name)
+        os.utime(store / name, (time, time))
+    cluster.make("fetch")
+    assert (here / "pack-sizes.json").read_text() == "here"
+    assert (here / "old.csv").stat().st_mtime == 1e9
+    with ResultStore(here, read_only=True) as one, ResultStore(there, read_only=True) as other:
+        assert repr(one.table().to_pylist()) == repr(other.table().to_pylist())
+
+
+def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
+    here, there = cluster.stores
+    there.mkdir()
+    cluster.make("fetch")
+    add(here, 1)
+    cluster.make("fetch")
+    assert seeds(here) == [1]
+
+
+def test_a_mistake_in_a_merge_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "none"), str(tmp_path / "file")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_a_plain_copy_over_a_store_loses_no_row_of_either(tmp_path: Path) -> None:
+    """As long as only one side has grown; and no launch extends a part that the other side may extend too."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    add(here, 0)
+    shutil.copytree(here, there)
+    add(there, 1)
+    assert len(parts(there)) == 2
+    assert {part.name for part in parts(here)} < {part.name for part in parts(there)}
+    assert parts(here)[0].read_bytes() == (there / "runs" / parts(here)[0].name).read_bytes()
+    shutil.copytree(there, here, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock", ".tmp", ".index"))
+    add(here, 2)
+    shutil.copytree(here, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".lock", ".tmp", ".index"))
+    add(there, 3)
+    assert seeds(there) == [0, 1, 2, 3]
+    assert len(parts(there)) == 2
