@@ -17,6 +17,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
+from orchestrator.command.progress import counted
 from orchestrator.command.reading import read_store
 from orchestrator.errors import UserError
 from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
@@ -75,7 +76,7 @@ def export(
         if not rows:
             like = f" with {', '.join(where)}" if where else ""
             raise UserError(f"--store {store!r} has no runs{like}: there is nothing to write")
-        told = f"{len(rows)} run{'' if len(rows) == 1 else 's'}"
+        told = counted(len(rows), "run")
         if file is not None:
             _write_csv(rows, file)
             print(f"wrote {told} to {csv}")

@@ -22,7 +22,7 @@ from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
-from orchestrator.command.progress import say
+from orchestrator.command.progress import counted, say
 from orchestrator.command.reading import check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, printable
@@ -244,8 +244,7 @@ def measure(
         return Exit.NOT_ANSWERED
     for line in outcome.passed_over:
         print(f"note: {line}", file=sys.stderr)
-    measures = f"{outcome.measured} new measure{'' if outcome.measured == 1 else 's'}"
-    runs = f"{outcome.runs} run{'' if outcome.runs == 1 else 's'}"
+    measures, runs = counted(outcome.measured, "new measure"), counted(outcome.runs, "run")
     print(f"{measures} of {runs} {'is' if outcome.measured == 1 else 'are'} in {store}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 

@@ -17,6 +17,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
+from orchestrator.command.progress import counted
 from orchestrator.command.reading import check_runs, open_to_read
 from orchestrator.errors import UserError, printable
 from orchestrator.store import StoreError
@@ -123,12 +124,12 @@ def _tell(page: Report) -> None:
     for part in page.studies:
         print(printable(f"{part.told.state:<16}{part.told.id:<32}{part.told.progress}".rstrip()))
     for claim, finding, _ in page.sections:
-        seeds = f"{finding.seeds} seed{'' if finding.seeds == 1 else 's'}"
+        seeds = counted(finding.seeds, "seed")
         print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
 
 
 def _tell_written(page: Report) -> None:
-    print(f"{page.runs} run{'' if page.runs == 1 else 's'}, written {time.strftime('%H:%M:%S')}", flush=True)
+    print(f"{counted(page.runs, 'run')}, written {time.strftime('%H:%M:%S')}", flush=True)
 
 
 def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:

@@ -131,7 +131,6 @@ class PackTrainable(tune.Trainable):
                 if spec.task == PROGRAM:
                     self._runs[key] = ProgramRun(spec, device, self._order.stall_seconds)
                 else:
-                    _check_key(key, spec)
                     self._runs[key] = self._load(order, spec, device)
             except UnfitError:
                 raise
@@ -150,7 +149,9 @@ class PackTrainable(tune.Trainable):
 
     def _load(self, order: RunOrder, spec: RunSpec, device: str) -> Training:
         key, checkpoint = order.key, order.checkpoint
-        task = trained(load_task(spec.task), _parents(order.parents), device)
+        own = load_task(spec.task)
+        _check_key(key, spec, own.version)
+        task = trained(own, _parents(order.parents), device)
         if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
@@ -219,12 +220,11 @@ class PackTrainable(tune.Trainable):
         return buffer.getvalue()
 
 
-def _check_key(key: str, spec: RunSpec) -> None:
+def _check_key(key: str, spec: RunSpec, version: str) -> None:
     """
     Raises:
-        UnfitError: the run would have another key here, so that its result is none of the run that was asked for.
+        UnfitError: with this version of its task the run would have another key, so its result is none of the one asked for.
     """
-    version = load_task(spec.task).version
     if run_key(spec, version) != key:
         raise UnfitError(
             f"{spec.task} has version {version!r} here, and this is not the one, or not the version of this program, with "

@@ -24,7 +24,7 @@ from orchestrator.engine.worker import PackTrainable
 from orchestrator.store import make_row
 from trainables.bumps import BumpTask
 from trainables.needs import Parent
-from trainables.spec import RunSpec
+from trainables.spec import RunSpec, run_key
 
 TASK = BumpTask()
 SPEC = RunSpec(
@@ -133,10 +133,11 @@ def test_checkpoints_are_not_unpickled_into_code(tmp_path: Path, whole: bool) ->
     payload = Payload(tmp_path / "it ran")
     torch.save(payload if whole else {"training": {"step": payload}, "seconds": 1.0}, buffer := io.BytesIO())
     trainable = PackTrainable.__new__(PackTrainable)
-    trainable._seconds, trainable._notices = {"k": 0.0}, {}
+    key = run_key(SPEC, TASK.version)
+    trainable._seconds, trainable._notices = {key: 0.0}, {}
     for data in (buffer.getvalue(), pickle.dumps(payload)):
-        assert trainable._load(RunOrder(key="k", spec={}, checkpoint=data), SPEC, "cpu").step == 0
-        assert trainable._notices.pop("k").startswith("its checkpoint cannot be read, so it starts from the beginning (")
+        assert trainable._load(RunOrder(key=key, spec={}, checkpoint=data), SPEC, "cpu").step == 0
+        assert trainable._notices.pop(key).startswith("its checkpoint cannot be read, so it starts from the beginning (")
     assert not list(tmp_path.iterdir())
     torch.load(io.BytesIO(buffer.getvalue()), weights_only=False)
     assert (tmp_path / "it ran").exists(), "the payload works"

@@ -14,7 +14,7 @@ import torch
 from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from trainables.bumps import BumpTask
-from trainables.spec import RunSpec
+from trainables.spec import RunSpec, run_key
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
@@ -24,6 +24,7 @@ SPEC = RunSpec(
     task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=20, seed=0, decoder="mlp", depth=1, width=8,
     max_steps=120, options=tuple(BumpTask().defaults.items()), stop="budget",
 )  # fmt: skip
+KEY = run_key(SPEC, BumpTask.version)
 
 State = dict[str, Any]
 
@@ -48,9 +49,9 @@ def load(saved: State) -> tuple[Training, float, dict[str, str]]:
     buffer = io.BytesIO()
     torch.save(saved, buffer)
     trainable = PackTrainable.__new__(PackTrainable)
-    trainable._seconds, trainable._notices = {"k": 0.0}, {}
-    training = trainable._load(RunOrder(key="k", spec={}, checkpoint=buffer.getvalue()), SPEC, "cpu")
-    return training, trainable._seconds["k"], trainable._notices
+    trainable._seconds, trainable._notices = {KEY: 0.0}, {}
+    training = trainable._load(RunOrder(key=KEY, spec={}, checkpoint=buffer.getvalue()), SPEC, "cpu")
+    return training, trainable._seconds[KEY], trainable._notices
 
 
 def put(name: str, value: Any) -> Callable[[State], None]:
@@ -113,7 +114,7 @@ def test_a_run_starts_anew_from_a_checkpoint_that_no_run_has_left(what: str) -> 
     ABSURD[what](saved)
     training, seconds, notices = load(saved)
     assert (training.step, training.curve_step, seconds) == (0, [], 0.0)
-    assert notices["k"].startswith("its checkpoint cannot be read, so it starts from the beginning (")
+    assert notices[KEY].startswith("its checkpoint cannot be read, so it starts from the beginning (")
 
 
 @pytest.mark.slow(1)
