@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from orchestrator.errors import printable
 from orchestrator.store.place import StoreError
 from orchestrator.store.results import ResultStore
 
@@ -32,6 +33,9 @@ def merge(copy: str | Path, into: str | Path) -> int:
 def main(words: list[str]) -> int:
     if len(words) != 2:
         print(f"error: {len(words)} folders are named: give two, as in `... merge COPY STORE`", file=sys.stderr)
+        return 2
+    if "://" not in words[0] and not Path(words[0]).is_dir():
+        print(f"error: {printable(words[0])} is not a folder: give that of the copy", file=sys.stderr)
         return 2
     try:
         count = merge(*words)

@@ -187,10 +187,13 @@ def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
 
 def test_a_mistake_in_a_merge_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
+    assert main([str(tmp_path / "none"), str(tmp_path / "store")]) == 2
+    assert not list(tmp_path.iterdir())
+    add(tmp_path / "store", 0)
     (tmp_path / "file").write_text("")
-    assert main([str(tmp_path / "none"), str(tmp_path / "file")]) == 2
+    assert main([str(tmp_path / "store"), str(tmp_path / "file")]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert all(line.startswith("error: ") for line in lines)
 
 
