@@ -25,7 +25,7 @@ from orchestrator.command.progress import Progress, Running, Sparing, cost_text,
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
-from orchestrator.engine.execution import Execution, Limits, Outcome
+from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError, printable
 from orchestrator.searches import Rows
@@ -252,7 +252,7 @@ def _train_and_answer(
             files = store.publish(study.name, _files(study, rows, out, console))
         except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
             farewell(error)
-            return Exit[stopped] if (stopped := execution.outcome.stopped) in ("SIGINT", "SIGTERM") else Exit.NOT_ANSWERED
+            return Exit[stopped] if (stopped := execution.outcome.stopped) in INTERRUPTED else Exit.NOT_ANSWERED
         console.print(_table(study, rows, stages, {}))
         spent = format_seconds(time.monotonic() - progress.began)
         cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
@@ -263,7 +263,7 @@ def _train_and_answer(
         if options.json:
             needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
             print_json(study.answer(rows) | needed)
-        if outcome.stopped in ("SIGINT", "SIGTERM"):
+        if outcome.stopped in INTERRUPTED:
             farewell(None)
             return Exit[outcome.stopped]
         return _conclude(study, rows, stages, outcome, console, resume, options.price)

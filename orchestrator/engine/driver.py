@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.engine.cluster import Cluster
-from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.placement import PATIENCE_SECONDS
 from orchestrator.engine.pulse import Part, watched
 from orchestrator.engine.scratch import remove_all
@@ -67,14 +67,13 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
     if execution.is_over():
         yield execution.outcome
         return
-    signals = [number.name for number in STOPPING]
     answered = False
     os.environ.update({name: value for name, value in TUNE_SETTINGS.items() if name not in os.environ})
     leaving = _Leaving(farewell)
 
     def lost(part: Part) -> None:
         time.sleep(SIGNAL_SECONDS)
-        if execution.outcome.stopped in signals:  # Ray got the signal as well
+        if execution.outcome.stopped in INTERRUPTED:  # Ray got the signal as well
             leaving.now(128 + signal.Signals[execution.outcome.stopped])
             return
         since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
@@ -90,7 +89,7 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
         if execution.outcome.stopped is None:
             with watched(cluster.parts(), lost):
                 _fit(execution, cluster, folder / "tune")
-                if execution.fatal is None and execution.outcome.stopped not in signals:
+                if execution.fatal is None and execution.outcome.stopped not in INTERRUPTED:
                     answered = True
                     yield execution.outcome
         if execution.fatal is not None:

@@ -68,6 +68,7 @@ class Outcome:
 
 
 INTERRUPTED = ("SIGINT", "SIGTERM")
+"""What `Outcome.stopped` says of a launch that a signal has ended."""
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
