@@ -40,7 +40,7 @@ AGREEMENT = 0.95
 COMPOSES = 0.6
 """Gate 5: least share at level 2 of a dit on the same tokens. Without it nothing is known of the objective."""
 GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
-    1: ("both judges read real pictures", ("probe_real", "oracle_real")),
+    1: ("both judges read real pictures", ("probe_real", "oracle_real", "linear_real")),
     2: ("both judges read reconstructions", ("probe_tokens", "oracle_tokens")),
     3: ("codes of unseen pictures are known", ("unseen_codes", "unseen_pairs")),
     4: ("the judges agree", ("agree",)),
@@ -48,7 +48,7 @@ GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
 }
 """What each gate asks for, and the columns that it looks at."""
 READINGS = (*GATES[1][1], *GATES[2][1])
-"""How well the judges read what a generator stands on."""
+"""How well the judges, and a linear classifier beside them, read what a generator stands on."""
 OF_CODES = (3, 5)
 """Gates that are asked of runs on codes alone."""
 MEASURE = "tokens"
@@ -58,7 +58,9 @@ OF_GENERATORS: Mapping[str, tuple[str, ...]] = {
     "objectives": ("generated",), "conditioning": ("generated",), "jepa": ("generated", "circuits"), "signal": ("generated",),
 }  # fmt: skip
 """Those of generators themselves that a study looks at."""
-MEASURES = (MEASURE, *dict.fromkeys(name for names in OF_GENERATORS.values() for name in names))
+OF_PARENTS = ("linear", MEASURE)
+"""Those of probes and tokenizers that all studies look at."""
+MEASURES = (*OF_PARENTS, *dict.fromkeys(name for names in OF_GENERATORS.values() for name in names))
 """All that is looked at."""
 OF_CLAIMS: Mapping[str, tuple[str, ...]] = {"jepa": ("frechet_", "overlap_")}
 """How the numbers begin that claims of a study ask of every generator, one of each measure."""
@@ -89,6 +91,8 @@ class Run:
     """Shares (looks,) by name, as `trainables.generative.judge.curves` gives them."""
     probe_real: float
     """The least share of real pictures of a composition that the probe reads."""
+    linear_real: float
+    """The same of a linear classifier beside it, which no gate asks for."""
     probe_tokens: float
     """The least share of reconstructions of a composition that the probe reads; then the same of the oracle."""
     oracle_tokens: float
@@ -119,6 +123,7 @@ class Run:
             at=np.asarray(row["curve_step"], float),
             curves=curves,
             probe_real=last_look(probe, "read_least"),
+            linear_real=measured.get(parents.get("probe", ""), {}).get("linear_least", math.nan),
             probe_tokens=last_look(tokenizer, "probe_least"),
             oracle_tokens=last_look(tokenizer, "oracle_least"),
             unseen=_unseen(spec, {**of_tokenizer, **own}),

@@ -224,8 +224,8 @@ def measure(
     verbose: opt.Verbose = False,
 ) -> int:
     """Measure every trained network in a store: of decoders images, superposition, kernels, geometry, probes, tuning and
-    rotation; of tokenizers how well they keep what is seen; of generators what they draw, and how heads and units share the
-    work.
+    rotation; of probes how well a linear classifier reads the same pictures; of tokenizers how well they keep what is seen; of
+    generators what they draw, and how heads and units share the work.
 
     It measures only what is missing. The same command continues after any interruption, and may run while studies train.
     `python -m analysis.report` does the same first, then draws the figures and judges the claims.

@@ -139,10 +139,10 @@ class GeneratorStudy(GridStudy):
 def measured_for(study: str, store: str) -> Measured:
     """What a study looks at of what `analysis.measure` found in a store; nothing where that cannot be read now, since an answer
     says what it lacks."""
-    from analysis.generators import MEASURE, OF_GENERATORS, numbers_of
+    from analysis.generators import OF_GENERATORS, OF_PARENTS, numbers_of
 
     with contextlib.suppress(StoreError):
-        return numbers_of(MeasureTable(store).rows([MEASURE, *OF_GENERATORS.get(study, ())]))
+        return numbers_of(MeasureTable(store).rows([*OF_PARENTS, *OF_GENERATORS.get(study, ())]))
     return {}
 
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from analysis.measures import circuits, generated, geometry, images, kernel, probe, rotation, superposition, tokens, tuning
+from analysis.measures import (
+    circuits,
+    generated,
+    geometry,
+    images,
+    kernel,
+    linear,
+    probe,
+    rotation,
+    superposition,
+    tokens,
+    tuning,
+)
 from analysis.measures.quantity import Quantity
 from analysis.trained import Trained, TrainedDecoder
 from trainables.decoders import DECODERS
-from trainables.generative.chain import GENERATOR, TOKENIZER
+from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.generative.settings import REAL
 from trainables.heldout import box_bounds
 from trainables.needs import Parent
@@ -23,20 +35,22 @@ OF_DECODERS = {
     "tuning": tuning,
 }
 OF_ROTATIONS = {"rotation": rotation}
+OF_PROBES = {"linear": linear}
 OF_TOKENIZERS = {"tokens": tokens}
 OF_GENERATORS = {"generated": generated, "circuits": circuits}
-_ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_TOKENIZERS, **OF_GENERATORS}
+_ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_PROBES, **OF_TOKENIZERS, **OF_GENERATORS}
 
 MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {name: module.measure for name, module in _ALL.items()}
 VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in _ALL.items()}
 
 BUMPS = "trainables.bumps:BumpTask"
 ROTATION = "trainables.rotation:RotationTask"
-TASKS = (BUMPS, ROTATION, TOKENIZER, GENERATOR)
+TASKS = (BUMPS, ROTATION, PROBE, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
 _LOADED: Mapping[str, type[Trained]] = {
     BUMPS: TrainedDecoder,
     ROTATION: rotation.TrainedRotation,
+    PROBE: linear.TrainedProbe,
     TOKENIZER: tokens.TrainedTokenizer,
     GENERATOR: generated.TrainedGenerator,
 }
@@ -44,8 +58,8 @@ _LOADED: Mapping[str, type[Trained]] = {
 
 def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
-    box, or one of another of TASKS. Those of generators and their tokenizers render pictures to compare with, so runs on real
-    pictures are given none.
+    box, or one of another of TASKS. Those of generators, tokenizers and probes render pictures to compare with, so runs on
+    real pictures are given none.
 
     Args:
         kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
@@ -55,7 +69,7 @@ def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
         return []
     if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
         return list(OF_DECODERS)
-    return list({ROTATION: OF_ROTATIONS, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))
+    return list({ROTATION: OF_ROTATIONS, PROBE: OF_PROBES, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))
 
 
 def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None, parents: Mapping[str, Parent] | None = None) -> Any:

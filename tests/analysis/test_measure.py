@@ -65,8 +65,8 @@ def test_what_is_measured_of_which_run() -> None:
     assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
     assert applicable(row | {"task": TOKENIZER, "holdout": "train1"}) == ["tokens"]
     assert applicable(row | {"task": GENERATOR, "holdout": "train1"}) == ["generated", "circuits"]
-    assert applicable(row | {"task": PROBE}) == []
-    for task in (TOKENIZER, GENERATOR):
+    assert applicable(row | {"task": PROBE, "holdout": "train1"}) == ["linear"]
+    for task in (PROBE, TOKENIZER, GENERATOR):
         assert applicable(row | {"task": task, "holdout": "train1", "dataset": "celeba"}) == []
 
 
