@@ -11,10 +11,12 @@ import numpy as np
 
 LEAST_LEFT = 3
 """Sizes that must remain when one is left out: with two, nothing tells whether a power law fits."""
-LEAST_BESIDE = 2
-"""Sizes that each part of a broken law needs."""
+LEAST_BESIDE = 3
+"""Sizes that each part of a broken law needs: two always lie on a law."""
 MORE = 3
 """Numbers that a broken law has and a single one has not: a second exponent and prefactor, and where it breaks."""
+OFFS = (0.0, 0.3, 1.0, 3.0, 10.0, 100.0, 1e4)
+"""Variances of whole sizes, over that of a seed, that one law may have instead."""
 STRONG = 6.0
 """A broken law is far better where the criterion of Schwarz (BIC) prefers it by more: "strong" evidence (R. E. Kass and
 A. E. Raftery, Bayes factors, Journal of the American Statistical Association 90 (1995) 773-795, section 3.2)."""
@@ -31,7 +33,8 @@ class Broken:
     step: float
     """The second law over the first one, at the geometric mean of `last` and `first`."""
     gain: float
-    """By how much its BIC is lower than that of a single law; above STRONG it is far better, and below 0 worse."""
+    """By how much its BIC is lower than that of a single law, from which whole sizes may be off, for all seeds alike; above
+    STRONG it is far better, and below 0 worse."""
 
     @property
     def is_better(self) -> bool:
@@ -64,10 +67,27 @@ def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: floa
         return None
     off, last, first = best
     (below, start, _), (above, other, _) = (_line(np.log(n[part]), y[part]) for part in (n <= last, n >= first))
-    single, floor = _line(np.log(n), y)[2], max(resolution, 1e-6) ** 2
-    gain = len(y) * math.log((single / len(y) + floor) / (off / len(y) + floor)) - MORE * math.log(len(y))
+    floor = max(resolution, 1e-6) ** 2
+    gain = _single(np.log(n), y, floor) - len(y) * math.log(off / len(y) + floor) - MORE * math.log(len(y))
     step = math.exp(other - start + (above - below) * math.log(last * first) / 2)
     return Broken(last, first, (below, above), (math.exp(start), math.exp(other)), step, gain)
+
+
+def _single(x: np.ndarray, y: np.ndarray, floor: float) -> float:
+    """The least BIC of a single law, but for what it has in common with a broken one: of sizes on the law, or of sizes that are
+    off it by a normal deviation, which is one number more. A size with k seeds then counts as much as k / (1 + k off)."""
+    places, which, seeds = np.unique(x, return_inverse=True, return_counts=True)
+    means = np.bincount(which, y) / seeds
+    within = float(((y - means[which]) ** 2).sum())
+    found = []
+    for off in OFFS:
+        weights = seeds / (1 + seeds * off)
+        centred = places - np.average(places, weights=weights)
+        away = means - np.average(means, weights=weights)
+        away = away - centred * ((weights * centred) @ away / ((weights * centred) @ centred))
+        spread = (within + float(weights @ away**2)) / len(y) + floor
+        found.append(len(y) * math.log(spread) + float(np.log1p(seeds * off).sum()) + (math.log(len(y)) if off else 0.0))
+    return min(found)
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:

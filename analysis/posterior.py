@@ -6,10 +6,15 @@ but finished runs, so the probability of all that was seen is the product of tho
 asked for (the likelihood principle: J. O. Berger and R. L. Wolpert, The Likelihood Principle, 2nd ed., IMS 1988, section 4.2,
 on stopping rules; D. B. Rubin, Inference and missing data, Biometrika 63 (1976) 581-592, on ignorable designs).
 
-The model is a random-effects logistic regression. The log of the threshold of a bracket at N is a + b log N + e, with e normal
-with deviation `spread`. A run with D images passes with probability 1 / (1 + exp(-(log D - log threshold) / noise)). The priors
-of a and b are flat, and those of the logs of spread and noise are flat over RATIOS: no unit matters. All is integrated
-numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval has equal tails.
+The model is a random-effects logistic regression. The log of the threshold of a bracket at N is a + b log N + u + e, with e
+normal with deviation `spread`, another one for each bracket, and u normal with deviation `off`, the same for all seeds of a
+size: how far a size itself lies off the law. A run with D images passes with probability 1 / (1 + exp(-(log D - log threshold)
+/ noise)). The priors of a and b are flat, and those of the logs of spread and noise are flat over ratios: no unit matters. That
+all sizes lie on the law (`off` is 0) is as likely before as that they do not, and then the prior of the log of `off` is flat,
+too. All is integrated numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval
+has equal tails.
+
+Two sizes always lie on a law. So what is said of a slope through two is said as if `off` were 0.
 """
 
 from __future__ import annotations
@@ -24,12 +29,17 @@ NOISES = (0.1, 0.2, 0.4, 0.8, 1.2)
 """Noise of single runs, and ... More noise than that would spread the thresholds wider than it does."""
 SPREADS = (0.15, 0.25, 0.4, 0.6, 0.9, 1.3, 1.9, 2.8, 4.2)
 """... spread of thresholds, both over the spread that is seen: the deviation of the thresholds from the law."""
+OFFS = (0.0, 0.25, 0.4, 0.6, 0.9, 1.3, 1.9, 2.8)
+"""Deviations of whole sizes from the law, over the same."""
+ON_LAW = 0.5
+"""Probability, before anything is seen, that the first of these holds; the others are alike."""
 CELL = 1 / 6
 """Width of the cells in which thresholds are counted, over the same."""
 MARGIN = 4.0
 """How far the cells reach beyond the farthest threshold, over the same."""
-REACH, STEPS_A, STEPS_B = 7.0, 21, 71
-"""How far from least squares a and b are looked for, in standard errors, and how many values of each."""
+REACH, STEPS_A, STEPS_B = 7.0, 31, 121
+"""How far from least squares a and b are looked for, in standard errors if each size counts once, and how many values of
+each."""
 TINY = 1e-300
 
 
@@ -60,24 +70,41 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     half = float(np.abs(away).max()) / unit + MARGIN
     cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
     width = float(cells[1] - cells[0])
-    a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(y))
-    b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(x @ x))
-    kernels = [np.exp(-(((cells[:, None] - cells) / spread) ** 2) / 2) / spread for spread in SPREADS]
-    logs = np.zeros((len(SPREADS), len(NOISES), STEPS_A, STEPS_B))
-    for place in np.unique(x):
+    places = np.unique(x)
+    offs = OFFS if len(places) > 2 else OFFS[:1]
+    a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(places))
+    b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(places @ places))
+    apart = (cells[:, None] - cells) ** 2 / 2
+    spreads = [np.exp(-apart / spread**2) / spread for spread in SPREADS]
+    moves = [_moves(apart, off) for off in offs]
+    logs = np.zeros((len(offs), len(SPREADS), len(NOISES), STEPS_A, STEPS_B))
+    for place in places:
         of_place = [(one, centred) for one, centred in zip(seen, x, strict=True) if centred == place]
         tables = np.stack([_table(one, cells * unit + height + slope * centred, unit) for one, centred in of_place])
+        on_law = np.stack([np.log(np.maximum(tables @ kernel, TINY)).sum(axis=0) for kernel in spreads])
+        scale = on_law.max()
         at = (a[:, None] + b * place - cells[0]) / width
         left = np.clip(np.floor(at).astype(int), 0, len(cells) - 2)
         share = np.clip(at - left, 0.0, 1.0)
-        for i, kernel in enumerate(kernels):
-            total = np.log(np.maximum(tables @ kernel, TINY)).sum(axis=0)
-            logs[i] += total[:, left] * (1 - share) + total[:, left + 1] * share
-    weights = np.exp(logs - logs.max()).sum(axis=(0, 1, 2))
+        for total, move in zip(logs, moves, strict=True):
+            found = np.log(np.maximum(np.exp(on_law - scale) @ move, TINY))
+            total += found[..., left] * (1 - share) + found[..., left + 1] * share
+    prior = np.full(len(offs), (1 - ON_LAW) / max(1, len(offs) - 1))
+    prior[0] = ON_LAW
+    weights = np.einsum("o,osnab->b", prior, np.exp(logs - logs.max()))
     below = np.cumsum(weights) - weights / 2
     tail = (1 - confidence) / 2 * weights.sum()
     low, high = np.interp([tail, weights.sum() - tail], below, b)
     return slope + unit * float(low), slope + unit * float(high)
+
+
+def _moves(apart: np.ndarray, off: float) -> np.ndarray:
+    """The probability with which each threshold (columns) is moved to each other (rows), from half of their squared distances
+    (thresholds, thresholds)."""
+    if not off:
+        return np.eye(len(apart))
+    weights = np.exp(-apart / off**2)
+    return np.asarray(weights / weights.sum(axis=0))
 
 
 def _table(one: Seen, thresholds: np.ndarray, unit: float) -> np.ndarray:

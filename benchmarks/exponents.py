@@ -2,6 +2,7 @@
 
     python -m benchmarks.exponents            # 1,000 studies per line, about half an hour
     python -m benchmarks.exponents --quick    # 20 studies per line
+    python -m benchmarks.exponents --studies 300
 
 The studies are those of `benchmarks.threshold_search`, with other numbers. Below its lines are those of KINDS, in which luck
 falls in other ways than the model of `analysis.posterior` has it. *Error*: root mean square of that of the exponent. *Broken*:
@@ -66,7 +67,9 @@ def tally(world: partial[World], studies: int) -> Tally:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Coverage of the exponent on simulated studies.")
     parser.add_argument("--quick", action="store_true", help="20 studies per line instead of 1,000")
-    studies = 20 if parser.parse_args().quick else 1000
+    parser.add_argument("--studies", type=int, default=1000, metavar="COUNT", help="studies per line (default: 1000)")
+    given = parser.parse_args()
+    studies = 20 if given.quick else given.studies
     print(f"{studies} studies per line, from number {FRESH:,} on.\n")
     print("| noise | dips | slope | luck | n | cost | true exponent in interval | width | error | broken |")
     print("|" + " ---: |" * 10)

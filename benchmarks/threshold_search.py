@@ -64,11 +64,14 @@ KINDS = {
     "heavy": (0.1, 0.15, "seeds spread as Student's t with 3 degrees of freedom"),
     "alike": (0.2, 0.05, "seeds spread by 0.05 alone: what differs is luck"),
     "lapses": (0.05, 0.15, "5 % of the runs fail whatever their count"),
+    "sizes": (0.03, 0.05, "every size lies off the law by itself, for all seeds alike, with a deviation of 0.1"),
 }
 """Other ways in which luck may fall, on which nothing was chosen: noise, spread over seeds, and what is other."""
 NORMAL = math.pi / math.sqrt(3)
 """Standard deviation of the logistic distribution."""
 LAPSES = 0.05
+OFF_LAW = 0.1
+"""Deviation of the log thresholds of whole sizes from the law."""
 
 TARGET = 0.9
 LOGIT = math.log(TARGET / (1 - TARGET))
@@ -117,6 +120,8 @@ class World:
             off, noise = off * 2 * SIZES[0] / N, noise * 2 * SIZES[0] / N
         elif self.kind == "heavy":
             off /= math.sqrt(sum(other.gauss(0, 1) ** 2 for _ in range(3)))  # Student's t, 3 degrees of freedom, over sqrt(3)
+        elif self.kind == "sizes":
+            off += random.Random(f"{self.name} {N} off the law").gauss(0, OFF_LAW)
         middle = self.truth(N) * math.exp(off)
         dip = middle * math.exp(draw.uniform(0.05, 0.5)) if self.dips and draw.random() < 0.5 else math.inf
         end = dip * math.exp(draw.uniform(0.05, 0.35))

@@ -22,7 +22,8 @@ FITTED = 4096
 """Pictures that it is fitted to, of all compositions alike."""
 JUDGED = 256
 """Others of each composition that it is judged on."""
-ITERATIONS = 200
+ITERATIONS = 1000
+"""At most; where there is nothing to read it takes most of them."""
 
 
 class TrainedProbe(Trained):

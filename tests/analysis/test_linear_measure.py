@@ -32,13 +32,13 @@ def test_figures_that_do_not_move_are_read_from_their_pixels() -> None:
 
 def test_a_factor_that_is_not_there_is_guessed() -> None:
     """Shapes whose classes are all but the same are read right half of the time; sizes and colours are read as before."""
-    found = measured(centre_jitter=0.0, faint="shape", contrast=0.001)
+    found = measured(centre_jitter=0.3, faint="shape", contrast=0.01)
     assert found["linear_factors"].array is not None
     shape, size, colour = np.mean(found["linear_factors"].array, axis=0).tolist()
-    assert shape == pytest.approx(0.5, abs=0.05)
+    assert shape == pytest.approx(0.5, abs=0.1)
     assert (size, colour) == (1.0, 1.0)
     assert found["linear_least"].value is not None
-    assert found["linear_least"].value < 0.6
+    assert found["linear_least"].value < 0.7
 
 
 def test_it_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
