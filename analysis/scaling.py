@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.alternatives import Broken
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
-from orchestrator.searches.audits import AUDITED, UNAUDITED
+from orchestrator.searches.audits import AUDITED, UNAUDITED, Record, merged
 from orchestrator.searches.axes import USUAL, Axes
 from orchestrator.searches.bracket import ThresholdResult
 
@@ -63,7 +63,11 @@ class Answer:
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
         """From what a search found."""
         axes = results[0].axes if results else USUAL
-        return cls.of([r.to_row() for r in results], settings, {r.dataset: r.rule.to_dict() for r in results}, axes)
+        records: dict[str, dict[int, Record]] = {}
+        for r in results:
+            records.setdefault(r.dataset, {})[r.curve] = r.rule
+        rules = {dataset: merged([*of_curves.values()]).to_dict() for dataset, of_curves in records.items()}
+        return cls.of([r.to_row() for r in results], settings, rules, axes)
 
     @property
     def shown(self) -> pd.DataFrame:
@@ -104,24 +108,33 @@ class Answer:
         of_dataset = self.table[self.table["dataset"] == dataset]
         ended = Counter(ground for ground in of_dataset["lower_ended"].dropna() if ground)
         rule, lines = self.rules[dataset], []
+        unaudited = f"* {ended[UNAUDITED]} of {ended.total()} lower bounds rest on"
         if flips := rule["flips"]:
             more = f", and {len(flips) - 1} more" if len(flips) > 1 else ""
+            if ended[UNAUDITED]:
+                so = f". {unaudited} it all the same, so these thresholds may be too high: --stop auto would not use it"
+            elif self.settings.get("stop") == "early":
+                so = ": no lower bound rests on it, and --stop auto would not use it"
+            elif ended[AUDITED]:
+                so = ", so it is off for runs like these"
+            else:
+                so = ", so it is off: every run that does not pass is trained to the end"
+            lines.append(f"{dataset}: the stopping rule was wrong here ({flips[0]}{more}){so}")
+        elif ended[UNAUDITED]:
             lines.append(
-                f"{dataset}: the stopping rule was wrong here ({flips[0]}{more}), so it is off: "
-                "every run that does not pass is trained to the end"
-            )
-        if ended[AUDITED]:
-            known = f", {rule['known']} of them before this study" if rule["known"] else ""
-            lines.append(
-                f"{dataset}: {ended[AUDITED]} of {ended.total()} lower bounds rest on the stopping rule. "
-                f"{rule['known'] + rule['audits']} runs that it gave up were trained to the end{known}, and none passed: "
-                f"it is wrong in under {100 * rule['bound']:.1f} % (95 % confidence)"
-            )
-        if ended[UNAUDITED]:
-            lines.append(
-                f"{dataset}: * {ended[UNAUDITED]} of {ended.total()} lower bounds rest on the unchecked stopping rule. "
+                f"{dataset}: {unaudited} the unchecked stopping rule. "
                 "It is wrong if accuracy rises late: --stop auto trains these runs to the end"
             )
+        if ended[AUDITED]:
+            audited = f"{dataset}: {ended[AUDITED]} of {ended.total()} lower bounds rest on the stopping rule"
+            if flips:  # on another curve of the data set
+                lines.append(f"{audited}, of other runs: enough that it gave up were trained to the end, and none passed")
+            else:
+                known = f", {rule['known']} of them before this study" if rule["known"] else ""
+                lines.append(
+                    f"{audited}. {rule['known'] + rule['audits']} runs that it gave up were trained to the end{known}, "
+                    f"and none passed: it is wrong in under {100 * rule['bound']:.1f} % (95 % confidence)"
+                )
         return lines
 
     def to_json(self) -> dict[str, Any]:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.intervals import exp_or_inf, half_width
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import setting_of
-from orchestrator.searches.objective import Objective, mean
+from orchestrator.searches.objective import Objective, is_share, mean
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import ConfirmBest
@@ -75,7 +76,10 @@ class Answer:
             sound_rows = [row for row in found if tuning.is_complete([row])]
             entry = {"setting": setting, **{name: trial.values.get(name) for name in names}}
             for aim, logs, score in zip(tuning.aims, geometric, trial.scores, strict=True):
-                middle, lower, upper = interval([aim.of(row) for row in sound_rows], logs)
+                numbers = [aim.of(row) for row in sound_rows]
+                middle, lower, upper = interval(numbers, logs)
+                if is_share(aim.name) and all(0 <= number <= 1 for number in numbers):
+                    lower, upper = np.clip([lower, upper], 0.0, 1.0).tolist()  # what is not known stays NaN
                 entry |= {f"{aim.name}_search": score, aim.name: middle, f"{aim.name}_lower": lower, f"{aim.name}_upper": upper}
             entry |= {"seeds": len(sound_rows), "failed": len(found) - len(sound_rows), "winner": False}
             confirmed.append(entry)
@@ -164,8 +168,9 @@ def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> 
     if not numbers:
         return math.nan, math.nan, math.nan
     n, scaled = len(numbers), pd.Series([math.log(number) if logs else number for number in numbers])
-    half = half_width(scaled.std(ddof=1), n, confidence)
-    middle = float(scaled.mean())
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest float the deviation is infinite
+        half = half_width(scaled.std(ddof=1), n, confidence)
+        middle = float(scaled.mean())
     bounds = middle - half, middle + half
     lower, upper = (exp_or_inf(bound) if logs else bound for bound in bounds)
     return mean(list(numbers), logs), lower, upper
@@ -204,7 +209,7 @@ def comparison_text(found: Mapping[str, Any]) -> str:
     kind = "ratio" if "ratio" in found else "difference"
     text = f"{found['winner']} against {found['second']}, seed by seed: {kind} of {found['objective']} {found[kind]:.3g}"
     if math.isnan(found["lower"]):
-        return f"{text}; one seed tells no more"
+        return f"{text}; " + ("one seed tells no more" if found["pairs"] == 1 else "how sure that is, no float can tell")
     verdict = "so they cannot be told apart"
     if found["decides"]:
         verdict = "so it is worse" if kind == "ratio" and found["lower"] > 1 else "so it is better"

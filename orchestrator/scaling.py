@@ -75,8 +75,9 @@ def scaling(
     For every grid size, data set and seed, finds the least number of images with which the decoder reaches the target
     accuracy on coordinates it never saw, fits a power law, and draws it. Hopeless runs are given up early. Those that the
     answer rests on are then trained to the end, in case their accuracy rises late (`--stop`). Finished runs are kept in the
-    store: the same command continues after any interruption and trains nothing twice. With more seeds or sizes it trains
-    only the new ones. The least of another number can be asked (`--least`), and along another setting (`--along`).
+    store: the same command continues after any interruption and trains nothing twice. With more seeds or larger sizes it
+    trains only the new ones; with sizes below or between those there are, also further runs at larger sizes. The least of
+    another number can be asked (`--least`), and along another setting (`--along`).
 
     **Examples**
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from orchestrator.study import facts_of
 from trainables.program import ProgramTask
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
+from trainables.training.stopping import LEAST_POINTS, has_converged
 
 TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 """Columns from which the time of further runs is guessed."""
@@ -122,20 +124,23 @@ class ThresholdStudy:
         return Group(table, *map(Text, (*self._answer(rows).lines(), *self._cut_short(rows), *outliers)))
 
     def _cut_short(self, rows: Rows) -> list[str]:
-        """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned."""
+        """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned: the
+        stopping rule watched it to its end, or its curve tells."""
         places: dict[str, dict[Scalar, None]] = {}
         varies = self.of_program or "max_steps" in (self.axes.least, self.axes.along)
         with rows.turn:  # both of one moment
             known = [] if varies else [*zip(self.search.numbers(rows), self.results(rows), strict=True)]
         for i, result in known:
             if result.lower_ended == BUDGET and result.lower is not None:
-                row = self.search.found(rows, i).early.get(result.lower)
-                if row is None or row["reason"] == BUDGET:
+                found = self.search.found(rows, i)
+                row = found.early.get(result.lower)
+                full = found.full.get(result.lower)
+                if row["reason"] == BUDGET if row is not None else full is not None and _had_not_converged(full):
                     places.setdefault(result.dataset, {})[result.along] = None
         return [
-            f"{dataset}: at {self.axes.along} = {', '.join(map(str, found))} some lower bounds are runs that ended after "
+            f"{dataset}: at {self.axes.along} = {', '.join(map(str, values))} some lower bounds are runs that ended after "
             f"{self.settings['max_steps']} steps before they had converged: more steps may lower the threshold"
-            for dataset, found in places.items()
+            for dataset, values in places.items()
         ]
 
     def _answer(self, rows: Rows) -> Any:
@@ -240,6 +245,16 @@ class ThresholdStudy:
             if r.outliers
         ]
         return {**self._answer(rows).to_json(), "outliers": outliers}
+
+
+def _had_not_converged(row: Row) -> bool:
+    """Whether a run that the stopping rule did not watch had not converged at its end, as the rule would say if it had twice
+    the steps: by the accuracy alone, however well the training set was learned. False where no curve tells."""
+    steps = row.get("curve_step", ())
+    if len(steps) < LEAST_POINTS:
+        return False
+    fitted = math.inf  # the scale of the loss is in no row
+    return not has_converged(row["curve_loss"], row["curve_accuracy"], row["target"], 2 * steps[-1], fitted, steps[0])
 
 
 def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

@@ -41,7 +41,7 @@ from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Rows, ending
-from orchestrator.searches.confirm import FRESH, ConfirmBest, first_seed_of
+from orchestrator.searches.confirm import FRESH, NO_TRIAL, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.searches.space import Dimension, Space, has_value
@@ -61,7 +61,6 @@ NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
 TARGET = 0.9
 """The accuracy to reach, if the user does not say. Of a program it is 1: one that ends there would be no better than that."""
-NO_TRIAL = "no trial was made, as the task can do none of the settings that the search proposed: search other values"
 
 
 @dataclass(slots=True)

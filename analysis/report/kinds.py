@@ -17,7 +17,7 @@ from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Shee
 from orchestrator.command.recipe import varied_in
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.confirm import NO_TRIAL, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.threshold import ThresholdSearch
@@ -129,7 +129,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         + [row["key"] for _, row in search.following(rows) if row is not None]
     )
     done = len(answer.trials)
-    doubts = list(filter(None, [answer.doubt()]))
+    doubts = list(filter(None, [answer.doubt() if done else NO_TRIAL]))
     state = _state(search, rows, doubts, [row for _, row in search.following(rows) if row is not None])
     pictures = []
     if done:

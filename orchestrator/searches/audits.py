@@ -123,6 +123,13 @@ class Record:
         return {"known": self.known, "audits": self.audits, "flips": list(self.flips), "bound": self.bound}
 
 
+def merged(records: Sequence[Record]) -> Record:
+    """What is known of the rule on several curves. Audits known of the task may be the same on each curve, so only those of
+    the curve with the most are counted."""
+    flips = tuple(flip for record in records for flip in record.flips)
+    return Record(max(r.known for r in records), sum(r.audits for r in records), flips)
+
+
 @dataclass
 class Curve:
     """The audits of one curve, as rows come in.

@@ -45,6 +45,8 @@ class Axes:
 
 
 USUAL = Axes()
+WIDEST = 10**100
+"""A range of floats ends at so many times its low end at most, one of whole numbers at this."""
 FIELDS = frozenset(f.name for f in dataclasses.fields(RunSpec)) - {"options"}
 
 
@@ -64,6 +66,9 @@ class Between:
         if self.low < 0 or (self.is_float and not self.low):
             allowed = "of floats begins above 0" if self.is_float else "begins at 0 or above"
             raise ValueError(f"a range {allowed}, not at {self.low!r}")
+        if self.high > WIDEST * (self.low if self.is_float else 1):
+            most = f"{WIDEST:.0e}{' times its low end' if self.is_float else ''}"
+            raise ValueError(f"the range is too wide: it may end at {most} at most")
 
     @property
     def is_float(self) -> bool:

@@ -108,6 +108,8 @@ class ThresholdResult:
     axes: Axes = USUAL
     tried: tuple[tuple[float, bool], ...] = ()
     """The counts of the walk and whether they passed, ascending."""
+    curve: int = 0
+    """Number of its curve."""
 
     @property
     def total_images(self) -> float | None:
@@ -298,4 +300,5 @@ def result_of(
         rule=rule,
         axes=place.bracket.axes,
         tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.seen.items())) if walk else (),
+        curve=place.curve,
     )

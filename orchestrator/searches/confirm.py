@@ -22,6 +22,7 @@ FRESH = 1000
 """Trials of one search have so many seeds for themselves, and their confirmation the same number of others."""
 MOST_SEARCHES = 2**31 - 1
 """The largest seed of a search."""
+NO_TRIAL = "no trial was made, as the task can do none of the settings that the search proposed: search other values"
 
 
 class Followed(ABC):

@@ -55,8 +55,17 @@ def number_of(row: Mapping[str, Any], name: str) -> float | None:
 
 def direction_of(name: str) -> bool | None:
     """Whether the larger number is the better one, judged by its name; None if the name does not tell."""
-    last = name.rsplit("_", 1)[-1]
+    last = _last(name)
     return True if last in UP else False if last in DOWN else None
+
+
+def is_share(name: str) -> bool:
+    """Whether a number is a share, from 0 to 1, judged by its name."""
+    return _last(name) in UP
+
+
+def _last(name: str) -> str:
+    return name.rsplit("_", 1)[-1]
 
 
 def means(values: Sequence[Sequence[float]], up: bool) -> tuple[list[float], bool]:
@@ -72,4 +81,7 @@ def mean(values: Sequence[float], logs: bool) -> float:
         return values[0]
     if logs:
         return math.exp(math.fsum(map(math.log, values)) / len(values))
-    return math.fsum(values) / len(values)
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:  # only the sum is no float
+        return math.fsum(value / len(values) for value in values)

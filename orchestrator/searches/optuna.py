@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import optuna
-from optuna.samplers import NSGAIISampler
+from optuna.samplers import BaseSampler, NSGAIISampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
@@ -128,8 +128,9 @@ class OptunaSearch:
         self._contending = Latest(self._contenders)
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
-        self._exhausted: int | None = None
-        """The number of trials after which no further point was found."""
+        self._exhausted = Latest(self._has_no_further_point)
+        self._awaits = False
+        """Whether trials were in progress when this was last asked for more: a search does not end before they do."""
 
     @property
     def dimensions(self) -> Sequence[Dimension]:
@@ -143,6 +144,7 @@ class OptunaSearch:
         busy = [(spec, values) for spec in running if (values := self._values(spec)) is not None]
         taken = {self._key(spec) for spec, _ in busy}
         begun = [values for spec, values in busy if spec.seed == self.template.seed]
+        self._awaits = bool(begun)
         chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
         if self.sampler == "grid":
             return [*chosen, *itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))]
@@ -163,7 +165,7 @@ class OptunaSearch:
         attempt = 0
         while len(chosen) < room:
             word = self.sampler if attempt <= FEW_ATTEMPTS else "random"
-            study.sampler = sampler_of(word, f"{self.seed}/{count + len(chosen)}/{attempt}", self.trials)
+            study.sampler = self._sampler(word, count + len(chosen), attempt)
             trial = study.ask()
             spec = self._suggested(trial)
             if spec is not None and rows.get(self._key(spec)) is None and self._key(spec) not in taken:
@@ -175,8 +177,26 @@ class OptunaSearch:
                 if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
                     chosen += itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))
                     break
-        self._exhausted = None if chosen or begun else len(done)
         return chosen
+
+    def _has_no_further_point(self, rows: Rows) -> bool:
+        """Whether nothing is found to ask for, by the rows alone. Draws at random come first: they need no model, and mostly
+        find a point at once."""
+        if next(self._free([*self._first, *self._listed()], rows, set()), None) is not None:
+            return False
+        study, done = optuna.create_study(directions=self._directions()), len(self.finished_trials(rows))
+        for attempt in range(FEW_ATTEMPTS + 1, MOST_ATTEMPTS + 1) if self._points is None else ():
+            study.sampler = self._sampler("random", done, attempt)
+            trial = study.ask()
+            spec = self._suggested(trial)
+            if spec is not None and rows.get(self._key(spec)) is None:
+                return False
+            study.tell(trial, state=TrialState.FAIL)
+        return not self._ask(rows, 1, (), set())
+
+    def _sampler(self, word: str, begun: int, attempt: int) -> BaseSampler:
+        """The one that is asked for a trial after so many, and so many points in vain."""
+        return sampler_of(word, f"{self.seed}/{begun}/{attempt}", self.trials)
 
     def _suggested(self, trial: optuna.Trial) -> RunSpec | None:
         try:
@@ -280,8 +300,9 @@ class OptunaSearch:
     def finished(self, rows: Rows) -> bool:
         if self.sampler == "grid":
             return not self.propose(rows, 1)
-        done = len(self.finished_trials(rows))
-        return (done >= self.trials or done == self._exhausted) and not self._next_seeds(rows)
+        if self._next_seeds(rows):
+            return False
+        return len(self.finished_trials(rows)) >= self.trials or (not self._awaits and self._exhausted.of(rows))
 
     def finished_trials(self, rows: Rows) -> list[Trial]:
         """All trials among the rows, in order of finishing."""

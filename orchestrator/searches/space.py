@@ -24,6 +24,10 @@ Make = Callable[[Values, int], RunSpec]
 
 MOST_POINTS = 4096
 """Of a finite space that are listed, so that none is asked for twice and the search ends with the last one."""
+LEAST_SIDE = 2
+"""Values of a range that a grid has at least: its ends."""
+MOST_OF_GRID = 100_000
+"""Points of the least grid of a space, at most: of any more, no study can be planned."""
 ROUNDING = 1e-12
 """By such a share the last point of a grid may lie beyond its range, and still is one of it."""
 FIELDS = ("lr", "weight_decay", "batch_size", "max_steps", "schedule", "N", "data_count", *IN_SPEC)
@@ -201,12 +205,18 @@ class Space:
         return found if all(d.holds(found[d.name]) for d in self._of(found)) else None
 
     def grid(self, most: int) -> list[dict[str, Scalar]]:
-        """The largest full grid of at most `most` points: all words, and as many values of every range, from end to end. There
-        are more points only where the words alone have more."""
-        side = 1
-        while side < most and self._count(side) < self._count(side + 1) <= most:
-            side += 1
-        return [values for values in self._points(side) if self._can_make(values)]
+        """The largest full grid of at most `most` points: all words, and equally many values of every range, from end to end,
+        two at least. There are more points only where the least of such grids has more.
+
+        Where settings do not always matter, points that are one training count once, and some ranges may have a value more
+        than others.
+
+        Raises:
+            ValueError: the least grid has more than MOST_OF_GRID points.
+        """
+        if (least := self._count(self._even(LEAST_SIDE))) > MOST_OF_GRID:
+            raise ValueError(f"the least grid of this space has {least} points, of which at most {MOST_OF_GRID} are made")
+        return [values for values in self._grid(self._sides(most)) if self._can_make(values)]
 
     def all(self) -> list[dict[str, Scalar]] | None:
         """Every point; None where there are more than MOST_POINTS."""
@@ -237,11 +247,48 @@ class Space:
             return False
         return True
 
-    def _count(self, side: int) -> int:
-        return math.prod(int(min(side + len(d.words), d.size)) for d in self.dimensions)
+    def _even(self, side: int) -> list[int]:
+        return [side] * len(self.dimensions)
+
+    def _count(self, sides: Sequence[int]) -> int:
+        """How many points a grid of so many values of each range has, if all settings matter."""
+        return math.prod(int(min(side + len(d.words), d.size)) for side, d in zip(sides, self.dimensions, strict=True))
+
+    def _sides(self, most: int) -> list[int]:
+        """The number of values of each range, in the largest grid of at most `most` points."""
+        side = LEAST_SIDE
+        while self._count(self._even(side)) < self._count(self._even(side + 1)) <= most:
+            side += 1
+        if self.matters is None or all(len(values) == len(self.dimensions) for values in self._points(side)):
+            return self._even(side)
+
+        def size(wished: Sequence[int]) -> float:
+            product = self._count(wished)
+            return len(self._grid(wished)) if product <= max(most, MOST_POINTS) else math.inf
+
+        def fits(wished: Sequence[int]) -> bool:
+            return size(wished) <= most
+
+        step = 1
+        while self._count(self._even(side)) < self._count(self._even(side + step)) and fits(self._even(side + step)):
+            side, step = side + step, 2 * step
+        while step > 1:
+            step //= 2
+            side += step * fits(self._even(side + step))
+        sides = self._even(side)
+        while True:
+            larger = [[*sides[:i], side + 1, *sides[i + 1 :]] for i, own in enumerate(sides) if own == side]
+            sizes = {tuple(more): size(more) for more in larger if self._count(more) > self._count(sides)}
+            fitting = {more: number for more, number in sizes.items() if number <= most}
+            if not fitting:
+                return sides
+            sides = [*max(fitting, key=fitting.__getitem__)]
 
     def _points(self, side: int) -> list[dict[str, Scalar]]:
-        return self._products([d.points(side) for d in self.dimensions])
+        return self._grid(self._even(side))
+
+    def _grid(self, sides: Sequence[int]) -> list[dict[str, Scalar]]:
+        return self._products([d.points(side) for side, d in zip(sides, self.dimensions, strict=True)])
 
     def _products(self, axes: Sequence[Sequence[Scalar]]) -> list[dict[str, Scalar]]:
         return self._distinct(itertools.product(*axes))

@@ -20,6 +20,7 @@ from analysis.files import write_scaling
 from analysis.scaling import COLUMNS, COUNTS, FORMER, IMAGES, Answer
 from orchestrator.command.files import csv_bytes, plain
 from orchestrator.searches import Rows
+from orchestrator.searches.audits import Record
 from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
@@ -290,6 +291,54 @@ def test_the_exponent_rests_on_the_runs_of_the_walks() -> None:
     brackets, runs = (Answer.of(rows, SETTINGS).fits["bumps"] for rows in (known, walked))
     assert runs.upper - runs.lower > 1.1 * (brackets.upper - brackets.lower)  # type: ignore[operator]
     assert tuple(Answer.of(walked, SETTINGS).table) == COLUMNS
+
+
+def of_curves(*curves: tuple[Record, str], stop: str) -> Answer:
+    """Two thresholds of each curve, whose lower bounds rest on what is said."""
+    found = [
+        ThresholdResult(
+            family=f"{N}", dataset="bumps", decoder="cnn", N=N, along=N, seed=0, fixed=0, verdict="reached", threshold=N * 4,
+            lower=N * 4 - 1, upper=N * 4, missed=N * 4 - 1, runs=4, steps=9, probes_left=0, audits_left=0, outliers=(),
+            failed_key=None, lower_ended=ended, rule=rule, curve=curve,
+        )
+        for curve, (rule, ended) in enumerate(curves)
+        for N in (8 + 16 * curve, 16 + 16 * curve)
+    ]  # fmt: skip
+    return Answer.of_results(found, {**SETTINGS, "stop": stop})
+
+
+WRONG = Record(0, 3, ("N = 8: given up, passed",))
+
+
+@pytest.mark.parametrize(
+    ("stop", "ended", "told"),
+    [
+        ("early", "unaudited rule", "). * 2 of 2 lower bounds rest on it all the same, so these thresholds may be too high: "
+         "--stop auto would not use it"),
+        ("early", "budget", "): no lower bound rests on it, and --stop auto would not use it"),
+        ("auto", "budget", "), so it is off: every run that does not pass is trained to the end"),
+        ("budget", "budget", "), so it is off: every run that does not pass is trained to the end"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_was_wrong_is_said_to_be_off_only_where_it_is(stop: str, ended: str, told: str) -> None:
+    lines = of_curves((WRONG, ended), stop=stop).lines()
+    assert lines[1:] == [f"bumps: the stopping rule was wrong here (N = 8: given up, passed{told}"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_is_known_of_the_rule_is_of_all_curves_of_a_data_set(order: int) -> None:
+    sound = Record(400, 2)
+    answer = of_curves(*[(WRONG, "budget"), (sound, "audited rule")][::order], stop="auto")
+    rule = answer.to_json()["rules"]["bumps"]
+    assert (rule["known"], rule["audits"], rule["flips"], rule["bound"]) == (400, 5, list(WRONG.flips), None)
+    assert answer.lines()[1:] == [
+        "bumps: the stopping rule was wrong here (N = 8: given up, passed), so it is off for runs like these",
+        "bumps: 2 of 4 lower bounds rest on the stopping rule, of other runs: enough that it gave up were trained to the end, "
+        "and none passed",
+    ]
+    both = of_curves((sound, "audited rule"), (sound, "audited rule"), stop="auto")
+    assert "404 runs that it gave up were trained to the end, 400 of them before this study" in both.lines()[1]
+    assert both.to_json()["rules"]["bumps"]["bound"] == pytest.approx(1 - 0.05 ** (1 / 404))
 
 
 def test_one_threshold_is_drawn_without_a_law() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from analysis.scaling import Answer
+from orchestrator.command.thresholds import bracket_text
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import AUDITED, BUDGET, EVERY, FIRST, NEEDED, UNAUDITED, flip_bound
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -76,6 +78,19 @@ def late_above(soon: float, late: float) -> Ending:
 
 def thresholds(results: Sequence[ThresholdResult]) -> list[tuple[object, ...]]:
     return [(r.N, r.seed, r.verdict, r.lower, r.threshold) for r in results]
+
+
+def test_a_threshold_that_rests_on_a_rule_known_to_be_wrong_is_marked() -> None:
+    """An audit of another size has found a mistake, and `early` goes by the rule all the same."""
+    late = lambda spec: "soon" if spec.data_count > 0.3 * spec.N**2 else "late"  # noqa: E731
+    rows = drive(ThresholdSearch(study((16,))), late)
+    search = ThresholdSearch(study(), stop="early")
+    results = search.answer(drive(search, late, rows=rows))
+    assert {result.lower_ended for result in results if result.N > 16} == {UNAUDITED}
+    assert bracket_text(results[-1], []).plain == f"{results[-1].threshold} *"
+    [line] = [line for line in Answer.of_results(results, {"stop": "early"}).lines() if "was wrong here" in line]
+    assert "6 of 6 lower bounds rest on it all the same" in line
+    assert "is off" not in line
 
 
 def test_the_bound_is_that_of_clopper_and_pearson() -> None:

@@ -497,6 +497,20 @@ class TestIndependence:
 
 
 class TestGrowth:
+    def test_larger_sizes_and_more_seeds_train_only_the_new_ones_and_a_smaller_size_others_too(self) -> None:
+        """As the help of the study and docs/running.md say."""
+        first, seeds = (24, 32, 48), (0, 1, 2)
+        old: list[int] = []
+        for bigger, more in (((*first, 64), seeds), (first, (*seeds, 3, 4)), ((16, *first), seeds), ((24, 32, 40, 48), seeds)):
+            old.append(0)
+            for chance in range(10):
+                rows = drive(ThresholdSearch(study(first, seeds), speculate=False), noisy(chance, 0.1))
+                before = asked(rows, *study(first, seeds))
+                drive(ThresholdSearch(study(bigger, more), speculate=False), noisy(chance, 0.1), rows=rows)
+                old[-1] += len(asked(rows, *study(first, seeds)) - before)
+        assert old[:2] == [0, 0]
+        assert min(old[2:]) > 0
+
     """`drive` itself asserts that no finished run is asked for again."""
 
     def test_an_added_seed_or_larger_size_trains_only_its_own_brackets(self) -> None:

@@ -27,8 +27,10 @@ from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
 from analysis.remake import tune_search
 from analysis.report.answers import scaling_answer
+from analysis.report.kinds import OF_SEARCH
+from analysis.report.told import ANSWERED, DOUBTFUL, Around
 from analysis.results import Results
-from analysis.tune import Answer, compare, crossed_mean, interval
+from analysis.tune import Answer, compare, comparison_text, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
@@ -38,7 +40,7 @@ from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
 from orchestrator.regularization import SEARCHES
 from orchestrator.searches import Curve, Row, Rows
-from orchestrator.searches.confirm import ConfirmBest
+from orchestrator.searches.confirm import NO_TRIAL, ConfirmBest
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension
@@ -190,6 +192,7 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--sampler", "best"], "choose tpe, nsga2, random, grid or gp"),
     (["width=8|16"], "--search width would change nothing: of the settings that are searched, none makes it matter"),
     (["width=8|16|32", "--decoder", "mlp", "--sampler", "grid", "--trials", "2"], "the least grid of this space has 3 points"),
+    (["lr=1e-4..1e-2,kind=round|square", "--sampler", "grid", "--trials", "3"], "has 4 points: raise --trials to that"),
     (["lr=1e-4..1e-2", "--export-optuna", "."], "exists: give the name of a new file"),
     (["lr=1e-4..1e-2", "--seeds", "0"], "--seeds"),
     (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "ask for fewer --trials or --seeds-per-trial"),
@@ -254,6 +257,33 @@ def test_a_search_without_a_trial_is_no_answer(
     why = "no trial was made, as the task can do none of the settings that the search proposed: search other values"
     assert printed.err.splitlines()[-1] == f"not answered: {why}"
     assert json.loads(printed.out)["doubt"] == why
+
+
+class Slow(Choosy):
+    """It can do nothing but the lowest hundredth of a range of noise."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        if spec.option("noise") not in (0.5, 1.0) and float(str(spec.option("noise"))) > 0.505:
+            raise ValueError("the noise must be little or 1")
+        return super().counts(spec)
+
+
+@pytest.mark.parametrize(("task", "state"), [(AtTheEnds, DOUBTFUL), (Slow, ANSWERED)])
+def test_the_report_knows_that_a_search_has_no_more_points(task: type, state: str) -> None:
+    words = ["--task", f"{__name__}:{task.__name__}", "--N", "4", "--max-steps", "20", "--search", "noise=0.5..1"]
+    study = made_by(*words, "--trials", "60", "--seeds", "2", "--sampler", "random")
+    rows = Rows()
+    while specs := study.search.propose(rows, 1):
+        rows.add(finish(specs[0], len(rows)))
+    assert study.search.finished(rows)
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    again = tune_search(question, task(), list(rows))
+    told = OF_SEARCH[ConfirmBest](again, question, rows, Around(dict, lambda key: b""))
+    assert told.state == state
+    assert (NO_TRIAL in told.lines) == (state == DOUBTFUL)
+    trials = len(again.tuning.finished_trials(rows))
+    assert (trials > 0) == (state == ANSWERED)
+    assert again.winner(rows) == study.search.winner(rows)
 
 
 PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--objective", "accuracy")
@@ -407,6 +437,86 @@ def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
     assert len(rows) == 3 * 3 * 4
     assert sorted({row["lr"] for row in rows}) == pytest.approx([1e-3, 10**-1.5, 1.0])
     assert sorted({row["weight_decay"] for row in rows}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+def test_a_grid_gives_every_range_two_values_or_more() -> None:
+    """As few trials as its corners need are asked for by whoever wants less; see `check_grid`."""
+    beside = Dimension("weight_decay", (0.0,), (1e-4, 1.0), log=True)
+    batch = Dimension("batch_size", (), (1, 64), log=True, step=1)
+    made = search([LR, beside, WIDTH, batch], sampler="grid", trials=25)
+    assert made.trials == 2 * 3 * 3 * 2
+    assert {values["lr"] for values in made._points or ()} == {1e-3, 1.0}
+    assert {values["weight_decay"] for values in made._points or ()} == {0.0, 1e-4, 1.0}
+    assert search([LR, beside, WIDTH, batch], sampler="grid", trials=36).trials == 36
+    many = [Dimension(f"number_{i}", (), (0.0, 1.0)) for i in range(30)]
+    with pytest.raises(ValueError, match=f"the least grid of this space has {2**30} points, of which at most 100000"):
+        search(many, sampler="grid", trials=25)
+
+
+@pytest.mark.parametrize(("trials", "points"), [(4, 4), (8, 4), (12, 9), (15, 9), (16, 16)])
+def test_a_grid_in_which_all_settings_matter_has_as_many_values_of_each_range(trials: int, points: int) -> None:
+    """A finished search on an old store has its points: they do not depend on whether the task says what matters."""
+    ranges = [LR, Dimension("weight_decay", (), (0.1, 0.3))]
+    for matters in (None, lambda values: {"lr", "weight_decay"}):
+        assert search(ranges, sampler="grid", trials=trials, matters=matters).trials == points
+
+
+@pytest.mark.parametrize(
+    ("trials", "points", "widths", "rates"),
+    [(6, 6, 2, 2), (12, 12, 3, 3), (14, 12, 3, 3), (15, 15, 4, 3), (16, 16, 3, 4), (20, 20, 4, 4), (5, 6, 2, 2)],
+)
+def test_points_of_a_grid_that_are_one_training_count_once(trials: int, points: int, widths: int, rates: int) -> None:
+    """The width matters only for the mlp: w widths and r rates are r + w r points. A range may have one value more."""
+    space = [Dimension("width", (), (1, 400), step=1), Dimension("decoder", ("linear", "mlp")), LR]
+
+    def matters(values: Mapping[str, Scalar]) -> list[str]:
+        return ["decoder", "lr", *["width"] * (values.get("decoder") == "mlp")]
+
+    made = search(space, sampler="grid", trials=trials, matters=matters)
+    found = made._points or []
+    assert len(found) == made.trials == points
+    assert len({values["width"] for values in found if "width" in values}) == widths
+    assert len({values["lr"] for values in found}) == rates
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2"])
+def test_a_search_that_has_no_more_points_has_ended_for_any_process(sampler: str) -> None:
+    """The task refuses nearly all of a range, and what is left is tried: the rows alone tell."""
+
+    def make(values: Mapping[str, Scalar], seed: int) -> RunSpec:
+        if float(values["lr"]) > 1.03e-3:
+            raise ValueError("too fast")
+        return dataclasses.replace(TEMPLATE, lr=values["lr"], seed=seed)
+
+    def made() -> ConfirmBest:
+        return ConfirmBest(search([LR], sampler=sampler, trials=60, make=make), most=2, seeds=(1000, 1001))
+
+    one = made()
+    rows = walk(one)
+    assert 0 < len(one.tuning.finished_trials(rows)) < 60
+    again = made()
+    assert again.finished(rows)
+    assert again.winner(rows) == one.winner(rows) is not None
+    before = Rows(list(rows)[:1])
+    assert not made().finished(before)
+    assert made().propose(before, 1) == one.propose(before, 1)
+
+
+def test_a_search_does_not_end_while_its_last_trials_are_in_progress() -> None:
+    """Though the rows that there are would say so."""
+    made, again = (search([LR], trials=60, make=_only, sampler="random", seed=27) for _ in range(2))
+    slow, quick = made.propose(Rows(), 2)
+    rows = Rows([finish(quick, 0)])
+    assert made.propose(rows, 1, [slow]) == []
+    assert again.finished(rows)
+    assert not made.finished(rows)
+
+
+def _only(values: Mapping[str, Scalar], seed: int) -> RunSpec:
+    """Of a range its lowest hundredth."""
+    if math.log10(float(values["lr"])) > -2.97:
+        raise ValueError("too fast")
+    return dataclasses.replace(TEMPLATE, lr=values["lr"], seed=seed)
 
 
 @pytest.mark.parametrize("log", [True, False])
@@ -750,6 +860,29 @@ def test_an_interval_that_no_float_holds_has_no_end() -> None:
     found = compare({1: 1e-40, 2: 1.0}, {1: 1.0, 2: 1e-40}, logs=True)
     assert (found["ratio"], found["lower"], found["upper"], found["decides"]) == (pytest.approx(1.0), 0.0, math.inf, False)
     assert compare({1: 1e-200, 2: 1.0}, {1: 1e200, 2: 1.0}, logs=True)["ratio"] == pytest.approx(1e-200)
+
+
+def test_no_interval_of_a_share_goes_beyond_all_or_none_of_it() -> None:
+    made = ConfirmBest(search(trials=4, objectives=(Objective("accuracy", up=True),)), most=1, seeds=(1000, 1001, 1002))
+    found_of = {(0.97, 1.0, 1.0): (0.947, 1.0), (0.0, 0.0, 0.4): (0.0, 0.707), (0.5, 2.0, 9.0): (-7.437, 15.104)}
+    for accuracies, ends in found_of.items():
+        rows = walk(made.tuning)
+        for spec, accuracy in zip(made.propose(rows, 3), accuracies, strict=True):
+            rows.add(finish(spec, len(rows), accuracy=accuracy))
+        [found] = answer_of(made, rows).confirmed.to_dict("records")
+        assert (found["accuracy_lower"], found["accuracy_upper"]) == pytest.approx(ends, abs=1e-3)
+
+
+def test_numbers_whose_sum_no_float_holds_have_a_mean() -> None:
+    assert means([[1e308, 1.2e308, 1.1e308]], True)[0] == pytest.approx([1.1e308])
+    middle, lower, upper = interval([1e308, 1e308, 1.2e308], False)
+    assert middle == pytest.approx(3.2e307 / 0.3)
+    assert not math.isfinite(lower)
+    assert not math.isfinite(upper)
+    found = compare({1: 1.7e308, 2: 1.7e308}, {1: -1.7e308, 2: -1.7e308}, logs=False)
+    assert not found["decides"]
+    told = comparison_text({**found, "winner": "a", "second": "b", "objective": "size"})
+    assert told.endswith("how sure that is, no float can tell")
 
 
 @pytest.mark.slow(8)

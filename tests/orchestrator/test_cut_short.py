@@ -1,0 +1,63 @@
+"""Whether more steps may lower a threshold: the line under the table of the scaling study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from orchestrator.searches import Rows
+from orchestrator.searches.bracket import Bracket
+from orchestrator.store import make_row
+from orchestrator.thresholds import ThresholdStudy
+from tests.toy import Toy
+from trainables.spec import GIVEN_UP, Counts, RunSpec
+
+MAX_STEPS = 2000
+STEPS = range(20, MAX_STEPS + 1, 20)
+FLAT = [0.6] * len(STEPS)
+RISING = [0.4 + 0.48 * step / MAX_STEPS for step in STEPS]
+LINE = f"toys: at N = 16, 24 some lower bounds are runs that ended after {MAX_STEPS} steps before they had converged"
+
+
+def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: Rows | None = None) -> tuple[list[str], Rows]:
+    """What is said of a study whose missed runs have this curve; the stopping rule gives them up, if that is the `reason`."""
+    template = RunSpec(task="tests.toy:Toy", dataset="toys", N=16, data_count=0, seed=0, max_steps=MAX_STEPS)
+    templates = [template.with_value("N", N) for N in (16, 24)]
+    brackets = [Bracket(template=one, task_version="1", counts=Counts(1, 100)) for one in templates]
+    study = ThresholdStudy(Toy(), brackets, 0.05, {"target": 0.9, "max_steps": MAX_STEPS}, False, stop)
+    rows = Rows() if rows is None else rows
+    while not study.search.finished(rows):
+        for spec in study.search.propose(rows, 1):
+            passes = spec.data_count >= 40
+            gives_up = reason == GIVEN_UP and spec.stop == "early"
+            end = {"status": "passed", "reason": "target"} if passes else {"status": "missed", "reason": "budget"}
+            end |= {"reason": reason} if gives_up and not passes else {}
+            count = 20 if gives_up or passes else len(STEPS)
+            curves = {"curve_step": STEPS[:count], "curve_loss": [0.01] * count, "curve_accuracy": accuracies[:count]}
+            curves |= {"curve_error": [0.1] * count} if accuracies else {}
+            found = {"accuracy": 0.6, "steps": STEPS[count - 1], "seconds": 1.0, **(curves if accuracies else {})}
+            rows.add(make_row(spec, task_version="1", fixed_count=0, **found, **end))
+    assert all(result.lower_ended == "budget" for result in study.results(rows))
+    return study._cut_short(rows), rows
+
+
+@pytest.mark.parametrize(
+    ("stop", "accuracies", "reason", "lines"),
+    [
+        ("budget", FLAT, "budget", 0),
+        ("budget", RISING, "budget", 1),
+        ("budget", [], "budget", 0),
+        ("auto", FLAT, GIVEN_UP, 0),
+        ("auto", RISING, "budget", 1),
+    ],
+)
+def test_more_steps_are_said_to_help_only_where_that_is_known(
+    stop: str, accuracies: list[float], reason: str, lines: int
+) -> None:
+    """Nobody looks whether a run has converged under `budget`, but its curve tells."""
+    found, rows = told(stop, accuracies, reason)
+    assert [line.startswith(LINE) for line in found] == [True] * lines
+    if stop == "budget":
+        return
+    assert told("auto", accuracies, reason, rows)[0] == found
