@@ -21,7 +21,9 @@ JOB_OF_STUDY := import os, shlex; \
 	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay.
-into_results = python -m orchestrator.store.merge $(1) results && rsync --archive --update $(BESIDE_ROWS) $(1)/ results/ && rm -r $(1)
+# A head that has no runs yet has no store to merge.
+into_results = mkdir -p results && { test ! -d $(1)/runs || $(2)/python -m orchestrator.merge $(1) results; } \
+	&& rsync --archive --update $(BESIDE_ROWS) $(1)/ results/ && rm -r $(1)
 
 .PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch send down check test deep \
 	bench bench-quick lint ruff mypy lint-imports unit clean
@@ -76,12 +78,12 @@ fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, 
 	@rm -rf results/.tmp/fetched && mkdir -p results/.tmp/fetched
 	@rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/fetched/
 	@$(BIN)/ray rsync-down $(CLUSTER) '~/sweep/results/' results/.tmp/fetched/
-	@$(BIN)/$(call into_results,results/.tmp/fetched)
+	@$(call into_results,results/.tmp/fetched,$(BIN))
 
 send: $(VENV)/.installed-cluster ## add the results that are here to those of the head
 	@$(BIN)/ray exec $(CLUSTER) 'mkdir -p ~/sweep/results/.tmp/sent'
 	@$(BIN)/ray rsync-up $(CLUSTER) results/ '~/sweep/results/.tmp/sent/'
-	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/$(call into_results,results/.tmp/sent)'
+	@$(BIN)/ray exec $(CLUSTER) 'cd ~/sweep && $(call into_results,results/.tmp/sent,.venv/bin)'
 
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
 	@$(BIN)/ray down --yes $(CLUSTER)

@@ -17,9 +17,8 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
-from orchestrator.command.progress import counted
-from orchestrator.command.reading import read_store
-from orchestrator.errors import UserError
+from orchestrator.command.reading import check_named, read_store
+from orchestrator.errors import UserError, counted
 from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
 from orchestrator.store.index import CHOICES
 from trainables.spec import LIMITS
@@ -67,6 +66,7 @@ def export(
     """
     if tensorboard is None and csv is None:
         raise UserError("nothing would be written: add --tensorboard FOLDER, --csv FILE, or both")
+    check_named("--store", store)
     board, file = _board(store, tensorboard), _file(store, csv)
     chosen = chosen_by(where or [])
     columns = [name for name in SCHEMA.names if board is not None or name not in CURVES]

@@ -22,10 +22,10 @@ from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
-from orchestrator.command.progress import counted, say
-from orchestrator.command.reading import check_runs, open_to_read
+from orchestrator.command.progress import say
+from orchestrator.command.reading import check_named, check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
-from orchestrator.errors import UserError, printable
+from orchestrator.errors import UserError, counted, printable
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
@@ -69,6 +69,7 @@ def measure_missing(
         UserError: no such store, one that cannot be read, a task that cannot be loaded, or an address that does not answer.
         StoreError: a result could not be saved, or a bucket does not answer; those before it are kept.
     """
+    check_named("--store", str(store))
     if "://" not in str(store) and not Path(store).is_dir():
         raise UserError(f"--store {str(store)!r} is not a folder: give the one that a study wrote to")
     if not follow:

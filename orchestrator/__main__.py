@@ -68,6 +68,14 @@ def measure(context: typer.Context) -> int:
     return run(app, context.args, context.command_path)
 
 
+@app.command("merge", context_settings=_PASSED_ON)
+def merge(context: typer.Context) -> int:
+    """Add the rows of a copy of a store to the store."""
+    from orchestrator.merge import app
+
+    return run(app, context.args, context.command_path)
+
+
 @app.command("report", context_settings=_PASSED_ON)
 def report(context: typer.Context) -> int:
     """Write a page of every study in a store: its answer, its runs, and the claims of the papers."""

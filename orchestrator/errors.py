@@ -1,4 +1,11 @@
-"""Errors a user can act on."""
+"""Errors a user can act on, and the words of messages that all layers use."""
+
+KEPT_LETTERS = 10_000
+"""Of the beginning of the text of an exception, and as many of its end: it may print a whole array."""
+SHOWN_LINES, SHOWN_LETTERS = 50, 1_000
+"""Lines of it that are shown, and letters of a line."""
+LONGEST_NOTE = 60
+"""Letters that say what was left out."""
 
 
 class UserError(Exception):
@@ -13,9 +20,31 @@ class StuckError(Exception):
     """A search asks for nothing, and has not finished. It is a fault of the search; the launch would wait for ever."""
 
 
+def counted(number: int, what: str) -> str:
+    """`1 run`, `2 runs`, `1,000 runs`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def storable(text: str) -> str:
-    """Text that every file takes. Half a letter, as Python makes of a file name that is not UTF-8, is escaped."""
-    return text.encode(errors="backslashreplace").decode()
+    """The text of an exception as every file takes it, without the middle of a very long one. Half a letter, as Python makes of
+    a file name that is not UTF-8, is escaped."""
+    return _without_middle(text, KEPT_LETTERS, KEPT_LETTERS).encode(errors="backslashreplace").decode()
+
+
+def shown(text: str) -> str:
+    """As much of the text of an exception as a terminal can show: of too many lines the first and the last ones, which say what
+    was raised."""
+    lines = [_without_middle(line, SHOWN_LETTERS // 2, SHOWN_LETTERS // 2) for line in text.split("\n")]
+    if (left_out := len(lines) - SHOWN_LINES) > 0:
+        lines[SHOWN_LINES // 2 : -(SHOWN_LINES // 2)] = [f"... {counted(left_out, 'line')} left out ..."]
+    return "\n".join(lines)
+
+
+def _without_middle(text: str, first: int, last: int) -> str:
+    left_out = len(text) - first - last
+    if left_out <= LONGEST_NOTE:  # also where this was done before
+        return text
+    return f"{text[:first]} ... {counted(left_out, 'letter')} left out ... {text[-last:]}"
 
 
 def printable(text: str) -> str:

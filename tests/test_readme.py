@@ -18,6 +18,7 @@ from orchestrator import __main__ as everything
 from orchestrator.again import app as again
 from orchestrator.command.cli import run
 from orchestrator.engine import estimate
+from orchestrator.merge import app as merge
 from tests.conftest import ROOT
 from tests.trainables.generative.made_data import write_celeba, write_clevrer
 from trainables.generative.pictures import FOLDER
@@ -25,9 +26,12 @@ from trainables.generative.pictures import FOLDER
 PAGES = sorted(p for p in ROOT.rglob("*.md") if not any(part.startswith(".") for part in p.relative_to(ROOT).parts))
 READ = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 STUDIES = {name: study.app for name, study in everything.STUDIES.items()}
-READERS = {"analysis.measure": measure, "analysis.report": report, "analysis.export": export, "orchestrator.again": again}
+READERS = {
+    "analysis.measure": measure, "analysis.report": report, "analysis.export": export, "orchestrator.again": again,
+    "orchestrator.merge": merge,
+}  # fmt: skip
 """Commands about a store that there is."""
-OF_STUDIES = r"python -m orchestrator\.(?!again)([a-z]+)( .*|$)"
+OF_STUDIES = r"python -m orchestrator\.(?!again|merge)([a-z]+)( .*|$)"
 OF_READERS = rf"python -m ({'|'.join(READERS)})( .*|$)"
 TASK = (ROOT / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -114,7 +118,8 @@ def test_every_option_that_a_page_names_exists() -> None:
 
 def test_there_are_commands_to_check() -> None:
     assert {study for study, _ in commands(OF_STUDIES)} == STUDIES.keys()
-    assert {name for name, _ in commands(r"python -m (analysis\.[a-z]+|orchestrator\.again)( .*|$)")} == READERS.keys()
+    readers = commands(r"python -m (analysis\.[a-z]+|orchestrator\.(?:again|merge))( .*|$)")
+    assert {name for name, _ in readers} == READERS.keys()
     assert len(commands(r"make ([a-z][^#]*)")) >= 5
 
 

@@ -29,7 +29,7 @@ LOOK_EVERY = 5.0
 SHARE = 0.2
 """Of the time of one core that following may take at most: the rest belongs to the study."""
 LOCAL = ("127.0.0.1", "localhost")
-OWN = ("same-origin", "none")
+FROM_HERE = ("same-origin", "none")
 """What browsers say of a page that asks for its own files, and of an address that a person opens."""
 
 
@@ -67,13 +67,13 @@ class Builder:
         """
         results = Results.of(self.store, self.tasks) if results is None else results
         told, notices = studies_of(results, _around(self.store))
-        others = {}
+        others, unread = {}, len(notices)
         for store in self.others:
             of_other = Results.of(store, self.tasks)
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
         self.notices = [*results.notices, *notices]
-        report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies)
+        report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread)
         self._studies = {part.told.id: part for part in report.studies}
         files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look
         runs = files.of(results.runs, {one.id: one.keys for one in told})
@@ -147,7 +147,7 @@ class _Files(SimpleHTTPRequestHandler):
         # a page from elsewhere must not read them: neither if its name was pointed at this machine, nor as scripts of its own
         if self.headers.get("Host", "").partition(":")[0] not in LOCAL:
             return self.send_error(403, "ask for 127.0.0.1 or localhost")
-        if self.headers.get("Sec-Fetch-Site", "none") not in OWN:
+        if self.headers.get("Sec-Fetch-Site", "none") not in FROM_HERE and not self._is_opened():
             return self.send_error(403, "open the address of this page itself")
         if not self._is_file():
             return self.send_error(404, "there is no such file")
@@ -158,6 +158,10 @@ class _Files(SimpleHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         super().end_headers()
+
+    def _is_opened(self) -> bool:
+        """Whether a person follows a link to a page, which the page with the link cannot read. In a frame it is no document."""
+        return self.headers.get("Sec-Fetch-Mode") == "navigate" and self.headers.get("Sec-Fetch-Dest") == "document"
 
     def _is_file(self) -> bool:
         """Whether a file, or the page of a folder, is asked for that lies in the folder, also after links are followed."""

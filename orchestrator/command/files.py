@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import re
@@ -13,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-SPLIT = re.compile(r"([;\t]\s*)(?=[=+\-@])")
-"""Where a formula would begin for a reader that splits lines at semicolons or tabs."""
+SPLIT = re.compile(r'[",\n\r;\t]')
+"""What a cell with it needs quotes for; of these some readers split lines at semicolons or tabs."""
 
 
 def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
@@ -33,9 +35,15 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
     """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
-    that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there."""
+    that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there; the rest of a cell stays
+    as it is, in quotes if some readers would split it."""
     text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
-    return _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False).encode()
+    written = _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False)
+    if ";" in written or "\t" in written:
+        csv.field_size_limit(max(csv.field_size_limit(), len(written)))
+        lines = csv.reader(io.StringIO(written, newline=""))
+        written = "".join(",".join(map(_quoted, line)) + "\n" if line != [""] else '""\n' for line in lines)
+    return written.encode()
 
 
 def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
@@ -66,8 +74,11 @@ def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
-    begins = cell.lstrip().startswith(("=", "+", "-", "@"))
-    return "'" * begins + SPLIT.sub(r"\1'", cell)
+    return "'" * cell.lstrip().startswith(("=", "+", "-", "@")) + cell
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if SPLIT.search(cell) else cell
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,9 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.engine.messages import RunReport
+from orchestrator.errors import counted as counted
 from orchestrator.errors import printable
+from trainables.program import PATH as PROGRAM_TASK
 from trainables.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -213,11 +215,6 @@ def say(console: Console, text: str) -> None:
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
-def counted(number: int, what: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def format_seconds(seconds: float) -> str:
     """`42 s`, `3 min 20 s`, `2 h 05 min`."""
     whole = round(seconds)
@@ -226,6 +223,12 @@ def format_seconds(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def time_taken(row: Mapping[str, Any]) -> str:
+    """`200 steps, 3.1 s`. Programs need not tell their steps."""
+    steps = f"{row['steps']} steps, " if row["steps"] or row["task"] != PROGRAM_TASK else ""
+    return f"{steps}{row['seconds']:.1f} s"
 
 
 def estimate_text(seconds: float | None, workers: int, price: float | None) -> str:

@@ -11,11 +11,21 @@ from orchestrator.errors import UserError
 from orchestrator.store import ResultStore, StoreError
 
 
+def check_named(option: str, location: str) -> None:
+    """
+    Raises:
+        UserError: the location, which the user gave with this option, is empty.
+    """
+    if not location:
+        raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
+
+
 def check_runs(option: str, location: str) -> None:
     """
     Raises:
         UserError: the location, which the user gave with this option, is a folder without runs, or none.
     """
+    check_named(option, location)
     if "://" not in location and not (Path(location) / "runs").is_dir():
         raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 from orchestrator.engine.pulse import Part
 from orchestrator.engine.scratch import fits, scratch
-from orchestrator.errors import LostRayError, UserError, printable
+from orchestrator.errors import LostRayError, UserError, counted, printable
 
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
@@ -31,6 +32,8 @@ CONNECT_SECONDS = 5.0
 """So long the head of a cluster may take to answer."""
 MOST_SAID = 300
 """Letters of a line of a log."""
+TELLING = re.compile(r"Check failed|^\[[^\]]* [EFC] \d+ \d+\]")
+"""A line of a log of Ray that tells of an error."""
 
 PASSED_ON = "SWEEP_"
 """Variables that begin so are given to the workers of a cluster; an embedded Ray has all that its command has."""
@@ -57,16 +60,21 @@ class Cluster:
 
     def check(self) -> None:
         """Refuse, before anything starts, what can be seen to be impossible from here."""
+        if sys.flags.optimize > 1:
+            raise UserError("Ray does not start without docstrings: start Python without -OO, and without PYTHONOPTIMIZE=2")
         if self.address not in ("local", "auto"):
-            host, _, port = self.address.rpartition(":")
+            host, port = _parts_of(self.address)
             try:
-                with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS) as connection:
+                with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
                     is_head = _is_like_ray(connection)
-            except (OSError, ValueError, OverflowError) as error:
+            except (OSError, ValueError) as error:  # the latter of a name that is none
                 raise UserError(
                     f"--address {self.address!r} does not answer ({error}): give host:port of a Ray head, auto, or local"
                 ) from None
-            if not is_head:
+            if is_head is None:
+                told = f"--address {self.address!r} has said nothing for {CONNECT_SECONDS:g} s"
+                print(f"warning: {told}: it is busy, or no Ray head; trying to join it", file=sys.stderr)
+            elif not is_head:
                 raise UserError(
                     f"--address {self.address!r} is not the head of a Ray cluster, but something else: its port usually is 6379"
                 )
@@ -78,7 +86,7 @@ class Cluster:
 
             if self.gpus_per_run > (found := torch.cuda.device_count()):
                 given = f"--gpus-per-run {self.gpus_per_run:g}"
-                raise UserError(f"{given}, but this machine has {found} GPU{'' if found == 1 else 's'}: omit the option")
+                raise UserError(f"{given}, but this machine has {counted(found, 'GPU')}: omit the option")
 
     def shortage(self) -> str | None:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
@@ -194,6 +202,9 @@ class Cluster:
             except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
                 why = printable(str(error).partition("\n")[0]) + _last_words(place or USUAL_PLACE)
                 ray.shutdown()
+            except BaseException:  # SystemExit, with which Ray answers SIGTERM
+                ray.shutdown()
+                raise
         raise LostRayError(
             f"Ray could not be started, twice; perhaps the machine is too busy or has too little memory ({why})"
         )
@@ -225,25 +236,59 @@ class Cluster:
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
 
 
-def _is_like_ray(connection: socket.socket) -> bool:
+def _parts_of(address: str) -> tuple[str, int]:
+    """Host and port of an address.
+
+    Raises:
+        UserError: it has none, or is that of a Ray client.
+    """
+    told = f"--address {address!r}"
+    if address.startswith("ray://"):
+        raise UserError(f"{told} is for Ray clients: give host:port without ray://; the port usually is 6379")
+    host, colon, port = address.rpartition(":")
+    bare = address.strip("[]")
+    if not colon or address.endswith("]") or _is_ip(bare):
+        example = f"[{bare}]" if ":" in bare else bare or "localhost"
+        raise UserError(f"{told} has no port: write host:port, for example {example}:6379, or auto, or local")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+        raise UserError(f"{told} has the port {port!r}, which is no number from 1 to 65535: it usually is 6379")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_like_ray(connection: socket.socket) -> bool | None:
     """Whether what was connected to speaks HTTP/2, as gRPC does: it begins with a SETTINGS frame (RFC 9113, section 3.4). Ray
-    itself would ask anything else for minutes. With TLS nothing can be told."""
+    itself would ask anything else for minutes. None if it has not answered in time, as a head that is busy does not. With TLS
+    nothing can be told."""
     if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
         return True
     connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
     frame = b""
-    while len(frame) < 4 and (more := connection.recv(4 - len(frame))):
-        frame += more
+    try:
+        while len(frame) < 4 and (more := connection.recv(4 - len(frame))):
+            frame += more
+    except TimeoutError:
+        return None
     return frame[3:] == bytes((4,))
 
 
 def _last_words(place: Path) -> str:
-    """The last line of each log of the parts of Ray that must be alive, as far as there are any."""
-    told = []
+    """The last line of each log of the parts of Ray that must be alive, as far as there are any. Where there are lines that
+    tell of an error, the last of these: below it are often a stack or statistics."""
+    said, told = list[str](), list[str]()
     for name in ("gcs_server.out", "gcs_server.err", "raylet.out", "raylet.err"):
         with suppress(OSError):  # it has not come so far
             lines = (place / "session_latest" / "logs" / name).read_text(errors="replace").split("\n")
-            told += [f"{name}: {line.strip()[-MOST_SAID:]}" for line in lines if line.strip()][-1:]
+            said += [f"{name}: {line.strip()[-MOST_SAID:]}" for line in lines if line.strip()][-1:]
+            told += [f"{name}: {line.strip()[:MOST_SAID]}" for line in lines if TELLING.search(line)][-1:]
+    told = told or said
     return "".join(f"; {line}" for line in map(printable, told))
 
 

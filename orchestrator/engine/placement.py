@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
-from orchestrator.errors import LostRayError
+from orchestrator.errors import LostRayError, counted
 
+LISTENING_SECONDS = 1.0
+"""Of the time between two ticks so much may count as silence: in a longer gap the launch itself was stopped, or busy."""
 PATIENCE_SECONDS = 60.0
 """The user is told of packs that no machine takes after so long; again after twice the time, and so on."""
 
@@ -22,6 +25,9 @@ class Placement:
     """Since when there have always been some."""
     _heard: dict[str, float] = field(default_factory=dict)
     """When something was heard last of the others."""
+    _silent: dict[str, float] = field(default_factory=dict)
+    """For how long the launch has listened to each of them since, and heard nothing."""
+    _ticked: float = math.inf
     _last_sign: float = 0.0
     """When a worker was last placed or heard of."""
     _patience: float = PATIENCE_SECONDS
@@ -36,6 +42,7 @@ class Placement:
         """A worker has begun with it."""
         self._waiting.discard(trial_id)
         self._heard[trial_id] = self._last_sign = time.monotonic()
+        self._silent[trial_id] = 0.0
 
     def has_begun(self, trial_id: str) -> bool:
         return trial_id in self._heard
@@ -48,13 +55,27 @@ class Placement:
         now = time.monotonic()
         since = now - self._heard.get(trial_id, now)
         self._heard[trial_id] = self._last_sign = now
+        self._silent[trial_id] = 0.0
         return since
+
+    def tick(self) -> None:
+        """Time passes, in which the launch listens."""
+        now = time.monotonic()
+        listened = max(0.0, min(now - self._ticked, LISTENING_SECONDS))
+        self._ticked = now
+        for trial_id in self._silent:
+            self._silent[trial_id] += listened
+
+    def silent(self, seconds: float) -> dict[str, float]:
+        """The packs that have begun and of which nothing was heard for longer, with the time."""
+        return {trial_id: silent for trial_id, silent in self._silent.items() if silent > seconds}
 
     def leave(self, trial_id: str) -> None:
         if trial_id in self._waiting:  # its worker died before it had begun: there was one
             self._waiting.discard(trial_id)
             self._waiting_since = self._last_sign = time.monotonic()
         self._heard.pop(trial_id, None)
+        self._silent.pop(trial_id, None)
 
     def excuse(self, seconds: float) -> float:
         """For so long nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
@@ -81,5 +102,5 @@ class Placement:
         if self.hopeless_after is not None:
             hint = "this machine is too busy, or Ray hangs"
         waiting = len(self._waiting)
-        about = f"{waiting} of {packs} worker{'s' * (packs > 1)} {'is' if waiting == 1 else 'are'} waiting"
+        about = f"{waiting:,} of {counted(packs, 'worker')} {'is' if waiting == 1 else 'are'} waiting"
         return f"no machine was available for {waited:.0f} s, {about}: {hint}"

@@ -31,6 +31,9 @@ LONGEST = 1000
 DEEPEST = 32
 """Levels that lists and objects in `measures` may have."""
 
+FAILED = "failed"
+"""The status of a run that could not be carried out."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = tuple((end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))
 _OF_KEY = f"[0-9A-Za-z]{{{KEY_LENGTH}}}"
@@ -91,10 +94,15 @@ def choose(table: pa.Table, suspects: Collection[str]) -> dict[str, int]:
     return places
 
 
+def ended_well(table: pa.Table) -> set[str]:
+    """The keys of rows of runs that could be carried out: their results are kept rather than that another try failed."""
+    return set(table["key"].filter(pc.not_equal(table["status"], FAILED)).to_pylist())
+
+
 def in_words(wrong: Mapping[str, str]) -> str:
     """What `sift` found, for a notice."""
     named = "; ".join(f"{key} {why}" for key, why in list(wrong.items())[:NAMED])
-    return f"{named}; and {len(wrong) - NAMED} more" if len(wrong) > NAMED else named
+    return f"{named}; and {len(wrong) - NAMED:,} more" if len(wrong) > NAMED else named
 
 
 def checked(table: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from orchestrator.store.place import Stamp, StoreError, UnreadableError
 BYTES_PER_PART = 2 << 20
 FOLDERS = ("runs", "measures", "weights", "checkpoints", "questions", "set-aside", ".tmp")
 """Folders of a store, in which nothing else belongs."""
-OWN = ("runs", "measures", "set-aside", ".tmp")
+CHANGED = ("runs", "measures", "set-aside", ".tmp")
 """Those in which files are removed, or moved away, that have the wrong name or contents."""
 
 
@@ -164,11 +164,11 @@ class Folder:
         Raises:
             StoreError: there is one.
         """
-        for name in OWN:
+        for name in CHANGED:
             if (self.path / name).is_symlink():
                 raise StoreError(
                     f"{printable(self.shown(name))} is a link: files in it may be moved or removed, so it has to be a folder "
-                    "of the store; put a folder in its place, or make the whole store a link"
+                    "of the store: put what it leads to in its place; or move the whole store there, and make a link to that"
                 )
 
     def _make_room(self, target: Path) -> None:

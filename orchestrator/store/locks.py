@@ -5,17 +5,22 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
 Kind = Literal["launch", "part", "run"]
 _RANGE: dict[Kind, int] = {"launch": 1 << 56, "part": 2 << 56, "run": 3 << 56}
 _APPEND_BYTE = 0
+_COPY = re.compile(rb"([0-9a-f]{12}) (\d{1,20}) ([0-9a-f]{12}|-)\n")
+_LONGEST = 100
+"""Bytes that are read of the file."""
+UNKNOWN = "-"
 
 
 class StoreLocks:
@@ -28,7 +33,8 @@ class StoreLocks:
 
     `token` names this process to the others: its byte is locked for as long as the process uses the store. `machine` names
     all processes that these locks exclude: it is another one on another machine, after a restart, and in a copy of the folder.
-    `copy` names this copy of the folder: it stays what it is, and is the same for all who share the folder.
+    `copy` names this copy of the folder: it stays what it is, and is the same for all who share the folder. It is kept in the
+    file, beside what tells whether the file was copied: its inode, and the disk where one can be known.
     """
 
     _shared: ClassVar[dict[str, StoreLocks]] = {}
@@ -52,7 +58,7 @@ class StoreLocks:
         self._guard = threading.Lock()
         self._threads = threading.Lock()
         self._fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-        self.machine, self.copy = _machine(os.fstat(self._fd)), _copy(os.fstat(self._fd))
+        self.machine = _machine(os.fstat(self._fd))
         try:
             self.take("launch", self.token)
         except BaseException:
@@ -82,6 +88,28 @@ class StoreLocks:
                 yield
             finally:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _APPEND_BYTE)
+
+    def copy(self) -> str:
+        """The name of this copy of the folder; one that has none yet, or that of another copy, gets a new one. To be asked for
+        while `appending`, so that two first launches give one name.
+
+        Raises:
+            OSError: the name cannot be written.
+        """
+        found = os.fstat(self._fd)
+        inode, disk = str(found.st_ino), _disk(found.st_dev)
+        data = os.pread(self._fd, _LONGEST, 0)
+        if (kept := _COPY.fullmatch(data)) is not None:
+            name, of_inode, of_disk = (part.decode() for part in kept.groups())
+            if of_inode == inode and (disk == of_disk or UNKNOWN in (disk, of_disk)):
+                return name
+        elif data:  # not ours to change: it may be a link to what is no store's
+            return hashlib.sha256(repr((inode, disk)).encode()).hexdigest()[:12]
+        name = secrets.token_hex(6)
+        line = f"{name} {inode} {disk}\n".encode()
+        os.pwrite(self._fd, line, 0)
+        os.ftruncate(self._fd, len(line))
+        return name
 
     def take(self, kind: Kind, name: str) -> bool:
         """Lock `name` without waiting; False if any user, in this process or another, has it."""
@@ -116,8 +144,16 @@ def _machine(file: os.stat_result) -> str:
     return hashlib.sha256(repr(about).encode()).hexdigest()[:12]
 
 
-def _copy(file: os.stat_result) -> str:
-    return hashlib.sha256(repr((file.st_ino, file.st_ctime_ns)).encode()).hexdigest()[:12]
+def _disk(device: int) -> str:
+    """What tells a disk from its clone: its serial number, hashed. UNKNOWN where there is none, as in a network."""
+    with suppress(OSError, ValueError):
+        place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve(strict=True)
+        for folder in (place, place.parent):  # of a partition the disk is the folder above
+            for name in ("wwid", "serial", "device/wwid", "device/serial"):
+                with suppress(OSError):
+                    if serial := (folder / name).read_bytes().strip():
+                        return hashlib.sha256(serial).hexdigest()[:12]
+    return UNKNOWN
 
 
 def _forget_in_child() -> None:

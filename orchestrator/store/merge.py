@@ -1,50 +1,44 @@
-"""Brings the rows of a copy of a store into the store: `python -m orchestrator.store.merge COPY STORE`.
+"""Brings the rows of a copy of a store into the store. `python -m orchestrator.merge` is the command.
 
 To copy the files of one over those of the other would lose rows where both have grown since.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import NamedTuple
 
-from orchestrator.errors import printable
-from orchestrator.store.place import StoreError
+from orchestrator.store.contents import FAILED
 from orchestrator.store.results import ResultStore
 
+ROWS_AT_ONCE = 5_000
+"""So many are in memory at a time, and are written in one step."""
 
-def merge(copy: str | Path, into: str | Path) -> int:
-    """Append the rows of `copy` that are not there yet.
 
-    Returns:
-        How many they are.
+class Merged(NamedTuple):
+    """What was added: `rows` in all, `instead` of them in the place of a row whose run had failed."""
+
+    rows: int
+    instead: int
+
+
+def merge(there: ResultStore, here: ResultStore) -> Merged:
+    """Add the rows of the copy `there` that the store `here` lacks, or has only as failed. They are carried as they are, in
+    tables, with every check of their contents.
 
     Raises:
-        StoreError: one of the two cannot be read, or the rows cannot be written.
+        StoreError: one of the two cannot be read, or the rows cannot be written; those before are there.
     """
-    with ResultStore(copy, read_only=True) as there, ResultStore(into) as here:
-        new = [key for key in there.table(["key"])["key"].to_pylist() if key not in here]
-        rows = there.find({"key": new})
-        for notice in there.notices + here.notices:
-            print(f"note: {notice}", file=sys.stderr)
-        return len(here.append(rows))
-
-
-def main(words: list[str]) -> int:
-    if len(words) != 2:
-        print(f"error: {len(words)} folders are named: give two, as in `... merge COPY STORE`", file=sys.stderr)
-        return 2
-    if "://" not in words[0] and not Path(words[0]).is_dir():
-        print(f"error: {printable(words[0])} is not a folder: give that of the copy", file=sys.stderr)
-        return 2
-    try:
-        count = merge(*words)
-    except StoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{count} new {'row' if count == 1 else 'rows'} in {words[1]}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    failed = set(here.table(["key"], {"status": [FAILED]})["key"].to_pylist())
+    found = there.table(["key", "status"])
+    keys = found["key"].to_pylist()
+    known = here.known(keys)
+    new = [
+        key
+        for key, status in zip(keys, found["status"].to_pylist(), strict=True)
+        if key not in known or (key in failed and status != FAILED)
+    ]
+    rows = 0
+    for start in range(0, len(new), ROWS_AT_ONCE):
+        rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
+    left = set(here.table(["key"], {"status": [FAILED]})["key"].to_pylist()) if failed else set()
+    return Merged(rows, len(failed.intersection(new) - left))

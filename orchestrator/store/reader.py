@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.store.contents import choose, in_words, sift
+from orchestrator.errors import counted
+from orchestrator.store.contents import DESCRIPTION, FAILED, choose, ended_well, in_words, sift
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED
 from orchestrator.store.parts import DamagedError, load, take
 from orchestrator.store.place import Place, Stamp
 from orchestrator.store.register import Register
-from orchestrator.store.rows import SCHEMA, Row, decode
+from orchestrator.store.rows import Row, decode
 
 
 class LostPartError(Exception):
@@ -55,8 +55,8 @@ class Reader:
         for name in register.parts.keys() - found:
             if gone := register.parts[name].rows:
                 part = self._place.shown(f"runs/{name}")
-                what = "row: the next launch trains it" if gone == 1 else "rows: the next launch trains those that it needs"
-                self._place.note(f"{part} is gone with {gone} {what} again{' if it needs it' if gone == 1 else ''}")
+                trained = "it again if it needs it" if gone == 1 else "those that it needs again"
+                self._place.note(f"{part} is gone with {counted(gone, 'row')}: the next launch trains {trained}")
             register.drop(name)
         problems, indexed = dict[str, str](), bool(register.index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
@@ -75,7 +75,7 @@ class Reader:
                     problems[name] = str(error) if isinstance(error, DamagedError) else "it is a broken link"
                     self._bad[name] = stamp
                 register.drop(name)
-        for name, (table, stamp) in loaded.items():
+        for name, (table, stamp) in sorted(loaded.items(), key=lambda item: item[0] not in register.parts):
             self._bad.pop(name, None)
             problems |= self._take_in(name, table, stamp)
         if indexed and not register.index.parts:  # it was wrong: its parts are not known any more
@@ -84,15 +84,17 @@ class Reader:
 
     def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> dict[str, str]:
         """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
-        stays; what is wrong with the parts that have the others, by name."""
+        stays, but a failed one only if all failed; what is wrong with the parts that have the others, by name."""
         before = self.register.keys_of(name)
         keys = set(table["key"].to_pylist())
         known = self.register.known(list(keys)) - before
         places = choose(table, known)
         problems: dict[str, str] = {}
         if known:
-            with contextlib.suppress(LostPartError):  # then the next look finds what is wrong
-                problems = self.forget_wrong(known.intersection(places))
+            try:
+                problems = self.forget_wrong(known.intersection(places), ended_well(table))
+            except LostPartError as error:  # another launch may have made way for a row of this part
+                return self.look({name, *error.args})
             known = self.register.known(list(known)) - before
         kept = {key: i for key, i in places.items() if key not in known}
         whole = len(kept) == table.num_rows
@@ -103,17 +105,22 @@ class Reader:
             self.news.append((name, take(table, fresh)))
         lacking = table.num_rows - len(kept)
         are = "are" if lacking > 1 else "is"
-        return problems if whole else problems | {name: f"{lacking} of its rows {are} in other files already"}
+        return problems if whole else problems | {name: f"{lacking:,} of its rows {are} in other files already"}
 
-    def forget_wrong(self, keys: Collection[str]) -> dict[str, str]:
+    def forget_wrong(self, keys: Collection[str], better: Collection[str] = ()) -> dict[str, str]:
         """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
+
+        Args:
+            better: keys of runs that ended well elsewhere: failed rows of them are forgotten, too.
 
         Raises:
             LostPartError: one of these parts must be looked at again.
         """
         problems = {}
         for name, places in self.register.places({"key": keys}):
-            _, wrong = sift(decode(self.read(name, SCHEMA.names, places)))
+            rows, wrong = sift(decode(self.read(name, (*DESCRIPTION, "status"), places)))
+            over = {row["key"] for row in rows if row["status"] == FAILED}.intersection(better)
+            wrong |= dict.fromkeys(sorted(over), "failed, and ended well in another try")
             if wrong:
                 if name in self.register.index.parts:
                     self.register.forget_index()
@@ -151,11 +158,24 @@ class Reader:
         for name, table in tables:
             rows, wrong = sift(decode(table))
             found += rows
-            if not self._named.issuperset(wrong):
-                self._named.update(wrong)
-                count = f"{len(wrong)} {'row' if len(wrong) == 1 else 'rows'}"
-                self._place.note(f"left out {count} of {self._place.shown(f'runs/{name}')}: {in_words(wrong)}")
+            self._tell(name, wrong)
         return found
+
+    def believed_tables(self, tables: Sequence[tuple[str, pa.Table]]) -> list[pa.Table]:
+        """As `believed`, of whole rows, as tables."""
+        found: list[pa.Table] = []
+        for name, table in tables:
+            _, wrong = sift(decode(table.select(DESCRIPTION)))
+            found.append(take(table, [i for i, key in enumerate(table["key"].to_pylist()) if key not in wrong]))
+            self._tell(name, wrong)
+        return found
+
+    def _tell(self, name: str, wrong: Mapping[str, str]) -> None:
+        """Name rows of a part that cannot be believed, once."""
+        if not self._named.issuperset(wrong):
+            self._named.update(wrong)
+            part = self._place.shown(f"runs/{name}")
+            self._place.note(f"left out {counted(len(wrong), 'row')} of {part}: {in_words(wrong)}")
 
     def take_news(self, names: Collection[str], keys: Collection[str]) -> list[tuple[str, pa.Table]]:
         """The news among these keys from the parts with these names, which are none any more."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from orchestrator.errors import printable
 from orchestrator.store.artifacts import Artifacts
-from orchestrator.store.contents import checked, choose
+from orchestrator.store.contents import checked, choose, ended_well
 from orchestrator.store.folder import make_folder
 from orchestrator.store.parts import slices, take
 from orchestrator.store.place import StoreError
@@ -45,7 +45,8 @@ class ResultStore(Artifacts):
 
     What a reader of `runs/` may see, at any instant and after any crash: every row whose `append` has returned, none
     twice, none torn. A part file is only ever replaced by a longer version of itself, in one rename, and rows never
-    move between files: no order of renames would keep a reader from missing or doubling rows that do.
+    move between files: no order of renames would keep a reader from missing or doubling rows that do. Only a row that
+    cannot be believed, or failed, is taken out of its part, when the run has another one that is better.
 
     Several launches may use one store. Appends take turns; each launch extends a part of its own, and takes over one
     that is not full from a launch that has ended, so the files number about rows / ROWS_PER_PART + launches at work. A part
@@ -114,6 +115,10 @@ class ResultStore(Artifacts):
         """Whether the run is finished, as of the last look (open, rows, table, refresh, append)."""
         return bool(self._register.known([str(key)]))
 
+    def known(self, keys: Sequence[str]) -> set[str]:
+        """Those of the keys whose runs are finished, as `in` says of one."""
+        return self._register.known(keys)
+
     def rows(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> list[Row]:
         """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look.
 
@@ -129,6 +134,11 @@ class ResultStore(Artifacts):
         """As `rows`, for some rows in between: what `refresh` has still to return, it does."""
         with self._guard:
             return self._reader.believed(self._tables(None, where))
+
+    def find_table(self, where: Mapping[str, Collection[object]]) -> pa.Table:
+        """As `find`, as an Arrow table of whole rows."""
+        with self._guard:
+            return pa.concat_tables([SCHEMA.empty_table(), *self._reader.believed_tables(self._tables(None, where))])
 
     def table(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> pa.Table:
         """Rows as an Arrow table, with `options` and `measures` as JSON text.
@@ -167,7 +177,8 @@ class ResultStore(Artifacts):
             return self._reader.believed(news)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Add the rows whose key is not in the store yet; durable when it returns.
+        """Add the rows whose key is not in the store yet, or whose run failed there and has ended now; durable when it
+        returns.
 
         One call with up to ROWS_PER_BULK_PART rows is all or nothing; a larger one is written in several such steps.
 
@@ -179,7 +190,15 @@ class ResultStore(Artifacts):
             ValueError: a row does not fit SCHEMA, or has values that no run has; nothing is written.
             StoreError: it could not be written; earlier rows are intact and the same call may be repeated.
         """
-        table = checked(encode(rows))
+        return decode(pa.concat_tables([SCHEMA.empty_table(), *self._written(encode(rows))]))
+
+    def append_table(self, rows: pa.Table) -> int:
+        """As `append`, of a table of SCHEMA; how many rows were written."""
+        return sum(table.num_rows for table in self._written(rows))
+
+    def _written(self, rows: pa.Table) -> list[pa.Table]:
+        """Do as `append` says."""
+        table = checked(rows)
         self.place.needs_writing("append to")
         written = list[tuple[str, pa.Table]]()
         with self._guard, self.place.in_words("append results"):
@@ -189,7 +208,7 @@ class ResultStore(Artifacts):
             except BaseException:
                 self._reader.news += written
                 raise
-        return decode(pa.concat_tables([SCHEMA.empty_table(), *(rows for _, rows in written)]))
+        return [rows for _, rows in written]
 
     def _append(self, table: pa.Table, written: list[tuple[str, pa.Table]]) -> None:
         keys = table["key"].to_pylist()
@@ -246,12 +265,13 @@ class ResultStore(Artifacts):
                 self._writer.set_aside(agreed)
 
     def _make_way(self, table: pa.Table) -> None:
-        """Take out rows that have keys of these rows and cannot be believed."""
+        """Take out rows that have keys of these rows and cannot be believed, or failed where these did not."""
         known = self._register.known(table["key"].to_pylist())
         right = choose(table, known).keys() & known if known else set()
+        better = ended_well(table) if known else set()
         while right:
             try:
-                return self._writer.set_aside(self._turns.at_once(self._reader.forget_wrong(right)))
+                return self._writer.set_aside(self._turns.at_once(self._reader.forget_wrong(right, better)))
             except LostPartError as error:
                 self._settle(self._reader.look(error.args), locked=True)
 

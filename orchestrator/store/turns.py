@@ -144,8 +144,7 @@ class FolderTurns:
         return ()
 
     def choose_part(self) -> str:
-        ours = [name for name in self._reader.register.open_parts() if _maker(name) == self._place.locks.copy]
-        return self._own.name or self._own.take([*ours, self.new_name()])
+        return self._own.name or self._own.take([*_made_by(self._place.locks.copy(), self._reader), self.new_name()])
 
     def may_extend(self, name: str) -> bool:
         return True
@@ -154,7 +153,7 @@ class FolderTurns:
         self._own.let_go()
 
     def new_name(self) -> str:
-        return _new_name(self._place.locks.copy)
+        return _new_name(self._place.locks.copy())
 
     def write(self, name: str, table: pa.Table) -> Stamp:
         return self._place.write(f"runs/{name}", parquet_bytes(table))
@@ -265,13 +264,12 @@ class BucketTurns:
         return self._own.name or self._own.take([*self._parts_to_take_over(), self.new_name()])
 
     def _parts_to_take_over(self) -> list[str]:
-        open_parts, machine = self._reader.register.open_parts, self._bucket.locks.machine
-        ours = [name for name in open_parts() if _maker(name) == machine and self.may_extend(name)]
+        ours = [name for name in _made_by(self._bucket.locks.machine, self._reader) if self.may_extend(name)]
         if not ours or APPEND in self._bucket.lease.look():
             return []  # a machine that has looked before this launch had its lease may be setting one of them aside
         self._pull(locked=True)  # a launch that was killed may have put more than it kept here
         self._reader.look()
-        return [name for name in open_parts() if name in ours]
+        return [name for name in self._reader.register.open_parts() if name in ours]
 
     def may_extend(self, name: str) -> bool:
         """Not a part of which an upload was cut short lately: it may take effect late, over what came after it."""
@@ -297,6 +295,11 @@ class BucketTurns:
 
 def _new_name(maker: str) -> str:
     return f"runs-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{secrets.token_hex(4)}-{maker}.parquet"
+
+
+def _made_by(maker: str, reader: Reader) -> list[str]:
+    """The parts that are not full and that its launches extend, the longest first."""
+    return [name for name in reader.register.open_parts() if _maker(name) == maker]
 
 
 def _maker(name: str) -> str:

@@ -206,6 +206,7 @@ def test_hostile_rows_are_only_data(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 MISTAKES = [
     ([], "nothing would be written: add --tensorboard FOLDER, --csv FILE, or both"),
     (["--csv", "a", "--store", "none"], "--store 'none' has no runs"),
+    (["--csv", "a", "--store", ""], "--store is empty: name a folder, such as results, or a place in a bucket"),
     (["--csv", "."], "--csv '.' is no file"),
     (["--csv", "/dev/null"], "--csv '/dev/null' is no file"),
     (["--csv", "/proc/x"], "'/proc' is not writable"),
@@ -227,7 +228,8 @@ MISTAKES = [
 def test_a_mistake_is_one_line_and_writes_nothing(
     words: list[str], hint: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_refusal(export.app, ["--store", "../results", *words], hint, here, capsys)
+    store = [] if "--store" in words else ["--store", "../results"]
+    check_refusal(export.app, [*store, *words], hint, here, capsys)
 
 
 def test_a_folder_that_is_there_and_empty_is_filled(here: Path) -> None:

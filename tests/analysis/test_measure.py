@@ -167,4 +167,5 @@ def test_a_store_that_is_not_there_is_a_mistake(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is not a folder", tmp_path, capsys)
+    check_refusal(measure.app, ["--store", ""], "--store is empty: name a folder, such as results", tmp_path, capsys)
     assert run(measure.app, ["--frobnicate"]) == 2

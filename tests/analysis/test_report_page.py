@@ -323,6 +323,23 @@ def test_no_page_from_elsewhere_reads_what_is_served(method: str, tmp_path: Path
         assert asked(address, "/runs.js", method, Host="127.0.0.1").status == 200, "browsers leave out port 80"
 
 
+def test_a_link_on_another_page_leads_to_what_is_served(tmp_path: Path) -> None:
+    """A person opens it, and the page with the link cannot read it. In a frame it is not opened."""
+    (tmp_path / "index.html").write_text("the page")
+    with served(tmp_path, 0) as address:
+
+        def status(site: str, mode: str, dest: str, **headers: str) -> int:
+            fetch = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": mode, "Sec_Fetch_Dest": dest}
+            return asked(address, "/index.html", **fetch, **headers).status
+
+        for site in ("cross-site", "same-site"):
+            assert status(site, "navigate", "document") == 200
+            assert status(site, "navigate", "iframe") == 403
+            assert status(site, "no-cors", "script") == 403
+            assert status(site, "cors", "document") == 403
+        assert status("cross-site", "navigate", "document", Host="evil.example") == 403
+
+
 def test_links_that_lead_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for folder in (out / "a", out / "b"):

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from orchestrator.store import ResultStore, make_row
-from orchestrator.store.merge import main
 from tests.conftest import ROOT
 from trainables.spec import RunSpec
 
@@ -37,7 +36,7 @@ match words:
 """
 STUDY = f"""#!{sys.executable}
 import json, os, pathlib, sys
-if "orchestrator.store.merge" in sys.argv or "-c" in sys.argv:
+if "orchestrator.merge" in sys.argv or "-c" in sys.argv:
     os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
 pathlib.Path(os.environ["SAID"]).write_text(json.dumps([os.getcwd(), *sys.argv[1:]]))
 """
@@ -183,18 +182,6 @@ def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
     add(here, 1)
     cluster.make("fetch")
     assert seeds(here) == [1]
-
-
-def test_a_mistake_in_a_merge_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 2
-    assert main([str(tmp_path / "none"), str(tmp_path / "store")]) == 2
-    assert not list(tmp_path.iterdir())
-    add(tmp_path / "store", 0)
-    (tmp_path / "file").write_text("")
-    assert main([str(tmp_path / "store"), str(tmp_path / "file")]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert all(line.startswith("error: ") for line in lines)
 
 
 def test_a_plain_copy_over_a_store_loses_no_row_of_either(tmp_path: Path) -> None:

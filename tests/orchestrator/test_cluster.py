@@ -45,11 +45,11 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
         (b"\0\0\x06\x04\0\0\0\0\0", None),  # as a server of gRPC begins
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not the head of a Ray cluster, but something else"),
         (b"", "is not the head of a Ray cluster, but something else"),
-        (None, "does not answer (timed out)"),
+        (None, None),  # a head that is busy
     ],
 )
 def test_an_address_where_no_ray_is_is_refused_at_once(
-    answer: bytes | None, told: str | None, monkeypatch: pytest.MonkeyPatch
+    answer: bytes | None, told: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(cluster.Cluster, "connected", lambda self: contextlib.nullcontext())
@@ -65,13 +65,50 @@ def test_an_address_where_no_ray_is_is_refused_at_once(
                 connection.sendall(answer)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        there = cluster.Cluster(f"127.0.0.1:{server.getsockname()[1]}", workers=1)
-        with contextlib.nullcontext() if told is None else pytest.raises(UserError, match=re.escape(told or "")):
-            there.check()
-        over.set()
-        thread.join()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        try:
+            with contextlib.nullcontext() if told is None else pytest.raises(UserError, match=re.escape(told or "")):
+                cluster.Cluster(address, workers=1).check()
+        finally:
+            over.set()
+            thread.join(10)
+    busy = f"warning: --address '{address}' has said nothing for 0.5 s: it is busy, or no Ray head; trying to join it\n"
+    assert capsys.readouterr().err == (busy if answer is None else "")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("localhost", "has no port: write host:port, for example localhost:6379, or auto, or local"),
+        ("10.0.0.1", "has no port: write host:port, for example 10.0.0.1:6379"),
+        ("::1", "has no port: write host:port, for example [::1]:6379"),
+        ("[::1]", "has no port: write host:port, for example [::1]:6379"),
+        ("", "has no port: write host:port, for example localhost:6379"),
+        ("ray://host:10001", "give host:port without ray://"),
+        ("host:six", "has the port 'six', which is no number from 1 to 65535"),
+        ("host:70000", "has the port '70000', which is no number from 1 to 65535"),
+        ("host:", "has the port '', which is no number"),
+    ],
+)
+def test_an_address_that_is_none_is_told_in_words(address: str, told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(f"--address {address!r} ")) as refused:
+        cluster.Cluster(address, workers=1).check()
+    assert told in str(refused.value)
+
+
+def test_an_address_in_brackets_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def connect(place: tuple[str, int], timeout: float) -> None:
+        asked.append(place)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(UserError, match="Connection refused"):
+        cluster.Cluster("[::1]:6379", workers=1).check()
+    assert asked == [("::1", 6379)]
 
 
 @pytest.mark.slow(2)

@@ -1,0 +1,94 @@
+"""Two copies of a store become one again: the rows of the copy are added to those of the store.
+
+    python -m orchestrator.merge COPY STORE
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.command.cli import App, Exit, grouped, main_of
+from orchestrator.command.reading import check_named, check_runs, open_to_read
+from orchestrator.errors import UserError, counted, printable
+from orchestrator.store import ResultStore, StoreError, location_of
+from orchestrator.store.merge import merge
+
+app = App()
+
+
+@app.command()
+@grouped
+def merge_stores(
+    copy: Annotated[
+        str, typer.Argument(metavar="COPY", help="The copy, a folder or a place in a bucket. Nothing in it is changed.")
+    ],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store that gets its rows.")],
+) -> int:
+    """Add the rows of a copy of a store to the store: those that it lacks, and those of runs that failed in the store and ended
+    in the copy. For a folder that was copied and then used in both places.
+
+    Weights, measures and questions are files of their own: bring them over by `rsync --archive --update`, without `runs`,
+    `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
+
+    **Exit codes**: 0 all rows are there; 1 the disk is full, or a bucket does not answer; 2 a mistake in the command; 130 and
+    143 after Ctrl-C and SIGTERM.
+    """
+    _check(copy, store)
+    try:
+        with open_to_read(copy) as there, _opened(store) as here:
+            try:
+                merged = merge(there, here)
+            finally:
+                for notice in (*there.notices, *here.notices):
+                    print(f"note: {notice}", file=sys.stderr)
+    except StoreError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return Exit.NOT_ANSWERED
+    instead = f", {merged.instead:,} of them in place of failed ones" if merged.instead else ""
+    print(f"{counted(merged.rows, 'new row')} in {printable(store)}{instead}")
+    return Exit.ANSWERED
+
+
+def _check(copy: str, store: str) -> None:
+    """
+    Raises:
+        UserError: COPY is no store, STORE is no folder, or both are the same.
+    """
+    check_runs("COPY", copy)
+    check_named("STORE", store)
+    if "://" not in store:
+        if not Path(store).is_dir():
+            raise UserError(f"STORE {store!r} is not a folder: give that of the store, or make it first")
+        if any(Path(store).glob("runs-*.parquet")):
+            raise UserError(f"STORE {store!r} has rows itself: give the folder above it, that of the store")
+    if _place(copy) == _place(store):
+        raise UserError(f"{copy!r} and {store!r} are the same store: there is nothing to add")
+
+
+def _place(given: str) -> str:
+    return (location_of(given) or given) if "://" in given else os.path.realpath(given)
+
+
+def _opened(store: str) -> ResultStore:
+    """
+    Raises:
+        UserError: it cannot be written.
+        StoreError: a bucket does not answer.
+    """
+    try:
+        return ResultStore(store)
+    except StoreError as error:
+        if error.may_pass:
+            raise
+        raise UserError(str(error)) from None
+
+
+main = main_of(app, "python -m orchestrator.merge")
+
+if __name__ == "__main__":
+    main()

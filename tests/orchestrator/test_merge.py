@@ -1,0 +1,237 @@
+"""Two copies of a store become one again, and a run that failed in one of them and ended in the other counts as ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from places import Place, plain_keys
+from store_child import row
+
+import orchestrator.store.merge as merge_module
+import orchestrator.store.register as register_module
+import orchestrator.store.results as results_module
+import orchestrator.store.rows as rows_module
+import orchestrator.store.turns as turns_module
+from orchestrator import merge as command
+from orchestrator.command.cli import Terminated, run
+from orchestrator.errors import counted
+from orchestrator.store import ResultStore
+from orchestrator.store.merge import Merged, merge
+
+FAILED: dict[str, Any] = {"status": "failed", "reason": "exception", "error": "boom", "accuracy": None}
+
+
+def made(where: str | Path, *rows: dict[str, Any]) -> None:
+    with ResultStore(where) as store:
+        store.append(rows)
+
+
+def endings(where: str | Path) -> dict[int, str]:
+    with ResultStore(where) as store:
+        return {found["data_count"]: found["status"] for found in store.rows()}
+
+
+def merged(copy: Path, store: Path) -> Merged:
+    with ResultStore(copy, read_only=True) as there, ResultStore(store) as here:
+        return merge(there, here)
+
+
+def test_a_run_that_ended_takes_the_place_of_one_that_failed(place: Place) -> None:
+    made(place.location, row(1, **FAILED), row(2), row(3, **FAILED))
+    with ResultStore(place.location) as store:
+        assert [written["status"] for written in store.append([row(1, status="missed"), row(2, **FAILED)])] == ["missed"]
+        assert store.append([row(1, **FAILED)]) == []
+        assert sorted(found["status"] for found in store.rows()) == ["failed", "missed", "passed"]
+    assert endings(place.location) == {1: "missed", 2: "passed", 3: "failed"}
+    assert sorted(plain_keys(place.location)) == sorted(row(i)["key"] for i in (1, 2, 3)), "each once, for any reader"
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_parts_that_were_copied_together_the_run_that_ended_stays(names: str, tmp_path: Path) -> None:
+    for name, values in zip(names, (FAILED, {}), strict=True):
+        made(tmp_path / name, row(1, **values), row(2 + names.index(name)))
+        (part,) = (tmp_path / name / "runs").iterdir()
+        (tmp_path / "s" / "runs").mkdir(parents=True, exist_ok=True)
+        shutil.copy(part, tmp_path / "s" / "runs" / f"{name}.parquet")
+    assert endings(tmp_path / "s") == {1: "passed", 2: "passed", 3: "passed"}
+    assert len(plain_keys(tmp_path / "s")) == 3
+    assert len(list((tmp_path / "s" / "set-aside").iterdir())) == 1, "the former file is kept"
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_launch_at_work_does_not_undo_it(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the part with the failed row in mind, and finds another one with the same key, here before that one."""
+    names = iter("zyxwvu")
+    monkeypatch.setattr(turns_module, "_new_name", lambda maker: f"{next(names)}-{maker}.parquet")
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 2 if full else 500)
+    with ResultStore(tmp_path) as at_work:
+        at_work.append([row(1, **FAILED), row(3), row(4)])
+        with ResultStore(tmp_path) as other:
+            other.append([row(1)])
+        at_work.append([row(2)])
+        assert {found["data_count"]: found["status"] for found in at_work.rows()} == dict.fromkeys((1, 2, 3, 4), "passed")
+        assert at_work.notices == [], "it has found nothing wrong"
+    assert endings(tmp_path) == dict.fromkeys((1, 2, 3, 4), "passed")
+    assert len(plain_keys(tmp_path)) == 4
+
+
+def test_rows_are_merged_bit_for_bit_in_tables_and_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curve = [0.1, float("nan"), 0.3]
+    curves = {"curve_step": [0, 1, 2], "curve_loss": curve, "curve_accuracy": curve, "curve_error": curve}
+    made(tmp_path / "copy", *(row(i, measures={"x": 0.1 * i}, **curves) for i in range(1, 21)), row(30), row(31, **FAILED))
+    made(tmp_path / "store", row(1), row(30, **FAILED), row(31, **FAILED), row(40))
+
+    def slow(*_: object) -> None:
+        raise AssertionError("rows are made into dicts")
+
+    monkeypatch.setattr(merge_module, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(results_module, "encode", slow)
+    monkeypatch.setattr(results_module, "decode", slow)
+    decoded = rows_module._values
+    monkeypatch.setattr(rows_module, "_values", lambda name, column: slow() if name == "curve_loss" else decoded(name, column))
+    assert merged(tmp_path / "copy", tmp_path / "store") == (20, 1)
+    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0)
+    monkeypatch.undo()
+    with ResultStore(tmp_path / "copy") as copy, ResultStore(tmp_path / "store") as store:
+        keys = {"key": [row(i)["key"] for i in (*range(2, 21), 30)]}
+        tables = [each.table(None, keys).sort_by("key") for each in (copy, store)]
+        assert repr(tables[0].to_pylist()) == repr(tables[1].to_pylist())
+        assert len(store) == 23
+
+
+def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
+    made(tmp_path / "copy", row(1), row(2))
+    made(tmp_path / "store", row(1, **FAILED))
+    (part,) = (tmp_path / "copy" / "runs").iterdir()
+    table = pq.read_table(part)
+    at = table.column_names.index("data_count")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array([9, 2], pa.int32())), part, use_dictionary=False)
+    with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
+        assert merge(there, here) == (1, 0)
+        assert "left out 1 row of" in there.notices[0]
+    assert endings(tmp_path / "store") == {1: "failed", 2: "passed"}
+
+
+def test_the_command_says_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    made("copy", row(1), row(2))
+    made("store", row(1, **FAILED))
+    before = {path: path.read_bytes() for path in Path("copy").rglob("*") if path.is_file()}
+    assert run(command.app, ["copy", "store"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "2 new rows in store, 1 of them in place of failed ones\n"
+    assert told.err.startswith("note: set aside store/runs/"), "what is found while rows are added is told as well"
+    assert run(command.app, ["copy", "store"]) == 0
+    assert capsys.readouterr().out == "0 new rows in store\n"
+    assert before == {path: path.read_bytes() for path in Path("copy").rglob("*") if path.is_file()}
+    assert run(command.app, ["--help"]) == 0
+    assert "COPY" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["copy"], "Missing argument 'STORE'"),
+        (["none", "store"], "COPY 'none' has no runs: give the folder that a study wrote to"),
+        (["copy/runs", "store"], "COPY 'copy/runs' has no runs"),
+        (["", "store"], "COPY is empty: name a folder"),
+        (["copy", ""], "STORE is empty: name a folder"),
+        (["copy", "stroe"], "STORE 'stroe' is not a folder: give that of the store, or make it first"),
+        (["copy", "file"], "STORE 'file' is not a folder"),
+        (["copy", "store/runs"], "STORE 'store/runs' has rows itself: give the folder above it"),
+        (["copy", "./linked"], "'copy' and './linked' are the same store"),
+        (["store\x1b[2J", "store"], "\\x1b[2J"),
+    ],
+)
+def test_a_mistake_in_a_merge_is_one_line(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made("copy", row(1))
+    made("store", row(2))
+    Path("file").write_text("")
+    Path("linked").symlink_to("copy")
+    before = sorted(map(str, tmp_path.rglob("*")))
+    assert run(command.app, words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: ")
+    assert told in err
+    assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_a_merge_that_is_interrupted_says_how_to_continue(
+    error: type[BaseException], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "copy", row(1))
+    (tmp_path / "store").mkdir()
+
+    def interrupted(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "merge", interrupted)
+    assert run(command.app, [str(tmp_path / "copy"), str(tmp_path / "store")]) == code
+    assert "to continue: " in capsys.readouterr().err
+
+
+def parts(folder: Path) -> int:
+    return len(list((folder / "runs").iterdir()))
+
+
+@pytest.mark.parametrize("change", ["chmod", "hard link", "touch", "moved", "old mark"])
+def test_a_part_is_extended_whatever_is_done_to_the_lock_file(change: str, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made(store, row(1))
+    for i in range(2, 5):
+        if change == "chmod":
+            (store / ".lock").chmod(0o600 + i)
+        elif change == "hard link":
+            os.link(store / ".lock", tmp_path / f"link{i}")
+        elif change == "touch":
+            (store / ".lock").touch()
+        elif change == "moved":
+            store = store.rename(tmp_path / f"store{i}")
+        elif i == 2:  # as launches before left it
+            (store / ".lock").write_text("")
+        made(store, row(i))
+    assert parts(store) == (2 if change == "old mark" else 1)
+    assert len(endings(store)) == 4
+
+
+def test_a_copy_extends_no_part_of_the_folder_and_has_one_of_its_own(tmp_path: Path) -> None:
+    made(tmp_path / "a", row(1))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    for i in range(2, 5):
+        made(tmp_path / "b", row(i))
+    made(tmp_path / "a", row(9))
+    assert (parts(tmp_path / "a"), parts(tmp_path / "b")) == (1, 2)
+
+
+def test_clones_of_a_disk_are_told_apart_where_disks_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for disk in ("a" * 12, "a" * 12, "-", "b" * 12, "b" * 12, "-"):
+        monkeypatch.setattr("orchestrator.store.locks._disk", lambda device, disk=disk: disk)
+        made(tmp_path, row(10 + len(found)))
+        found.append(parts(tmp_path))
+    assert found == [1, 1, 1, 2, 2, 2]
+
+
+def test_what_is_no_lock_file_of_ours_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / ".lock").symlink_to("../mine.txt")
+    for i in range(3):
+        made(tmp_path / "s", row(1 + i))
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert parts(tmp_path / "s") == 1
+
+
+def test_counted_things_have_their_plural_and_long_numbers_commas() -> None:
+    assert [counted(n, "row") for n in (0, 1, 2, 20_000)] == ["0 rows", "1 row", "2 rows", "20,000 rows"]
