@@ -17,6 +17,9 @@ MOST_SEEDS = 32
 FARTHEST = 2.0
 """One round asks for no more seeds than would divide the variance of the exponent by this: how wide an interval is, is known
 roughly."""
+PATIENCE, LEAST_GAIN = 3, 0.1
+"""An exponent whose interval so many rounds have not made narrower by this share gets no more seeds: whole sizes may lie off
+the law, and then seeds say little."""
 
 Widths = Callable[[Sequence[ThresholdResult]], Mapping[str, float | None]]
 """From thresholds to the width of the interval of each data set's exponent; None where there is none."""
@@ -28,8 +31,9 @@ class NarrowingSearch(ThresholdSearch):
 
     The variance of a slope falls with the spread of the sizes about their mean, so a seed helps most at the size that is
     farthest from it (optimal design: V. V. Fedorov, Theory of Optimal Experiments, 1972, chapter 2). A round adds so many seeds
-    that the width wished would be met if the interval shrank with the root of that spread. A size that some seed does not reach
-    takes no part in the fit, and gets no more; nor does one whose least value passes, unless that is a single sample or none.
+    that the width wished would be met if the interval shrank with the root of that spread. Where some rounds have hardly made
+    it narrower, no more are added. A size that some seed does not reach takes no part in the fit, and gets no more; nor does
+    one whose least value passes, unless that is a single sample or none.
     Each round follows from the rows of those before it, and no others.
 
     Args:
@@ -57,14 +61,16 @@ class NarrowingSearch(ThresholdSearch):
         self._widths = widths
         self._first = tuple(range(len(brackets)))
         self._searches: dict[tuple[int, ...], ThresholdSearch] = {}
-        self._next: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._known_widths: dict[tuple[object, ...], Mapping[str, float | None]] = {}
 
     def numbers(self, rows: Rows) -> tuple[int, ...]:
         """The brackets that are asked as far as these rows tell, ascending."""
-        numbers = self._first
+        numbers, rounds = self._first, list[Mapping[str, float | None]]()
         with rows.turn:
             while (search := self._search(numbers)).finished(rows):
-                added = self._added(numbers, search.answer(rows))
+                results = search.answer(rows)
+                rounds.append(self._widths_of(numbers, results))
+                added = self._added(numbers, results, rounds)
                 if not added:
                     break
                 numbers = tuple(sorted((*numbers, *added)))
@@ -91,8 +97,9 @@ class NarrowingSearch(ThresholdSearch):
         if not wide:
             return None
         return (
-            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}, and no more seeds help: "
-            f"{MOST_SEEDS} are the most at a place, and a place that some seed does not reach gets none"
+            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}, and no more seeds help, "
+            f"but more sizes may: {MOST_SEEDS} seeds are the most at a place, a place that some seed does not reach gets none, "
+            f"and none are added where {PATIENCE} rounds have narrowed it by less than {LEAST_GAIN:.0%}"
         )
 
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:
@@ -101,19 +108,32 @@ class NarrowingSearch(ThresholdSearch):
             self._searches[numbers] = ThresholdSearch(asked, self.resolution, self.speculate, self.stop)
         return self._searches[numbers]
 
-    def _added(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult]) -> tuple[int, ...]:
+    def _widths_of(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        known = (numbers, *((r.verdict, r.threshold, r.lower, r.tried) for r in results))
+        if known not in self._known_widths:
+            self._known_widths[known] = self._widths(results)
+        return self._known_widths[known]
+
+    def _added(
+        self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], rounds: Sequence[Mapping[str, float | None]]
+    ) -> tuple[int, ...]:
         """The brackets that the next round asks for besides."""
         if any(result.verdict in ("open", "failed") for result in results):
             return ()
-        known = (numbers, *((r.threshold, r.tried) for r in results))
-        if known not in self._next:
-            self._next[known] = tuple(
-                i
-                for dataset, width in self._widths(results).items()
-                if width is not None and width > self.width
-                for i in self._more(numbers, [r for r in results if r.dataset == dataset], (width / self.width) ** 2)
-            )
-        return self._next[known]
+        return tuple(
+            i
+            for dataset, width in rounds[-1].items()
+            if width is not None and width > self.width and not self._is_vain([of.get(dataset) for of in rounds])
+            for i in self._more(numbers, [r for r in results if r.dataset == dataset], (width / self.width) ** 2)
+        )
+
+    @staticmethod
+    def _is_vain(widths: Sequence[float | None]) -> bool:
+        """Whether the last rounds have hardly made an interval narrower."""
+        if len(widths) <= PATIENCE:
+            return False
+        before, now = widths[-1 - PATIENCE], widths[-1]
+        return before is not None and now is not None and now > (1 - LEAST_GAIN) * before
 
     def _more(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], factor: float) -> list[int]:
         """Further brackets of a data set, so that the spread of its sizes grows by this factor."""

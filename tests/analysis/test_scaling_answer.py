@@ -77,6 +77,13 @@ def test_two_sizes_give_a_slope_and_what_seeds_move_it_by_is_not_written_as_an_i
 
 
 @pytest.mark.slow(1)
+def test_what_a_task_of_ones_own_needs_are_samples_and_no_paper_says_how_many() -> None:
+    made = [row("bumps", N, seed, N**2 / 4) for N in (8, 16) for seed in (0, 1)]
+    answer = Answer.of(made, {**SETTINGS, "task": "mine:Task"})
+    assert answer.lines() == ["bumps: samples ~ N^2.00; two values of N: a slope, not a fit; two seeds: no interval"]
+    assert answer.to_json()["fits"]["bumps"]["paper_exponent"] is None
+
+
 def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path: Path) -> None:
     censored = [row("bumps", n, s, math.nan, "none reached", lower=n**2, upper=math.inf) for n in (12, 16) for s in range(3)]
     answer = Answer.of(censored, SETTINGS)
@@ -278,7 +285,7 @@ def test_what_stands_beside_a_law_is_told_and_drawn() -> None:
 
 
 def test_one_law_stands_alone_in_what_is_told() -> None:
-    answer = of_sizes(16, 24, 32, 40, 48)
+    answer = of_sizes(16, 24, 32, 40, 48, 56)
     assert len(answer.lines()) == 1
     assert not answer.to_json()["fits"]["bumps"]["broken"]["gain"] > 0
     assert len(draw(answer).axes[0].get_legend().get_texts()) == 2

@@ -16,7 +16,7 @@ from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
+from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, PATIENCE, NarrowingSearch
 from orchestrator.searches.threshold import ThresholdSearch
 
 SIZES = (16, 24, 32, 40)
@@ -83,13 +83,28 @@ def test_a_round_adds_no_more_than_halves_the_variance() -> None:
 
 
 def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> None:
-    search = NarrowingSearch(PLAN, 0.1, lambda results: {"random": 0.3})
+    search = NarrowingSearch(PLAN, 0.1, by_root)
     rows = answered(search)
     assert search.finished(rows)
     assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
     doubt = search.doubt(rows)
     assert doubt is not None
-    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random, and no more seeds help: 32 are")
+    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random, and no more seeds help, but more")
+
+
+def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
+    rounds: list[int] = []
+
+    def hardly(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        rounds.append(len(results))
+        return {"random": 0.3 - 0.001 * len(rounds)}
+
+    search = NarrowingSearch(PLAN, 0.1, hardly)
+    rows = answered(search)
+    assert search.finished(rows)
+    assert len(set(rounds)) == 1 + PATIENCE
+    assert seeds(search, rows).total() == max(rounds) < len(ALL)
+    assert search.doubt(rows) is not None
 
 
 def test_without_an_interval_there_is_nothing_to_narrow() -> None:
@@ -167,14 +182,17 @@ def test_a_place_whose_least_value_passes_gets_no_more_seeds_where_it_takes_no_p
     assert search._more(numbers, none, 2.0) == []
 
 
+@pytest.mark.slow(5)
 def test_real_intervals_become_as_narrow_as_asked() -> None:
-    search = NarrowingSearch(PLAN, 0.35, widths)
-    rows = answered(search)
+    sizes = range(16, 65, 8)
+    plan = brackets(sizes, range(3))
+    search = NarrowingSearch(plan, 0.28, widths)
+    rows, _ = simulate(search, brackets(sizes, range(MOST_SEEDS)), World(3, 0.05), 1, real_duration)
     [width] = widths(search.answer(rows)).values()
-    [before] = widths(ThresholdSearch(PLAN).answer(rows)).values()
+    [before] = widths(ThresholdSearch(plan).answer(rows)).values()
     assert width is not None
     assert before is not None
-    assert width <= 0.35 < before
+    assert width <= 0.28 < before
     assert search.doubt(rows) is None
     assert seeds(search, rows).total() <= 45
 
