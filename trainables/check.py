@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from trainables.check_data import CLOSE, check_data, check_repeats, check_splits, is_finite
+from trainables.check_data import CLOSE, MOST_BYTES, check_data, check_repeats, check_splits, is_finite
 from trainables.check_words import blamed, check_words, kind_of
 from trainables.needs import MEMBERS, needs_of, needs_others, takes_parents, untrained
 from trainables.objectives import (
@@ -24,17 +25,21 @@ from trainables.objectives import (
     average_of,
     batch_loss,
     brings,
+    decay_of,
     draws_inside,
     loss_of,
     widened,
 )
 from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
+from trainables.training.checkpoint import detached
 from trainables.training.seeds import stream, stream_seed
 from trainables.training.stopping import EVAL_EVERY
 
 SAMPLES = 4
 """In the batch that is trained on and measured."""
+MOVE = 1e-3
+"""What a step adds to or takes from each parameter."""
 
 
 def check_task(task: Task, spec: RunSpec) -> None:
@@ -124,6 +129,9 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
         model = task.model(spec)
     if not isinstance(model, nn.Module):
         raise ValueError(f"the task's model() must give a torch.nn.Module, not a {kind_of(model)}")
+    if lazy := [name for name, t in (*model.named_parameters(), *model.named_buffers()) if is_lazy(t)]:
+        given = f"{lazy[0]} is of one: give the layer its sizes, or pass a batch through the network in model()"
+        raise ValueError(f"the task's model() must have no lazy layers, whose weights are made in a step, and {given}")
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("the task's model() must give a network with something to train, but no parameter requires a gradient")
     if odd := [(name, p.dtype) for name, p in model.named_parameters() if p.requires_grad and p.is_complex()]:
@@ -150,15 +158,15 @@ def _loss(task: Task, model: nn.Module) -> str:
 
 
 def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -> None:
-    """One batch goes forth and back. Another model of the same seed has to give the same loss, and a second step must change
-    nothing that is not saved."""
+    """One batch goes forth and back. Another model of the same seed has to give the same loss, and one that loads what a
+    checkpoint has the same further step."""
     index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
     batch = train.take(index)
     loss = _step_loss(task, spec, model, batch)
     with blamed("model() in the backward pass"):
         loss.backward()
     _check_model_again(task, spec, model, batch, loss)
-    _check_saved(task, spec, model, batch)
+    _check_saved(task, spec, model, train.take((index + len(index)) % len(train.inputs)))
 
 
 def _step_loss(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> Tensor:
@@ -199,20 +207,74 @@ def _check_model_again(task: Task, spec: RunSpec, model: nn.Module, batch: Split
 
 
 def _check_saved(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> None:
-    """Two further steps from the same parameters and buffers leave the same behind."""
-    saved = {name: t.clone() for name, t in model.named_buffers() if name in model.state_dict()}
-    left = []
-    for _ in range(2):
-        for name, t in saved.items():
-            model.get_buffer(name).data.copy_(t)
-        _step_loss(task, spec, model, batch)
-        left.append(_not_saved(model))
-    first, second = left
-    if lost := sorted(name for name in second if name not in first or not _alike(first[name], second[name])):
+    """Another model that loads what a checkpoint has of this one, after its first step, goes on as this one does."""
+    _check_memory(model)
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.grad is not None:
+                p.sub_(MOVE * p.grad.to_dense().sign())
+    state, held = detached(model.state_dict()), _not_saved(model)
+    further = _further(task, spec, model, batch)
+    again = _model(task, spec)
+    with blamed("model().load_state_dict() of the state after a step"):
+        again.load_state_dict(detached(state))
+    known = _not_saved(again)
+    lost = sorted(name for name, value in held.items() if name not in known or not _alike(value, known[name]))
+    same = _all_alike(further, _further(task, spec, again, batch))
+    if same and _count_on(again, {name: held[name] for name in lost}, spec.max_steps):  # as at the end of a warm-up
+        again.load_state_dict(detached(state))
+        with contextlib.suppress(ValueError):
+            same = _all_alike(further, _further(task, spec, again, batch))
+    if not same:
+        what = ([name for name in lost if name in known] or lost or ["something"])[0]
         raise ValueError(
-            f"the task's model() changes {lost[0]} in a step, and no checkpoint holds it: a run could not be continued to the "
+            f"the task's model() changes {what} in a step, and no checkpoint holds it: a run could not be continued to the "
             "same end. Keep it as a tensor, by register_buffer()"
         )
+
+
+def _check_memory(model: nn.Module) -> None:
+    """Whether who loads a checkpoint, or keeps an average, can write to the tensors."""
+    tensors = model.state_dict() | (dict(model.named_buffers()) if decay_of(model) else {})
+    for name, t in tensors.items():
+        spread = isinstance(t, Tensor) and t.layout == torch.strided and zip(t.shape, t.stride(), strict=True)
+        if spread and any(size > 1 and not stride for size, stride in spread):
+            raise ValueError(
+                f"the task's model() must have tensors whose numbers each have a place of their own, and {name} is made by "
+                "expand(): no checkpoint of it could be loaded. Add .clone()"
+            )
+
+
+def _further(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> dict[str, Tensor]:
+    """The loss of a step, the gradients as shares of the largest number in them, and the saved tensors after it."""
+    loss = _step_loss(task, spec, model, batch)
+    trained = {f"gradient of {name}": p for name, p in model.named_parameters() if p.requires_grad}
+    with blamed("model() in the backward pass"):
+        found = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    gradients = {name: g.to_dense() for name, g in zip(trained, found, strict=True) if g is not None}
+    largest = max((g.abs().max().item() for g in gradients.values() if g.numel()), default=0.0) or 1.0
+    saved = {name: t.clone() for name, t in model.state_dict().items() if isinstance(t, Tensor)}
+    return {"the loss": loss.detach()} | {name: g / largest for name, g in gradients.items()} | saved
+
+
+def _all_alike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(_alike(t, theirs[name]) for name, t in ours.items())
+
+
+def _count_on(model: nn.Module, values: Mapping[str, Any], steps: int) -> bool:
+    """Set those of the values that may be counts to `steps`; False if there is none."""
+    counts = False
+    for name, value in values.items():
+        place, _, own = name.rpartition(".")
+        part = model.get_submodule(place)
+        if _is_count(value) and _is_count(getattr(part, own, None)):
+            setattr(part, own, value - value + steps)
+            counts = True
+    return counts
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, Tensor) and value.dtype == torch.int64 and not value.dim())
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -303,20 +365,21 @@ def _check_looks(task: Task, spec: RunSpec) -> None:
 
 
 def _check_judged(task: Task, spec: RunSpec, model: nn.Module) -> Data | None:
-    """What is looked at in place of the data; None if the data are."""
+    """What is looked at in place of the data, asked for twice unless it is large; None if the data are."""
     if not hasattr(task, "judged"):
         return None
     at = f"at N = {spec.N}, data_count = {spec.data_count}"
-    with blamed(f"judged() {at}"):
-        asked: list[Data] = [task.judged(spec) for _ in range(2)]
-    for one in asked:
+    asked: list[Data] = []
+    while not asked or (len(asked) < 2 and sum(t.nbytes for split in asked[0] for t in split) <= MOST_BYTES):
+        with blamed(f"judged() {at}"):
+            one = task.judged(spec)
         check_splits("judged()", one, at, _loss(task, model))
         if not all(len(split.inputs) for split in one):
             given = f"train and held_out, and gives none of one {at}"
             raise ValueError(f"the task's judged() must give samples of both kinds, {given}")
-    judged, again = (Data(*(Split(*(t.cpu() for t in split)) for split in one)) for one in asked)
-    check_repeats("judged()", judged, again, at)
-    return judged
+        asked.append(Data(*(Split(*(t.cpu() for t in split)) for split in one)))
+    check_repeats("judged()", asked[0], asked[-1], at)
+    return asked[0]
 
 
 def _penalty(model: nn.Module) -> Tensor | float:

@@ -507,6 +507,116 @@ class CentredByBuffer(Centred):
     buffered = True
 
 
+class Warmed(Points):
+    """Nothing depends on the count in the first steps."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            steps = 0
+
+            def forward(self, inputs):
+                self.steps += self.training
+                return super().forward(inputs) * (1 if self.steps < 50 else 2)
+
+        return Model(3, 2)
+
+
+class WarmedByTensor(Points):
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                self.steps = self.steps + 1
+                return super().forward(inputs) * (1 + (self.steps > 50))
+
+        model = Model(3, 2)
+        model.steps = torch.zeros((), dtype=torch.int64)
+        return model
+
+
+class Logged(Points):
+    """What matters is no number."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                self.log.append(1)
+                return super().forward(inputs) * len(self.log)
+
+        model = Model(3, 2)
+        model.log = []
+        return model
+
+
+class Begun(Points):
+    """Its weights depend on the first batch."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            begun = False
+
+            def forward(self, inputs):
+                if not self.begun:
+                    self.bias.data, self.begun = self.weight.detach() @ inputs.mean(0), True
+                return super().forward(inputs)
+
+        return Model(3, 2)
+
+
+class Averaged(Points):
+    """A count decides what is in a buffer, which is used in eval mode."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            steps = 0
+
+            def forward(self, inputs):
+                if self.training:
+                    self.steps += 1
+                    self.mean += (inputs.mean(0) - self.mean) / self.steps
+                return super().forward(inputs if self.training else inputs - self.mean)
+
+        model = Model(3, 2)
+        model.register_buffer("mean", torch.zeros(3))
+        return model
+
+
+class Unfolded(Points):
+    """A buffer that is not there before the first step."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                self.seen = inputs.mean()
+                return super().forward(inputs)
+
+        model = Model(3, 2)
+        model.register_buffer("seen", None)
+        return model
+
+
+class Expanded(Points):
+    persistent, ema = True, 0.0
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                return super().forward(inputs) * self.places
+
+        model = Model(3, 2)
+        model.register_buffer("places", torch.ones(1).expand(2), persistent=self.persistent)
+        model.ema = self.ema
+        return model
+
+
+class ExpandedWithAverage(Expanded):
+    persistent, ema = False, 0.9
+
+
+class Lazy(Points):
+    def model(self, spec):
+        return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 2))
+
+
 COUNTS = "counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not "
 TWICE = "data() must give the same samples whenever it is asked for the same spec, and does not at N = 8, data_count = 14"
 NESTED = "data() must give nested training sets, and at data_count = 14 and 28 the larger lacks samples of the smaller"
@@ -587,6 +697,15 @@ BROKEN: dict[type, str] = {
     Annealed: "model() changes 0.steps in a step, and no checkpoint holds it: a run could not be continued to the same end. ",
     Centred: "model() changes mean in a step, and no checkpoint holds it",
     CentredByBuffer: "model() changes mean in a step, and no checkpoint holds it",
+    Warmed: "model() changes steps in a step, and no checkpoint holds it",
+    WarmedByTensor: "model() changes steps in a step, and no checkpoint holds it",
+    Logged: "model() changes something in a step, and no checkpoint holds it",
+    Begun: "model() changes begun in a step, and no checkpoint holds it",
+    Averaged: "model() changes steps in a step, and no checkpoint holds it",
+    Unfolded: "model().load_state_dict() of the state after a step fails with RuntimeError: ",
+    Expanded: "model() must have tensors whose numbers each have a place of their own, and places is made by expand(): ",
+    ExpandedWithAverage: "model() must have tensors whose numbers each have a place of their own, and places is made by",
+    Lazy: "model() must have no lazy layers, whose weights are made in a step, and 0.weight is of one: give the layer its ",
     RaisingMeasure: "measure() fails with AttributeError: 'Tensor' object has no attribute 'nearest'",
 }
 
@@ -639,7 +758,7 @@ def test_what_a_task_prints_does_not_spoil_the_answer(
 ) -> None:
     monkeypatch.setattr(Points, "model", lambda self, spec: (print("made"), nn.Linear(3, 2))[1])
     check(Points())
-    assert capsys.readouterr() == ("", "made\nmade\n")
+    assert capsys.readouterr() == ("", "made\n" * 3)
 
 
 @pytest.mark.parametrize(
@@ -698,6 +817,100 @@ def test_what_a_step_may_change_and_draw_is_not_refused() -> None:
             return Model()
 
     check(Usual())
+
+
+class Kept(nn.Linear):
+    """Its steps are in the checkpoint, and matter."""
+
+    steps = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.steps += self.training
+        return super().forward(inputs) * min(1, self.steps / 100)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.steps = state["steps"]
+
+
+class Watched(nn.Linear):
+    """What it notes of its steps is not used."""
+
+    calls, norm, ended = 0, 0.0, 0.0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        outputs = super().forward(inputs)
+        self.last, self.norm, self.ended = outputs.detach(), outputs.detach().norm().item(), time.perf_counter()
+        return outputs
+
+
+class Noted(nn.Linear):
+    """It cannot count as far as a run may go."""
+
+    calls = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.norms[self.calls] = inputs.norm()
+        return super().forward(inputs)
+
+
+class PartOfParent(nn.Module):
+    """A network of a run that is needed is a part of it, and is trained on: every model has the same one."""
+
+    parent = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = self.parent, nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.body(inputs))
+        return found
+
+
+@pytest.mark.parametrize("kind", [Kept, Watched, Noted, PartOfParent], ids=lambda kind: kind.__name__)
+def test_what_a_step_changes_is_refused_only_where_a_run_that_goes_on_would_feel_it(kind: type) -> None:
+    class Other(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            model: nn.Module = kind() if kind is PartOfParent else kind(3, 2)
+            if kind is Noted:
+                model.norms = torch.zeros(1000)
+            return model
+
+    check(Other())
+
+
+def test_lazy_layers_may_be_made_in_model_and_expanded_buffers_may_be_no_part_of_a_checkpoint() -> None:
+    class Made(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            model = Lazy().model(spec)
+            model(torch.zeros(1, 3))
+            return model
+
+    check(Made())
+    unsaved = Expanded()
+    unsaved.persistent = False
+    check(unsaved)
+
+
+def test_large_samples_to_judge_on_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Judged(Points):
+        def judged(self, spec: RunSpec) -> Data:
+            asked.append(spec.data_count)
+            return super().data(spec)
+
+    check(Judged())
+    assert asked == [1, 1]
+    asked.clear()
+    monkeypatch.setattr("trainables.check.MOST_BYTES", 100)
+    check(Judged())
+    assert asked == [1]
 
 
 def test_a_model_is_made_with_a_data_count_that_is_trained() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
 from trainables.training import pack_size as packing
+from trainables.training import packs
+from trainables.training.attributes import differing
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
@@ -520,6 +524,147 @@ def test_runs_whose_networks_use_what_differs_are_trained_as_alone(make: Callabl
     for run, twin in zip(together, alone, strict=True):
         twin.advance()
         assert (run.curve_loss, run.result()) == (twin.curve_loss, twin.result())
+
+
+def _of_infinite_loss(count: int) -> nn.Module:
+    model = _object(count)
+    model.held.share = 1.0 if count == 9 else float("inf")
+    return model
+
+
+def _with_a_state_of_its_own(count: int) -> nn.Module:
+    class Model(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"count": count}
+
+        def set_extra_state(self, state: dict[str, int]) -> None:
+            pass
+
+    return Model(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_of_infinite_loss, "the loss of a run is inf alone"),
+        (_with_a_state_of_its_own, "its model has a state in get_extra_state"),
+    ],
+)
+def test_an_infinite_loss_and_a_state_of_its_own_are_no_matter_of_a_pack(make: Callable[[int], nn.Module], why: str) -> None:
+    spec = toy_spec(max_steps=20)
+    together, _ = both([spec, dataclasses.replace(spec, data_count=3)], Made(make))
+    pack = Pack(together)
+    pack.advance(0)
+    assert pack.unstacked.startswith(why)
+
+
+def toy_spec(**changes: Any) -> RunSpec:
+    fields = {"task": "tests.toy:Toy", "dataset": "toys", "N": 8, "data_count": 9, "seed": 0, "stop": "budget", "lr": 0.01}
+    return RunSpec(**fields | {"options": tuple(Toy.defaults.items())} | changes)
+
+
+def _deep(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"more": found}
+    return found
+
+
+def _doubled(times: int, first: int = 1) -> list[Any]:
+    found: list[Any] = [first]
+    for _ in range(times):
+        found = [found, found]
+    return found
+
+
+class _Untellable(float):
+    def __repr__(self) -> str:
+        raise ArithmeticError
+
+
+HELD: dict[str, Callable[[], Any]] = {
+    "conjugate": lambda: torch.ones(3, dtype=torch.complex64).conj(),
+    "negative": lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+    "without numbers": lambda: [torch.empty(3, device="meta")],
+    "deep": lambda: _deep(2000),
+    "doubled": lambda: _doubled(60),
+    "many words": lambda: {str(i): i for i in range(200_000)},
+    "many lists": lambda: [[[i] for i in range(300)] for _ in range(300)],
+    "objects": lambda: np.array(["".join(("a", "b")), None], dtype=object),
+    "huge": lambda: 10**5000,
+    "untellable": lambda: _Untellable(),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_whatever_a_network_holds_it_can_be_trained_and_is_looked_at_in_no_time(name: str) -> None:
+    def make(count: int) -> nn.Module:
+        model = nn.Linear(1, 1)
+        model.held = held[len(made) % 2]
+        made.append(model)
+        return model
+
+    held, made = (HELD[name](), HELD[name]()), []  # type: ignore[var-annotated]
+    runs, _ = both([toy_spec(max_steps=4), toy_spec(max_steps=4, seed=1)], Made(make))
+    began = time.process_time()
+    assert differing([run.model for run in runs]) == []
+    assert time.process_time() - began < 1
+    pack = Pack(runs)
+    assert pack.advance()
+    assert pack.unstacked == ""
+    assert Pack([Training(toy_spec(max_steps=4), Made(make))]).advance()
+
+
+def test_what_differs_is_told_from_what_is_the_same() -> None:
+    table, many = torch.rand(9), list(range(200_000))
+
+    def make(**held: Any) -> nn.Module:
+        model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+        vars(model).update(held)
+        model.one, model.other = [table, model[0]], {"a": [table]}
+        return model
+
+    def told(ours: Any, theirs: Any) -> list[str]:
+        return differing([make(held=ours), make(held=theirs)])
+
+    shared = [1]
+    assert told([shared, shared], [[1], [1]]) == []
+    assert told([shared, [2]], [shared, [3]]) == ["held"]
+    assert told((1, {2, 3}), (1, {3, 2})) == []
+    assert told([1], {1}) == ["held"]
+    assert told(np.array(["a", 1.5], dtype=object), np.array(["a", 2.5], dtype=object)) == ["held"]
+    assert told(torch.ones(2).cfloat() * 1j, (torch.ones(2).cfloat() * 1j).conj()) == ["held"]
+    assert told([many, 1], [many[1:], 2]) == [], "too large to tell"
+    some = many[:15_000]
+    assert told([some, many[:9_000]], [some, many[:9_000]]) == [], "told of the second one alone"
+    assert told(_doubled(60), _doubled(60, first=2)) == ["held"]
+    assert told([torch.empty(3, device="meta"), 1], [torch.empty(3, device="meta"), 2]) == ["held"]
+    assert differing([make(held=_Untellable(), further=n) for n in (1, 2)]) == ["further"]
+    ours, theirs = make(), make()
+    ours.chosen, theirs.chosen = [ours[0]], [theirs[1]]
+    assert differing([ours, theirs]) == ["chosen"]
+    ours.chosen, theirs.chosen = [ours[1]], [theirs[1]]
+    assert differing([ours, theirs]) == []
+
+
+def test_one_run_alone_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "differing", lambda models: pytest.fail("it was looked at"))
+    pack = Pack([Training(toy_spec(max_steps=4), Made(_holding_its_weight))])
+    assert pack.advance()
+    assert pack.unstacked == ""
+
+
+@pytest.mark.parametrize("make", [_holding_its_weight, _replacing_a_buffer], ids=lambda make: make.__name__)
+def test_no_time_is_taken_of_packs_that_train_their_runs_alone(
+    make: Callable[[int], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "TIMED_SECONDS", 0.0)
+    monkeypatch.setattr(packing, "GAIN", 1e9)
+    run = Training(toy_spec(max_steps=40), Made(make))
+    with pytest.raises(ValueError, match="it is trained alone"):
+        packing._seconds_per_run_step(run, 2)
+    assert best_pack_size(run, 4) == 1
+    assert best_pack_size(Training(toy_spec(max_steps=40), Made(lambda count: nn.Linear(1, 1))), 4) == 4
 
 
 def test_what_networks_hold_is_no_hindrance_where_it_is_the_same_or_not_used() -> None:

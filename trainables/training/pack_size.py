@@ -44,7 +44,10 @@ def _seconds_per_run_step(run: Training, size: int) -> float:
     pack = Pack([twin(run) for _ in range(size)])
     alone = size == 1 and not on_gpu
     if not alone:
-        pack._close_gaps(pack.runs)
+        if not pack._alone:
+            pack._close_gaps(pack.runs)
+        if pack._alone or not pack._can_train_steps(pack.runs, 0.0):
+            raise ValueError(f"it is trained alone: {pack.unstacked}")
 
     def seconds() -> float:
         """Of one step, or on a GPU of some, for each run."""

@@ -31,7 +31,7 @@ from trainables.objectives import (
 )
 from trainables.task import Split
 from trainables.training.adamw import MOMENTS, AdamW
-from trainables.training.attributes import OWN, attributes
+from trainables.training.attributes import differing
 from trainables.training.batched import Batched
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
 from trainables.training.precision import autocast
@@ -58,7 +58,7 @@ class Pack:
     them is batched by `torch.func.vmap`, and so are a model's own losses. Runs whose outputs are sampled are judged one by one.
     Runs of a model that draws inside its forward pass are trained one after another, and so are those of one that `vmap`
     cannot batch, as an LSTM or one that branches on a number, or whose attributes differ from run to run, as a tensor that is
-    no buffer, or whose first losses are others than alone: then `unstacked` says why.
+    no buffer, or that has extra state, or whose first losses are others than alone: then `unstacked` says why.
 
     Raises:
         ValueError: the tensors of the runs differ in shape, or only some of the runs keep an average.
@@ -73,9 +73,9 @@ class Pack:
             raise ValueError("the runs of a pack must have tensors of the same shapes")
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
-        own = [] if hasattr(runs[0].model, "packed") else _differing([run.model for run in runs])
-        self.unstacked = f"attributes of its model differ from run to run: {', '.join(own)}" if own else ""
-        self._alone = bool(own) or draws_inside(runs[0].model)
+        stacks_any = (len(runs) > 1 or self.on_gpu) and not hasattr(runs[0].model, "packed")
+        self.unstacked = _own([run.model for run in runs]) if stacks_any else ""
+        self._alone = bool(self.unstacked) or draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
     @property
@@ -443,12 +443,12 @@ def _fixed(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if not p.requires_grad} | dict(model.named_buffers())
 
 
-def _differing(models: Sequence[nn.Module]) -> list[str]:
-    """What models hold besides parameters and buffers and what is not the same in all of them, by name: a batched program has
-    that of the first. So is a parameter that a list or a function holds: the batched program gives it no gradient."""
-    first, *others = map(attributes, models)
-    differing = {name for other in others for name in first.keys() | other.keys() if first.get(name) != other.get(name)}
-    return sorted(differing | {name for name, told in first.items() if OWN in told})
+def _own(models: Sequence[nn.Module]) -> str:
+    """What each model has for itself and a batched program would take from the first; empty if nothing is known of."""
+    if any(type(part).get_extra_state is not nn.Module.get_extra_state for part in models[0].modules()):
+        return "its model has a state in get_extra_state() that cannot be stacked: register it as a buffer"
+    own = differing(models)
+    return f"attributes of its model differ from run to run: {', '.join(own)}" if own else ""
 
 
 @contextlib.contextmanager
@@ -467,8 +467,8 @@ def _held(models: Sequence[nn.Module]) -> Generator[None, None, None]:
 
 def _close(alone: float, together: float, share: float, least: float) -> bool:
     """Whether two numbers differ by no more than a share of the larger one, or of `least`. What is not finite is alike."""
-    if not (math.isfinite(alone) or math.isfinite(together)):
-        return True
+    if not (math.isfinite(alone) and math.isfinite(together)):
+        return math.isfinite(alone) == math.isfinite(together)
     return abs(alone - together) <= share * max(abs(alone), abs(together), least)
 
 
