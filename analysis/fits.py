@@ -19,7 +19,7 @@ import pandas as pd
 from analysis.alternatives import Broken, broken_law, without_each
 from analysis.intervals import half_width
 from analysis.posterior import Seen, slope_interval
-from orchestrator.searches.axes import USUAL, Axes
+from orchestrator.searches.axes import BUMPS, USUAL, Axes
 
 CURVE = ["decoder", "dataset"]
 SETTLED = ("reached", "minimum", "non-monotone", "none reached")
@@ -106,7 +106,7 @@ class PowerLaw:
 
 
 def fit_power_law(
-    results: pd.DataFrame, quantity: str = "total_images", confidence: float = 0.95, axes: Axes = USUAL
+    results: pd.DataFrame, quantity: str = "total_images", confidence: float = 0.95, axes: Axes = USUAL, task: str = BUMPS
 ) -> PowerLaw:
     """Least squares in log-log through the thresholds of one curve (one decoder and dataset), one point per N and seed.
 
@@ -122,6 +122,7 @@ def fit_power_law(
 
     Args:
         quantity: `total_images`, or `threshold` for the drawn images alone.
+        task: its path, which tells what the note calls values of N.
     """
     if quantity not in ("total_images", "threshold"):
         raise ValueError(f"quantity must be total_images or threshold, not {quantity!r}")
@@ -136,7 +137,8 @@ def fit_power_law(
         whole &= ~settled[along].isin(lowest)
     used = settled[whole].sort_values([along, "seed"])
     sizes, seeds, points = used[along].nunique(), used["seed"].nunique(), len(used)
-    places = "grid sizes" if along == "N" else f"values of {along}"
+    of_sizes = along == "N" and task == BUMPS
+    places = "grid sizes" if of_sizes else f"values of {along}"
 
     def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
         exponent, lower, upper, prefactor = (None if n is None else _rounded(n) for n in numbers)
@@ -155,7 +157,7 @@ def fit_power_law(
     exponent = float((y - y.mean()) @ centred / (centred @ centred))
     prefactor = math.exp(y.mean() - exponent * x.mean())
     if seeds < LEAST_SEEDS or points == sizes:
-        every = "one seed at every grid size" if along == "N" else f"one seed at every {along}"
+        every = "one seed at every grid size" if of_sizes else f"one seed at every {along}"
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, quantity, along) for line in used.to_dict("records")], confidence)

@@ -168,7 +168,8 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     if not 1 <= trials <= MOST_PLANNED:
         raise ValueError(f"trials must lie between 1 and {MOST_PLANNED}, not {trials}")
     of_trial, fresh = (_seeds(search.get(name, [])) for name in ("trial_seeds", "fresh_seeds"))
-    known = None if task is None else {**OF_RUN, **settings_of(settings_class(task))}
+    # the settings of a program are known to its launch alone: their types are those of the template's values
+    known = None if task is None or isinstance(task, ProgramTask) else {**OF_RUN, **settings_of(settings_class(task))}
     dimensions = [_dimension(name, value, _setting(name, template, known)) for name, value in space.items()]
     alike = Alike.of(question)
     if alike is None:

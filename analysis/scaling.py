@@ -14,7 +14,7 @@ from analysis.alternatives import Broken
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, UNAUDITED, Record, merged
-from orchestrator.searches.axes import USUAL, Axes
+from orchestrator.searches.axes import BUMPS, USUAL, Axes
 from orchestrator.searches.bracket import ThresholdResult
 
 CLAIMS: Mapping[str, float] = {"bumps": 3.0, "stripes+bumps": 1.0}
@@ -56,7 +56,8 @@ class Answer:
         known = known[known["verdict"] != "open"].reset_index(drop=True)
         table = known[list(columns)]
         parts = known.groupby("dataset", sort=False) if axes.scaled else ()
-        fits = {str(dataset): fit_power_law(part, axes=axes) for dataset, part in parts}
+        task = settings.get("task", BUMPS)
+        fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
         return cls(table, summarise(table, axes=axes), fits, settings, rules, axes)
 
     @classmethod
@@ -68,6 +69,11 @@ class Answer:
             records.setdefault(r.dataset, {})[r.curve] = r.rule
         rules = {dataset: merged([*of_curves.values()]).to_dict() for dataset, of_curves in records.items()}
         return cls.of([r.to_row() for r in results], settings, rules, axes)
+
+    @property
+    def task(self) -> str:
+        """The path of the task; where the settings do not name it, the one that the study is about."""
+        return str(self.settings.get("task", BUMPS))
 
     @property
     def shown(self) -> pd.DataFrame:
@@ -89,7 +95,7 @@ class Answer:
 
     def paper(self, dataset: str) -> float | None:
         """The exponent that the paper reports, if that is what was asked."""
-        return CLAIMS.get(dataset) if self.axes.is_usual else None
+        return CLAIMS.get(dataset) if self.axes.is_usual and self.task == BUMPS else None
 
     def lines(self) -> list[str]:
         """Per data set: the exponent, its interval, and the paper's claim; a broken law that fits far better; and what its
@@ -163,7 +169,7 @@ class Answer:
             ends = f"{fit.lower:.2f}", f"{fit.upper:.2f}"
             interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
         claim = "" if paper is None else f" (paper: {paper:g})"
-        law = f"{self.axes.quantity} ~ {self.axes.along}^{fit.exponent:.2f}"
+        law = f"{self.axes.words(self.task)} ~ {self.axes.along}^{fit.exponent:.2f}"
         return f"{law}{interval}{claim}{'; ' + fit.note if fit.note else ''}"
 
     def describe_broken(self, broken: Broken) -> str:

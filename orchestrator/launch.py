@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import importlib.metadata
@@ -11,6 +12,7 @@ import os
 import platform
 import secrets
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -240,7 +242,8 @@ def _train_and_answer(
         else:
             say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
 
-    with contextlib.ExitStack() as training:  # Ray ends when all is told
+    def train_and_tell(training: contextlib.ExitStack) -> int:
+        nonlocal outcome
         try:
             if not stages.search.finished(rows):
                 _announce(study, options, console, cluster, rows, stages, len(store))
@@ -249,10 +252,10 @@ def _train_and_answer(
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
             stages.complete()
-            files = store.publish(study.name, _files(study, rows, out, console))
         except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
             farewell(error)
-            return Exit[stopped] if (stopped := execution.outcome.stopped) in INTERRUPTED else Exit.NOT_ANSWERED
+            return _signalled(execution.outcome) or Exit.NOT_ANSWERED
+        files, unwritten = _written(study, rows, store, out, console)
         console.print(_table(study, rows, stages, {}))
         spent = format_seconds(time.monotonic() - progress.began)
         cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
@@ -260,13 +263,35 @@ def _train_and_answer(
         say(console, f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
         for file in files:
             say(console, f"wrote {file}")
+        if unwritten:
+            say(console, f"{unwritten}; to continue: {resume}")
         if options.json:
             needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
             print_json(study.answer(rows) | needed)
-        if outcome.stopped in INTERRUPTED:
+        if code := _signalled(outcome):
             farewell(None)
-            return Exit[outcome.stopped]
-        return _conclude(study, rows, stages, outcome, console, resume, options.price)
+            return code
+        return _conclude(study, rows, stages, outcome, console, resume, options.price) or Exit(bool(unwritten))
+
+    with contextlib.ExitStack() as training:  # Ray ends when all is told
+        code = execution.outcome.code = train_and_tell(training)
+    return code
+
+
+def _signalled(outcome: Outcome) -> int:
+    """The exit code of a launch that a signal has ended; 0 for any other."""
+    return 128 + signal.Signals[outcome.stopped] if outcome.stopped in INTERRUPTED else 0
+
+
+def _written(study: Study, rows: Rows, store: ResultStore, out: Path, console: Console) -> tuple[Sequence[str], str]:
+    """The files of the answer, and what is to be said if they could not be written, which must not keep it from being told."""
+    try:
+        return store.publish(study.name, _files(study, rows, out, console)), ""
+    except OSError as error:
+        hint = "free space, or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
+        return [], f"the files could not be written to {out} ({error.strerror or error}): {hint} another folder with --out"
+    except StoreError as error:
+        return [], f"the files could not be written: {error}"
 
 
 def _files(study: Study, rows: Rows, out: Path, console: Console) -> Sequence[Path]:

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.progress import Running
+from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
 from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, usual_of
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET
-from orchestrator.searches.axes import Axes, value_of
+from orchestrator.searches.axes import BUMPS, Axes, value_of
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.narrowing import threshold_search
 from orchestrator.searches.threshold import ThresholdSearch
@@ -24,6 +24,7 @@ from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
 from orchestrator.study import facts_of
 from trainables.program import ProgramTask
+from trainables.settings import settings_class, settings_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 from trainables.training.stopping import LEAST_POINTS, has_converged
@@ -71,6 +72,11 @@ class ThresholdStudy:
         return self._results.of(rows)
 
     @property
+    def _subject(self) -> str:
+        """The path of the task."""
+        return self.brackets[0].template.task
+
+    @property
     def of_program(self) -> bool:
         """Whether the runs are those of a program, whose steps say nothing of the time that it takes."""
         return isinstance(self.task, ProgramTask)
@@ -105,22 +111,23 @@ class ThresholdStudy:
 
     def line(self, row: Mapping[str, Any]) -> str:
         value, along = value_of(row, self.axes.least), value_of(row, self.axes.along)
-        run = f"{row['dataset']} {self.axes.along}={along} seed {row['seed']}: {self.axes.told(value)} {row['status']}"
+        run = f"{row['dataset']} {self.axes.along}={along} seed {row['seed']}: {self.axes.told(value, self._subject)}"
+        run += f" {row['status']}"
         if row["stop"] == "target" and not self.of_program:
             run += ", trained to the end"
         if row["accuracy"] is None:
             return run
-        return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
+        return f"{run} (accuracy {row['accuracy']:.3f}, {time_taken(row)})"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """Each seed's bracket as it narrows, the law as far as it is known, and what there is to say of single thresholds."""
         results = self.results(rows)
-        least = self.axes.least.replace("_", " ") if self.of_program or self.axes.least != "data_count" else "images"
-        title = f"least {least}" + (f" for accuracy {self.settings['target']:g}" if "target" in self.settings else "")
+        title = f"least {self.axes.words(self._subject).replace('_', ' ')}"
+        title += f" for accuracy {self.settings['target']:g}" if "target" in self.settings else ""
         if self.axes.is_usual and not self.of_program:
-            title += " on held-out coordinates"
-        table = brackets_table(title, results, running)
-        outliers = (outlier_text(r) for r in results if r.outliers)
+            title += " on held-out coordinates" if self._subject == BUMPS else " on what is held out"
+        table = brackets_table(title, results, running, self._subject)
+        outliers = (outlier_text(r, self._subject) for r in results if r.outliers)
         return Group(table, *map(Text, (*self._answer(rows).lines(), *self._cut_short(rows), *outliers)))
 
     def _cut_short(self, rows: Rows) -> list[str]:
@@ -209,8 +216,9 @@ class ThresholdStudy:
         seconds = self._by_place(results, pace)
         guessed = {dataset: round(usual.probes) for dataset, usual in usual_of(results).items()}
         table = plan_table(results, seconds if pace.times else {}, guessed)
+        declared = settings_of(settings_class(self.task))
         where = (
-            f"{what_is_trained(self.brackets[0].template, self.axes)}\n"
+            f"{what_is_trained(self.brackets[0].template, self.axes, declared)}\n"
             f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
         )
         return Group(table, Text(where)), sum(seconds.values()) if pace.times else None

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -31,8 +32,8 @@ class Toy:
     """A run passes exactly if its data count reaches `threshold(N, seed)`.
 
     `trouble` comes at grid size `trouble_N` when it is trained: `raise` an exception, `exit` as a script does, lose the
-    `memory`, a `nan` loss, or `die` once (the worker exits, as long as `ledger` has no line `died`). Every start of a training
-    is a line in the file `ledger`.
+    `memory`, a `nan` loss, or once, as long as the file `ledger` has no such line, `die` (the worker exits, `died`) or `freeze`
+    (it is stopped, `frozen`). Every start of a training is a line in the ledger.
     """
 
     version = "1"
@@ -54,6 +55,9 @@ class Toy:
         if trouble == "die" and "died" not in Path(spec.option("ledger")).read_text():
             self.note(spec, "died")
             os._exit(1)
+        if trouble == "freeze" and "frozen" not in Path(spec.option("ledger")).read_text():
+            self.note(spec, "frozen")
+            os.kill(os.getpid(), signal.SIGSTOP)
         return self.samples(spec, trouble)
 
     def samples(self, spec: RunSpec, trouble: str) -> Data:

@@ -154,7 +154,7 @@ def names_in(words: Sequence[str], known: Collection[str]) -> set[str]:
     places = [found for word in words for found in _PLACE.finditer(word) if found[1] is not None]
     for place in places:
         if not place[0].endswith("}") or place[1] not in known:
-            raise ValueError(f"{place[0]} is no value of a run: choose of {', '.join(known)}, and write {{{{ for a brace")
+            raise ValueError(f"{place[0]} is no value of a run: choose one of {', '.join(known)}, and write {{{{ for a brace")
     return {place[1] for place in places}
 
 

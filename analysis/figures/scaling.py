@@ -14,9 +14,9 @@ from analysis.figures.style import COLOURS, literal
 from analysis.fits import PowerLaw
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
+from orchestrator.searches.axes import BUMPS
+from trainables.program import PATH as PROGRAM_TASK
 
-BUMPS = "trainables.bumps:BumpTask"
-"""The task in which N is a grid size in pixels."""
 MARKERS = "os^Dv<"
 LEAST_TICKS = 3
 LEAST_SPAN = 1.5
@@ -60,7 +60,7 @@ def draw(answer: Answer) -> Figure:
     elif len(sizes):
         beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
         axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
-    of_bumps = is_usual and answer.settings.get("task", BUMPS) == BUMPS
+    of_bumps = is_usual and answer.task == BUMPS
     axes.set_xlabel("grid size N (pixels)" if of_bumps else literal(along))
     samples = "training images needed, bumps + stripes" if of_bumps else "training samples needed"
     axes.set_ylabel(samples if answer.axes.least == "data_count" else literal(f"least {answer.axes.least}"))
@@ -77,9 +77,11 @@ def _title(answer: Answer) -> str:
     """What is trained, and the accuracy that it is to reach."""
     s = {name: value for name, value in answer.settings.items() if name != answer.axes.along}
     decoder, encoding = s.get("decoder", ""), s.get("encoding", "")
-    subject = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding"))) or s["task"]
+    network = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding")))
+    of_program = answer.task == PROGRAM_TASK  # its name is that of its data
+    subject = network or (of_program and ", ".join(answer.table["dataset"].unique())) or s["task"]
     accuracy = f"{subject}: accuracy {s['target']:g}" if "target" in s else subject
-    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual and s.get("task", BUMPS) == BUMPS else accuracy
+    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual and answer.task == BUMPS else accuracy
 
 
 def _apart(sizes: np.ndarray) -> list[float]:

@@ -40,7 +40,8 @@ def lines_of(sheet: Sheet) -> list[list[Cell]]:
 def heads_of(sheet: Sheet) -> list[Cell]:
     """The names of the columns, in words."""
     columns = zip(sheet.table, _numeric(sheet), strict=True)
-    return [Cell(NAMES.get(str(name), str(name).replace("_", " ")), is_number) for name, is_number in columns]
+    names = {**NAMES, **sheet.heads}
+    return [Cell(names.get(str(name), str(name).replace("_", " ")), is_number) for name, is_number in columns]
 
 
 def _numeric(sheet: Sheet) -> Sequence[bool]:

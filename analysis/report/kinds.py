@@ -16,6 +16,7 @@ from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, title_of
 from orchestrator.command.recipe import varied_in
 from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches.axes import samples_of
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
@@ -74,7 +75,8 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     state = DOUBTFUL if doubts else state
     told = f"{len(results) - left - failed} of {len(results)} thresholds, {_runs(keys)}"
     what = "every threshold, and the runs on both sides of it"
-    sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"))]
+    heads = {"images": f"threshold ({samples_of(question.task)})"}
+    sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"), heads)]
     known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
     if not known:
         return Told(question, title_of(question), state, told, [], keys, sheets, [], results)

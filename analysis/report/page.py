@@ -86,6 +86,8 @@ class Report:
     """Of the runs."""
     former: int = 0
     """Runs of former versions, which are not among these."""
+    unread: int = 0
+    """Questions that could not be asked again, whose studies are not among these."""
 
     @classmethod
     def of(
@@ -95,11 +97,13 @@ class Report:
         told: Sequence[Told] = (),
         compared: Sequence[Compared] = (),
         known: Mapping[str, StudyPart] = MappingProxyType({}),
+        unread: int = 0,
     ) -> Report:
         """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page.
 
         Args:
             known: studies as they were shown before, by id; one that has not changed is not drawn again.
+            unread: how many questions could not be asked again.
         """
         parts = []
         for paper in papers if are_of_papers(results) else ():
@@ -126,7 +130,8 @@ class Report:
         others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
         ended = ended_badly(results.runs)
-        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended, others, failed, results.former)
+        counts = others, failed, results.former, unread
+        return cls(parts, len(results.runs), hours, results.store, studies, compared, ended, *counts)
 
     @property
     def sections(self) -> list[Section]:

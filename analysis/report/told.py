@@ -41,13 +41,15 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table. `keys`: columns of run keys, which lead to these runs; `counts`: those of whole numbers."""
+    """A table. `keys`: columns of run keys, which lead to these runs; `counts`: those of whole numbers; `heads`: what columns
+    are called on the page, where the usual words do not fit."""
 
     name: str
     title: str
     table: pd.DataFrame
     keys: Collection[str] = ()
     counts: Collection[str] = ()
+    heads: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

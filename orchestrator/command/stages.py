@@ -129,6 +129,8 @@ class Stages:
     def forget(self, key: str) -> None:
         """Look for the weights of a run anew when they are asked for next, as this launch or another may have saved them."""
         self._gone.pop(key, None)
+        if self._kept is not None:
+            self._kept.discard(key)
 
     def matters(self, row: Row) -> bool:
         """Whether a row of another launch is that of a run that others need."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
 
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.searches.audits import UNAUDITED
-from orchestrator.searches.axes import Axes
+from orchestrator.searches.axes import BUMPS, Axes
 from orchestrator.searches.bracket import ThresholdResult
 from trainables.program import COMMAND, FILES
 from trainables.program import PATH as PROGRAM_TASK
@@ -28,7 +28,9 @@ def at(spec: RunSpec, along: str) -> At:
     return spec.dataset, value_of(spec, along)
 
 
-def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running]) -> FittingTable:
+def brackets_table(
+    title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running], task: str = BUMPS
+) -> FittingTable:
     """One line per data set and place along: each seed's bracket as it narrows, in images on top of the fixed ones. With
     more than MOST_COLUMNS seeds, or where places have not the same ones: how many are answered, and the brackets still open."""
     axes = results[0].axes
@@ -44,7 +46,8 @@ def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapp
     of_seed = [f"seed {seed}" for seed in seeds] if each else ["answered", "thresholds", "open"]
     table = FittingTable(title)
     table.add_column("data set")
-    for name in (axes.along, *of_seed, *(["+ stripes"] if fixed else []), "runs"):
+    always = "+ stripes" if task == BUMPS else "+ fixed"
+    for name in (axes.along, *of_seed, *([always] if fixed else []), "runs"):
         table.add_column(name, justify="right")
     for place, of_seeds in by_place.items():
         row = [of_seeds[seed] for seed in sorted(of_seeds)]
@@ -83,21 +86,26 @@ def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], 
     return table
 
 
-def what_is_trained(spec: RunSpec, axes: Axes) -> str:
-    """The network, without what varies of it, or the program with its files."""
+def what_is_trained(spec: RunSpec, axes: Axes, declared: Collection[str]) -> str:
+    """The network, without what varies of it, or the program with its files.
+
+    Args:
+        declared: the settings of the task; what a spec holds in the place of others means nothing.
+    """
     if spec.task == PROGRAM_TASK:
         files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
         return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
     depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
     shape = {"decoder": spec.decoder, "depth": depth, "width": f"width {spec.width}", "encoding": encoding}
-    told = [text for name, text in shape.items() if text and name not in (axes.least, axes.along)]
+    told = [text for name, text in shape.items() if text and name in declared and name not in (axes.least, axes.along)]
     return ", ".join([*told, spec.precision])
 
 
-def outlier_text(result: ThresholdResult) -> str:
+def outlier_text(result: ThresholdResult, task: str) -> str:
     """Runs that the search did not ask for and that speak against its answer, in words."""
     place = f"{result.dataset}, {result.axes.along} = {result.along}, seed {result.seed}"
-    return f"{place}: other runs, with {result.axes.told(', '.join(map(str, result.outliers)))}, contradict the threshold"
+    values = result.axes.told(", ".join(map(str, result.outliers)), task)
+    return f"{place}: other runs, with {values}, contradict the threshold"
 
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:

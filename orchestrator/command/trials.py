@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.command.progress import Running
@@ -99,20 +99,31 @@ def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:
     return trials + [row for _, row in search.following(rows) if row is not None]
 
 
-def trials_table(tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running]) -> FittingTable:
-    """The best trials, the last ones, and those in progress."""
+def trials_table(
+    tuning: OptunaSearch, rows: Rows, running: Mapping[str, Running], confirmed: Collection[int] = ()
+) -> FittingTable:
+    """The best trials, the last ones, and those in progress.
+
+    Args:
+        confirmed: numbers of trials of the front that are shown in any case.
+    """
     names = [dimension.name for dimension in tuning.dimensions]
     trials = tuning.finished_trials(rows)
     counts = Counter(ending(trial.row) for trial in trials)
     ended = [f"{counts[name]} {name}" for name in ("pruned", "diverged", "failed") if counts[name]]
+    several = len(tuning.aims) > 1
+    leading = tuning.front(rows) if several else tuning.ranked(rows)[:SHOWN]
+    front = {trial.number for trial in leading} if several else set[int]()
+    best = [trial for place, trial in enumerate(leading) if place < SHOWN or trial.number in confirmed]
+    shown = {trial.number: trial for trial in (*best, *trials[-3:])}
+    if left_out := front - shown.keys():
+        ended.append(f"{len(front) - len(left_out)} of {len(front)} of the front")
     table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
     for name in ("trial", *names, *(aim.name for aim in tuning.aims), "seeds", "state"):
         table.add_column(name.replace("_", " "), justify="right")
-    best = tuning.ranked(rows)[:SHOWN] if len(tuning.aims) == 1 else tuning.front(rows)[:SHOWN]
-    leading = [trial.number for trial in best]
-    for trial in [*best, *(t for t in trials[-3:] if t.number not in leading)]:
-        first = bool(best) and trial.number == best[0].number and len(tuning.aims) == 1
-        state = "best" if first else "front" if len(tuning.aims) > 1 and trial.number in leading else ending(trial.row)
+    for trial in shown.values():
+        first = bool(best) and trial.number == best[0].number and not several
+        state = "best" if first else "front" if trial.number in front else ending(trial.row)
         scores = [f"{score:.3g}" for score in trial.scores] or [""] * len(tuning.aims)
         cells = [str(trial.number), *_cells(names, trial.values), *scores, str(len(trial.rows)), state]
         table.add_row(*cells, style="bold green" if first else "")

@@ -24,9 +24,9 @@ from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import LostRayError
 
 GRACE_SECONDS = 10.0
-"""After Ctrl-C or SIGTERM the launch ends within this time, also if Ray is gone already and cannot be shut down."""
+"""After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
 NOT_ANSWERED = 1
-STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPING = tuple(signal.Signals[name] for name in INTERRUPTED)
 SIGNAL_SECONDS = 0.5
 """A signal that ended a part of Ray is heard here, too, within this time, if it was sent to the whole process group."""
 
@@ -54,7 +54,8 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
     """Run the search to its end, or to a limit or signal, on the cluster; then the block is run.
 
     Ray takes a second or two to end. So it ends after the block, which gives the answer. Only after a signal, which may have
-    ended parts of Ray, it ends before.
+    ended parts of Ray, it ends before. If the block sets the outcome's `code`, all is told: if Ray hangs then, or a signal
+    comes, the process ends with this code and without another word.
 
     Args:
         farewell: called just before the process is ended at once. A third signal does that, one that Ray does not obey, and the
@@ -80,20 +81,27 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
         told = f"{part.name} {since}; perhaps someone ended it, or its machine ran out of memory"
         leaving.now(NOT_ANSWERED, LostRayError(told))
 
-    with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
-        heed_signals()  # Ray has taken some to itself
-        execution.workers = cluster.worker_count()
-        if cluster.address == "local":
-            execution.placement.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
-        execution.observer.connected(execution.workers + execution.cpu_workers)
-        if execution.outcome.stopped is None:
-            with watched(cluster.parts(), lost):
-                _fit(execution, cluster, folder / "tune")
-                if execution.fatal is None and execution.outcome.stopped not in INTERRUPTED:
-                    answered = True
-                    yield execution.outcome
-        if execution.fatal is not None:
-            leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
+    try:
+        with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
+            heed_signals()  # Ray has taken some to itself
+            execution.workers = cluster.worker_count()
+            if cluster.address == "local":
+                execution.placement.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
+            execution.observer.connected(execution.workers + execution.cpu_workers)
+            if execution.outcome.stopped is None:
+                with watched(cluster.parts(), lost):
+                    _fit(execution, cluster, folder / "tune")
+                    if execution.fatal is None and execution.outcome.stopped not in INTERRUPTED:
+                        answered = True
+                        yield execution.outcome
+            if execution.outcome.code is not None:
+                leaving.all_told(execution.outcome.code)
+            if execution.fatal is not None:
+                leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
+    except SystemExit:  # so Ray, while it starts, answers a signal
+        time.sleep(SIGNAL_SECONDS)
+        if answered or execution.outcome.stopped not in INTERRUPTED:
+            raise
     if execution.fatal is not None:
         raise execution.fatal
     if not answered:
@@ -143,13 +151,18 @@ class _Leaving:
         self._farewell = farewell
         self._begun = threading.Lock()
         self._timers: list[threading.Timer] = []
+        self._code: int | None = None
+        """That of the answer, once all is told."""
 
     def now(self, code: int, error: BaseException | None = None) -> None:
         if not self._begun.acquire(blocking=False):
             return
+        if self._code is not None:
+            code = self._code
         _after(GRACE_SECONDS, os._exit, code)  # the terminal may hang as well
         try:
-            self._farewell(error)
+            if not self.is_told:
+                self._farewell(error)
             remove_all()
         finally:
             os._exit(code)
@@ -161,6 +174,15 @@ class _Leaving:
     def finally_within(self, seconds: float, code: int) -> None:
         """Also if it is over: what comes after may hang too."""
         _after(seconds, self.now, code)
+
+    def all_told(self, code: int) -> None:
+        """Whatever ends the process from now on, it is with this code, and without another word."""
+        self._code = code
+        self.within(GRACE_SECONDS, code)
+
+    @property
+    def is_told(self) -> bool:
+        return self._code is not None
 
     @contextmanager
     def over(self) -> Iterator[None]:
@@ -183,7 +205,8 @@ def _after(seconds: float, do: Callable[..., None], *args: object) -> threading.
 
 @contextmanager
 def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], None]]:
-    """Ctrl-C or SIGTERM once: stop starting and running, keep every finished row. The third time: leave at once.
+    """Ctrl-C, SIGTERM or SIGHUP once: stop starting and running, keep every finished row. The third time: leave at once. A
+    signal that was ignored before, as in `nohup` or in a job in the background, still is.
 
     A thread is told of signals through a pipe: Python runs handlers in its main thread only, which may be deep in Ray. Yields
     what takes the signals again from whoever took them meanwhile.
@@ -198,7 +221,7 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
             if (number := told[0]) not in STOPPING:
                 continue
             received += 1
-            if received == 1:
+            if received == 1 and not leaving.is_told:
                 leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
                 name = signal.Signals(number).name
                 execution.outcome.stopped = name
@@ -210,8 +233,8 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
         os.close(listening)
 
     def heed() -> None:
-        for number in STOPPING:
-            signal.signal(number, lambda *_: None)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else lambda *_: None)
 
     before = {number: signal.getsignal(number) for number in STOPPING}
     heed()

@@ -16,8 +16,9 @@ from orchestrator.engine.failures import MOST_LEFT, Failures, first_line, is_exc
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
-from orchestrator.errors import LostRayError, StuckError, storable
+from orchestrator.errors import LostRayError, StuckError, shown, storable
 from orchestrator.searches import Curve, Row, Rows, Search
+from orchestrator.searches.axes import samples_of
 from orchestrator.store import ResultStore, make_row
 from trainables.needs import Tasks
 from trainables.spec import RunSpec
@@ -62,13 +63,17 @@ class Outcome:
     """Those that failed are not among them."""
     failed: int = 0
     stopped: str | None = None
-    """`time`, `cost`, `error`, `lost` (its runs lose their workers again and again), `SIGINT` or `SIGTERM`."""
+    """`time`, `cost`, `error`, `lost` (its runs lose their workers again and again), or one of INTERRUPTED."""
     worker_seconds: float = 0.0
     """Time that workers spent on runs, all together."""
+    code: int | None = None
+    """The exit code of the launch, once its answer is told."""
 
 
-INTERRUPTED = ("SIGINT", "SIGTERM")
+INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP")
 """What `Outcome.stopped` says of a launch that a signal has ended."""
+FROZEN_SECONDS = 30.0
+"""A worker that is silent for so much longer than `Limits.stall_seconds` has not ended itself as it should: it is frozen."""
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
@@ -97,6 +102,8 @@ class Execution:
     """Whether a finished run is to be trained once more."""
     forget: Callable[[str], object] = lambda key: None
     """Called when that may have changed."""
+    end_worker: Callable[[str], object] = lambda trial_id: None
+    """Ends the process of a worker, whatever it does, by the trial that it has."""
     tasks: Tasks = field(init=False)
     """That of the study, and those of the runs that its runs need."""
     outcome: Outcome = field(default_factory=Outcome)
@@ -197,10 +204,16 @@ class Execution:
         self.placement.begin(trial_id)
 
     def on_tick(self) -> None:
-        """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless."""
+        """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless. End workers that
+        are frozen: they cannot do so themselves."""
+        self.placement.tick()
         if (deaf := self.store.waited - self._waited) > 0:
             self._waited += deaf
             self.outcome.worker_seconds += self.placement.excuse(deaf)
+        for trial_id, silent in self.placement.silent(self.limits.stall_seconds + FROZEN_SECONDS).items():
+            self.end_worker(trial_id)
+            self._hear(trial_id)
+            self._on_stall(trial_id, silent)
         complaint = self.placement.complaint(len(self.running))
         if isinstance(complaint, LostRayError):
             self.fatal = self.fatal or complaint
@@ -213,7 +226,9 @@ class Execution:
         A run that the search prunes ends as a row where the search said, not where the worker happened to be when it was told,
         so that the row does not depend on the clock.
         """
-        pack = self.running.get(trial_id, {})
+        if trial_id not in self.running:  # it was frozen, and is none any more
+            return True
+        pack = self.running[trial_id]
         self._hear(trial_id)
         if report.best_pack_size is not None and pack:
             self.packs.learn(next(iter(pack.values())), report.best_pack_size)
@@ -290,7 +305,7 @@ class Execution:
                 self.packs.learn(first, len(pack) // 2)
                 told = f"ran out of memory: now {len(pack) // 2} in a pack"
             else:
-                told = f"could not be trained, now training them one by one:\n{error}"
+                told = f"could not be trained, now training them one by one:\n{shown(error)}"
             self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
             for key in pack:
                 self.failures.of(key).alone = not out_of_memory
@@ -302,7 +317,7 @@ class Execution:
     def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
         attempts = self.failures.of(key)
         if attempts.count_raised():
-            self.observer.notice(f"{describe(spec)} could not be trained, trying once more:\n{error}")
+            self.observer.notice(f"{describe(spec)} could not be trained, trying once more:\n{shown(error)}")
             self._again(key)
         else:
             self._fail(key, spec, error)
@@ -313,8 +328,7 @@ class Execution:
         pack = self.running[trial_id]
         self.packs.give_up(next(iter(pack.values())))
         if self.placement.has_begun(trial_id) and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
-            stalled = f"it made no progress for {silent:.0f} s (--stall-minutes), so its worker was ended"
-            self._on_error(trial_id, stalled, out_of_memory=False)
+            self._on_stall(trial_id, silent)
             return
         if is_exception(reason):
             self._on_error(trial_id, reason, is_out_of_memory(reason))
@@ -332,6 +346,10 @@ class Execution:
             self._again(key)
         if self.failures.left_in_a_row >= MOST_LEFT:
             self.outcome.stopped = self.outcome.stopped or "lost"
+
+    def _on_stall(self, trial_id: str, silent: float) -> None:
+        stalled = f"it made no progress for {silent:.0f} s (--stall-minutes), so its worker was ended"
+        self._on_error(trial_id, stalled, out_of_memory=False)
 
     def on_stopped(self, trial_id: str) -> None:
         """A pack was stopped because the launch ends."""
@@ -358,7 +376,7 @@ class Execution:
         self._again(key)
 
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:
-        self.observer.notice(f"{describe(spec)} failed:\n{error}")
+        self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")
         self.outcome.failed += 1
         self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, None)])
         if self.limits.stop_on_error:
@@ -433,4 +451,4 @@ def pruned_result(curves: Mapping[str, Any], at: int, error_is_mse: bool = True)
 
 def describe(spec: RunSpec) -> str:
     """A run in a few words, for notices."""
-    return f"{spec.dataset}, N = {spec.N}, {spec.data_count} images, seed {spec.seed}"
+    return f"{spec.dataset}, N = {spec.N}, {spec.data_count} {samples_of(spec.task)}, seed {spec.seed}"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import ray
+import safetensors
 from ray.tune import Callback, Stopper
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.engine.execution import Execution
 from orchestrator.engine.messages import Order, ParentOrder, RunOrder
-from orchestrator.store import StoreError
+from orchestrator.errors import printable
+from orchestrator.store import ResultStore, StoreError
 from trainables.spec import RunSpec
 
 SLICE_SECONDS = 2.0
@@ -22,6 +29,8 @@ CHECKPOINT_SECONDS = 60.0
 
 READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
 """What Tune itself reads of a result after the callbacks had it."""
+WORKER = b"ray::"
+"""How the command line of a worker begins."""
 
 
 class _Stateless:
@@ -35,6 +44,26 @@ class _Stateless:
 
     def __deepcopy__(self, memo: object) -> _Stateless:
         return self
+
+
+class _DamagedError(Exception):
+    """The weights of a run that another one needs are no whole safetensors file."""
+
+    def __init__(self, name: str, key: str, why: str) -> None:
+        super().__init__(name, key, why)
+        self.name, self.key, self.why = name, key, printable(why)[:200]
+
+    def set_aside(self, store: ResultStore) -> tuple[str, str]:
+        """Move the file away; where it was, and where it is."""
+        place, file = store.place, f"{self.key}.safetensors"
+        with place.in_words(f"set aside the weights of run {self.key}"):
+            aside = place.place_aside(file)
+            place.fetch(f"weights/{file}")  # only what is on this machine, too, can be moved
+            with contextlib.suppress(FileNotFoundError):  # another launch has just done it
+                place.move(f"weights/{file}", aside)
+        name, now = place.shown(f"weights/{file}"), place.shown(aside)
+        place.note(f"set aside {name}: it is damaged ({self.why}); it is now {now}, and run {self.key} is trained again")
+        return name, now
 
 
 class StudySearcher(_Stateless, Searcher):
@@ -72,6 +101,8 @@ class StudySearcher(_Stateless, Searcher):
                 )
                 for key, spec in execution.running[trial_id].items()
             ]
+        except _DamagedError as damaged:
+            return self._without(trial_id, damaged)
         except Exception as error:
             return self._fatal(error)
         self._trials_left -= 1
@@ -95,10 +126,30 @@ class StudySearcher(_Stateless, Searcher):
         key = self._execution.tasks.key(parent)
         if key not in self._weights:
             try:
-                self._weights[key] = ray.put(self._execution.store.load_weights(key))
+                data = self._execution.store.load_weights(key)
             except FileNotFoundError as error:
                 raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
+            try:
+                safetensors.deserialize(data)
+            except safetensors.SafetensorError as error:
+                raise _DamagedError(name, key, str(error)) from error
+            self._weights[key] = ray.put(data)
         return self._weights[key]
+
+    def _without(self, trial_id: str, damaged: _DamagedError) -> str | None:
+        """Set damaged weights aside and let their run be trained again, before those that need it.
+
+        Gives what `suggest` does then."""
+        execution = self._execution
+        try:
+            name, aside = damaged.set_aside(execution.store)
+            execution.on_stopped(trial_id)
+            execution.forget(damaged.key)
+            if not execution.again(damaged.key):
+                raise StoreError(f"{name} was damaged and is now {aside}, and runs need it as their {damaged.name}")
+        except Exception as error:
+            return self._fatal(error)
+        return None
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or trial_id not in self._execution.running:
@@ -135,7 +186,13 @@ class Workers(_Stateless, Callback):
     it. So these are emptied once they have been read, as a callback may do.
     """
 
+    def __init__(self, execution: Execution) -> None:
+        super().__init__(execution)
+        self._trials: dict[str, Any] = {}
+        execution.end_worker = self._end_worker
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._trials[trial.trial_id] = trial
         self._execution.on_placed(trial.trial_id)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
@@ -143,13 +200,40 @@ class Workers(_Stateless, Callback):
             del result[name]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._trials.pop(trial.trial_id, None)
         trial.config["order"].runs.clear()
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._trials.pop(trial.trial_id, None)
         trial.config["order"].runs.clear()
         if trial.trial_id in self._execution.running:
             file = Path(trial.error_file) if trial.error_file else None
             self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
+
+    def _end_worker(self, trial_id: str) -> None:
+        """It may take a while, or for ever where Ray hangs as well."""
+        if (trial := self._trials.get(trial_id)) is not None:
+            threading.Thread(target=_end_worker_of, args=(trial,), daemon=True, name="end of a worker").start()
+
+
+def _end_worker_of(trial: Any) -> None:
+    about = trial.last_result  # Tune asks each worker for it before the first step
+    pid, host = about.get("pid"), about.get("node_ip")
+    if pid is None or (host == ray.util.get_node_ip_address() and kill_worker(pid)):
+        return
+    for node in ray.nodes():
+        if node["Alive"] and node["NodeManagerAddress"] == host:
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ray.remote(kill_worker).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+
+
+def kill_worker(pid: int) -> bool:
+    """End a worker of Ray on this machine; whether that is what has this number."""
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(WORKER):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
 
 
 class Ending(_Stateless, Stopper):

@@ -17,14 +17,15 @@ import ray
 import safetensors.torch
 import torch
 from ray import tune
+from safetensors import SafetensorError
 
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
-from orchestrator.errors import printable
+from orchestrator.errors import printable, storable
 from trainables.needs import Parent, trained
 from trainables.program import PATH as PROGRAM
 from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec, run_key
-from trainables.task import load_task
+from trainables.task import Task, load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
@@ -107,12 +108,12 @@ class PackTrainable(tune.Trainable):
             return self._report()
         except RunError as error:
             self._pack = None
-            return PackReport(error=str(error))
+            return PackReport(error=storable(str(error)))
         except UnfitError as error:
             return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
         except (Exception, SystemExit) as error:
             self._pack = None
-            return PackReport(error=traceback.format_exc(), out_of_memory=_is_out_of_memory(error))
+            return PackReport(error=storable(traceback.format_exc()), out_of_memory=_is_out_of_memory(error))
 
     def _tell_unstacked(self, key: str) -> None:
         """Say once, with a run of the pack, that it is none."""
@@ -137,7 +138,7 @@ class PackTrainable(tune.Trainable):
             except (Exception, SystemExit) as error:
                 if _is_out_of_memory(error):
                     raise
-                self._errors[key] = traceback.format_exc()
+                self._errors[key] = storable(traceback.format_exc())
             self._seconds[key] += time.perf_counter() - began
         trainings = [run for run in self._runs.values() if isinstance(run, Training)]
         if trainings:
@@ -151,7 +152,7 @@ class PackTrainable(tune.Trainable):
         key, checkpoint = order.key, order.checkpoint
         own = load_task(spec.task)
         _check_key(key, spec, own.version)
-        task = trained(own, _parents(order.parents), device)
+        task = _with_parents(own, spec, _parents(order.parents), device)
         if checkpoint is not None:
             try:
                 training = Training(spec, task, device)
@@ -251,6 +252,26 @@ def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:
         name: Parent(RunSpec.from_dict(order.spec), ray.get(order.weights), _parents(order.parents))
         for name, order in orders.items()
     }
+
+
+def _with_parents(task: Task, spec: RunSpec, parents: Mapping[str, Parent], device: str) -> Task:
+    """As `trained`.
+
+    Raises:
+        UnfitError: a network cannot be made of its weights. That says nothing of the run that needs it.
+    """
+    try:
+        return trained(task, parents, device)
+    except (SafetensorError, RuntimeError) as error:
+        if _is_out_of_memory(error):
+            raise
+        keys = (run_key(parent.spec, load_task(parent.spec.task).version) for parent in parents.values())
+        needed = ", ".join(f"{name} {key}" for name, key in zip(parents, keys, strict=True))
+        why = printable(" ".join(str(error).split())[:200])
+        raise UnfitError(
+            f"the weights that {spec.task} needs ({needed}) give no network ({why}): move them away from weights/, and their "
+            "run is trained again; or give the task a new version if it has changed"
+        ) from error
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

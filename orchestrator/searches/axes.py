@@ -32,16 +32,29 @@ class Axes:
 
     @property
     def quantity(self) -> str:
-        """What the least values are called in tables and figures."""
+        """What the least values are called in the columns of tables, whatever the task."""
         return "images" if self.least == "data_count" else self.least
 
     def is_floor(self, value: float) -> bool:
         """Whether nothing lies below a value, whatever is asked for: one sample, or none beside those always present."""
         return self.least == "data_count" and value <= 1
 
-    def told(self, value: object) -> str:
+    def words(self, task: str) -> str:
+        """What the least values are called in lines and titles."""
+        return samples_of(task) if self.least == "data_count" else self.least
+
+    def told(self, value: object, task: str) -> str:
         """A value of the searched setting in words."""
-        return f"{value} images" if self.least == "data_count" else f"{self.least} {value}"
+        return f"{value} {self.words(task)}" if self.least == "data_count" else f"{self.least} {value}"
+
+
+BUMPS = "trainables.bumps:BumpTask"
+"""The task whose samples are images, and whose N is a grid size in pixels."""
+
+
+def samples_of(task: str) -> str:
+    """What the samples of a task are called."""
+    return "images" if task == BUMPS else "samples"
 
 
 USUAL = Axes()

@@ -179,10 +179,11 @@ class ThresholdSearch:
         flips = []
         for i, audits in sorted(curve.audits.items()):
             family, bracket = self.found(rows, i), self._places[i].bracket
+            template = bracket.template
             for count in sorted(count for count, flip in audits.items() if flip):
                 early, full = family.early[count], family.full[count]
                 flips.append(
-                    f"{bracket.axes.along} = {bracket.along}, seed {bracket.template.seed}, {bracket.axes.told(count)}: "
+                    f"{bracket.axes.along} = {bracket.along}, seed {template.seed}, {bracket.axes.told(count, template.task)}: "
                     f"given up at step {early['steps']}, passed at step {full['steps']}"
                 )
         return Record(curve.known, curve.number, tuple(flips))

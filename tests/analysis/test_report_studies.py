@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shlex
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ import torch
 from matplotlib.figure import Figure
 from safetensors import torch as safetensors
 
+from analysis.report.build import Builder
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
 from analysis.report.kinds import _table
@@ -43,6 +45,8 @@ QUESTIONS = {
     "least width": "scaling --decoder mlp --least width --between 4..64 --data-count 40 --N 8,12 --seeds 2 --datasets bumps",
     "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
     "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
+    "a program": "tune --program 'echo {data_count} {seed} {kind} {noise}' --counts 1..9 --vary kind=a --vary noise=0.5 "
+    "--objective accuracy --search kind=a|b,noise=0.1|0.5 --sampler grid --trials 4 --confirm 2 --seeds 2",
     "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
     "never so narrow": f"scaling {TOY} --N 8,16,24 --resolution 0.3 --seeds 3 --until-width 0.001",
     "penalties": "regularization --N 8 --epochs 2 --trials 7 --seeds 2 --confirm 2 --confirm-seeds 2",
@@ -59,7 +63,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
         monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0)
 
     def study_of(command: str) -> Study:
-        assert run(everything.app, command.split()) == 0
+        assert run(everything.app, shlex.split(command)) == 0
         return found.pop()
 
     return study_of
@@ -195,6 +199,9 @@ def test_facts_that_are_none_cost_a_line(facts: dict[str, Any], ask: Ask, tmp_pa
     assert told == []
     [line] = notices
     assert line.startswith(f"the question {study.question.name} is left out of the studies: ")
+    page = Builder(str(tmp_path), tmp_path / "page").build()[0].html()
+    assert "1 question could not be read" in page
+    assert "does not say what was asked" not in page
 
 
 def test_facts_differ_where_the_thresholds_do() -> None:

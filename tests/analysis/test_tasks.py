@@ -113,7 +113,7 @@ def test_a_report_starts_no_program_that_a_row_or_a_question_names(
     assert not (tmp_path / "it ran").exists()
     page = (tmp_path / "report" / "index.html").read_text()
     assert f"{len(rows)} finished runs" in page
-    assert "train: images ~ N^1" in page
+    assert "train: samples ~ N^1" in page
     assert "\x1b" not in page
     assert "\x1b" not in capsys.readouterr().out
 

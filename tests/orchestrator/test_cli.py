@@ -1,6 +1,7 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
 import dataclasses
+import errno
 import inspect
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +27,12 @@ from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, scaling
 from orchestrator.command.cli import invocation, run
 from orchestrator.command.ranges import parse_grid
-from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import StoreError, make_row
 from orchestrator.thresholds import ThresholdStudy
-from tests.conftest import ROOT, check_refusal, trained_by
+from tests.conftest import ROOT, changed, check_refusal, trained_by
 from tests.toy import Toy, threshold
 from trainables.spec import RunSpec, family_key, run_key
 
@@ -57,12 +58,12 @@ MISTAKES = [
     (["--target", "0"], "(0, 1]"),
     (["--target", "1.1"], "(0, 1]"),
     (["--target", "nan"], "target"),
-    (["--tolerance", "-1"], "greater than or equal to 0"),
+    (["--tolerance", "-1"], "number from 0 "),
     (["--sigma", "0"], "sigma must be above 0"),
-    (["--seeds", "0"], "greater than or equal to 1"),
+    (["--seeds", "0"], "number from 1 "),
     (["--seeds", "few"], "--seeds"),
-    (["--max-steps", "0"], "greater than or equal to 1"),
-    (["--batch-size", "0"], "greater than or equal to 1"),
+    (["--max-steps", "0"], "number from 1 "),
+    (["--batch-size", "0"], "number from 1 "),
     (["--lr", "0"], "lr must be above 0"),
     (["--lr", "inf"], "finite"),
     (["--resolution", "1"], "between 0 and 1"),
@@ -84,23 +85,24 @@ MISTAKES = [
     (["--gpus-per-run", "1000"], "GPUs"),
     (["--precision", "tf32"], "needs a GPU"),
     (["--pack-size", "0"], "--pack-size"),
-    (["--workers", "0"], "greater than or equal to 1"),
+    (["--workers", "0"], "number from 1 "),
     (["--max-cost", "5"], "add --price"),
     (["--max-cost", "5", "--price", "0"], "add --price"),
     (["--cpu-workers", "2"], "add --gpus-per-run 1"),
     (["--stall-minutes", "0"], "--stall-minutes"),
-    (["--stall-minutes", "inf"], "less than or equal to 1000000"),
-    (["--stall-minutes", "1e9"], "less than or equal to 1000000"),
-    (["--max-hours", "nan"], "greater"),
+    (["--stall-minutes", "inf"], " to 1000000, not"),
+    (["--stall-minutes", "1e9"], " to 1000000, not"),
+    (["--max-hours", "nan"], "number from 0 on"),
     (["--gpus-per-run", "inf"], "finite"),
     (["--gpus-per-run", "1.5"], "fraction below 1"),
     (["--workers", "999999999999"], "--workers"),
-    (["--address", "127.0.0.1:" + "9" * 30], "does not answer"),
-    (["--max-hours", "-1"], "greater than or equal to 0"),
+    (["--address", "127.0.0.1:" + "9" * 30], "no number from 1 to 65535"),
+    (["--max-hours", "-1"], "number from 0 "),
     (["--store", ""], "--store is empty"),
     (["--out", "s3://bucket/figures"], "--out must be a folder of this machine"),
     (["--out", "results/runs"], "is where the store keeps its runs"),
     (["--store", "here", "--out", "here/../here/weights/figures"], "is where the store keeps its weights"),
+    (["--out", ""], "--out is empty: name a folder, such as tables"),
     (["--out", "x" * 300], "cannot be a folder (File name too long)"),
     (["--store", "x" * 300], "is too long for a file name"),
     (["--frobnicate"], "No such option"),
@@ -151,7 +153,7 @@ def test_a_store_that_cannot_be_made_is_refused_before_anything_is_planned(
 ) -> None:
     arguments = ["--N", "8", "--decoder", "mlp", *how]
     for option in ("--store", "--out"):
-        assert run(scaling.app, [*arguments, "--store", str(tmp_path / "new"), option, "/proc/x"]) == 2
+        assert run(scaling.app, changed([*arguments, "--store", str(tmp_path / "new")], option, "/proc/x")) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
         (line,) = printed.err.splitlines()
@@ -404,6 +406,20 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
     assert last.startswith("all finished runs are kept; to continue: ")
 
 
+def test_the_last_words_of_a_ray_that_does_not_come_up_are_those_of_an_error(tmp_path: Path) -> None:
+    logs = tmp_path / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    stamp = "[2026-01-01 10:00:00,123"
+    (logs / "gcs_server.out").write_text(f"{stamp} I 7 7] (gcs_server) main.cc:1: all is well\n")
+    (logs / "raylet.out").write_text(
+        f"{stamp} E 8 9] (raylet) main.cc:2: an early one\n{stamp} C 8 9] (raylet) agent.cc:3: Check failed: !name.empty()\n"
+        f"*** StackTrace Information ***\nraylet(+0x263cb7) [0x55dd4ffd0cb7]\n\n"
+    )
+    assert _last_words(tmp_path) == f"; raylet.out: {stamp} C 8 9] (raylet) agent.cc:3: Check failed: !name.empty()"
+    (logs / "raylet.out").unlink()
+    assert _last_words(tmp_path) == f"; gcs_server.out: {stamp} I 7 7] (gcs_server) main.cc:1: all is well"
+
+
 def test_failed_runs_do_not_count_as_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -533,6 +549,36 @@ def test_a_figure_that_cannot_be_drawn_costs_neither_training_nor_answer(
     assert told.count(f"warning: {why}") == 2, "once on the way, and at the end"
     assert f"warning: {why}; tables that could be written are in results/scaling" in told
     assert sorted(path.name for path in (tmp_path / "results" / "scaling").iterdir()) == ["scaling.csv", "scaling.json"]
+
+
+@pytest.mark.parametrize("why", ["No space left on device", "Permission denied"])
+def test_an_answer_is_told_though_its_files_cannot_be_written(
+    why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = next(number for number in errno.errorcode if os.strerror(number) == why)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, why)
+
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome(trained=3)))
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "answered", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "write", full)
+    words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store"), "--out", str(tmp_path / "full")]
+    assert run(scaling.app, [*words, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["settings"]["task"] == "tests.toy:Toy"
+    assert "data set" in printed.err, "the table"
+    hint = "free space, or name" if number == errno.ENOSPC else "name"
+    told = f"the files could not be written to {tmp_path / 'full'} ({why}): {hint} another folder with --out; to continue: "
+    assert printed.err.splitlines()[-1].startswith(told)
+
+
+def test_python_without_docstrings_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("orchestrator.engine.cluster.sys", SimpleNamespace(flags=SimpleNamespace(optimize=2)))
+    check_refusal(scaling.app, ["--N", "8", "--store", str(tmp_path / "store")], "without -OO", tmp_path, capsys)
 
 
 @pytest.mark.slow(8)

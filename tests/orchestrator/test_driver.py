@@ -1,5 +1,9 @@
 """The order in which a launch trains, answers and ends Ray."""
 
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +16,7 @@ from orchestrator.engine import driver
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Outcome
 from orchestrator.store import StoreError
+from tests.conftest import ROOT
 
 Ended = dict[str, Any]
 """How training ends."""
@@ -55,7 +60,7 @@ def test_the_answer_does_not_wait_for_the_end_of_ray(monkeypatch: pytest.MonkeyP
     assert order(monkeypatch, {"stopped": stopped}) == (["trained", "answered", "Ray ended"], "")
 
 
-@pytest.mark.parametrize("stopped", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("stopped", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_after_a_signal_ray_ends_first(monkeypatch: pytest.MonkeyPatch, stopped: str) -> None:
     assert order(monkeypatch, {"stopped": stopped}) == (["trained", "Ray ended", "answered"], "")
 
@@ -63,3 +68,96 @@ def test_after_a_signal_ray_ends_first(monkeypatch: pytest.MonkeyPatch, stopped:
 def test_ray_ends_also_if_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order(monkeypatch, {}, StoreError("full")) == (["trained", "answered", "Ray ended"], "full")
     assert order(monkeypatch, {"fatal": StoreError("gone")}) == (["trained", "Ray ended"], "gone")
+
+
+LAUNCH = """
+import os, signal, sys, time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from orchestrator.engine import driver
+from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.execution import Outcome
+
+case = sys.argv[1]
+driver.GRACE_SECONDS = 1.0
+
+@contextmanager
+def connected(cluster):
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
+    if case == "starts":
+        print("up", flush=True)
+        time.sleep(60)
+    yield Path()
+    print("up", flush=True)
+    if case == "hangs":
+        time.sleep(60)
+    time.sleep(0.5)
+
+def fit(execution, *_):
+    if case in ("trains", "ignores"):
+        print("up", flush=True)
+        for _ in range(50 if case == "trains" else 10):
+            time.sleep(0.1)
+            if execution.outcome.stopped:
+                return
+
+Cluster.connected, Cluster.parts, driver._fit = connected, lambda cluster: [], fit
+nothing = SimpleNamespace(
+    connected=lambda workers: None, hopeless_after=0.0, stall_seconds=0.0, hasten=lambda: None,
+    notice=lambda text: print(text, flush=True),
+)
+execution = SimpleNamespace(
+    is_over=lambda: False, outcome=Outcome(), fatal=None, cpu_workers=0, placement=nothing, observer=nothing, limits=nothing,
+    store=nothing,
+)
+with driver.executed(execution, Cluster(workers=1), lambda error: print("farewell", flush=True)) as outcome:
+    print("told", outcome.stopped, flush=True)
+    code = outcome.code = 128 + signal.Signals[outcome.stopped] if outcome.stopped else 7
+sys.exit(code)
+"""
+
+
+def launched(case: str, *sent: signal.Signals, before: str = "") -> tuple[int, list[str]]:
+    """Exit code and lines of a launch to which signals are sent once it is `up`, which is not among the lines."""
+    words = [*(["sh", "-c", f'{before}; exec "$@"', "sh"] if before else []), sys.executable, "-c", LAUNCH, case]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        lines = []
+        while (line := process.stdout.readline().strip()) != "up":
+            assert process.poll() is None
+            lines.append(line)
+        for number in sent:
+            time.sleep(0.2)
+            process.send_signal(number)
+        try:
+            code = process.wait(timeout=30)
+        finally:
+            process.kill()
+        return code, [line for line in [*lines, *process.stdout.read().splitlines()] if line != "up"]
+
+
+def stopping(name: str) -> str:
+    return f"{name}: stopping; finished runs are stored (twice more to leave at once)"
+
+
+@pytest.mark.slow(4)
+def test_a_terminal_that_is_closed_stops_the_training_as_other_signals_do() -> None:
+    assert launched("trains", signal.SIGHUP) == (129, [stopping("SIGHUP"), "told SIGHUP"])
+
+
+@pytest.mark.slow(4)
+def test_sigterm_while_ray_starts_is_told_like_any_other() -> None:
+    assert launched("starts", signal.SIGTERM) == (143, [stopping("SIGTERM"), "told SIGTERM"])
+
+
+@pytest.mark.slow(4)
+def test_signals_that_were_ignored_still_are() -> None:
+    """As in `nohup`, and as Ctrl-C in a job in the background."""
+    assert launched("ignores", *driver.STOPPING, before="trap '' HUP INT TERM") == (7, ["told None"])
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize(("case", "sent"), [("hangs", ()), ("hangs", (signal.SIGINT,)), ("ends", (signal.SIGTERM,))])
+def test_once_all_is_told_the_launch_ends_with_its_code_whatever_ray_does(case: str, sent: tuple[signal.Signals, ...]) -> None:
+    assert launched(case, *sent) == (7, ["told None"])

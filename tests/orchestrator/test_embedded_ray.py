@@ -1,6 +1,7 @@
 """The Ray that a launch starts for itself: who can reach it, what happens when it dies, and what it leaves behind."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -121,6 +122,57 @@ def test_ctrl_c_is_obeyed_also_if_ray_hangs(start: Start, tmp_path: Path, place:
     *_, told, last = command.stdout.strip().splitlines()
     assert told == "interrupted; all finished runs are kept"
     assert last == "to continue: python -m orchestrator.scaling " + " ".join(options)
+    assert left(place) == []
+
+
+@pytest.mark.deep
+@pytest.mark.slow(90)
+def test_a_frozen_worker_is_ended_and_its_run_trained_again(start: Start, tmp_path: Path, place: Path) -> None:
+    """It is frozen in its first run, before anything is heard of it."""
+    ledger = tmp_path / "ledger"
+    trouble = ("--option", "trouble=freeze", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
+    command = start(*OPTIONS, "--N", "8", "--seeds", "1", "--stall-minutes", "0.2", *trouble)
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert ledger.read_text().count("frozen") == 1
+    assert re.search(r"could not be trained, trying once more:\nit made no progress for 4\d s", command.stdout)
+    assert survivors(psutil.Process().children()) == []
+    assert left(place) == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", ["raylet", "gcs_server"])
+def test_an_answer_that_is_told_does_not_wait_for_a_ray_that_hangs(
+    start: Start, tmp_path: Path, place: Path, part: str
+) -> None:
+    options = (*OPTIONS, "--N", "8", "--seeds", "1", "--option", "pause=1")
+    command = start(*options)
+    assert wait_for_rows(command, tmp_path, 1), command.stdout + command.stderr
+    found = next(process for process in ray_processes(command) if process.name() == part)
+    while "trained in" not in command.stdout:
+        assert command.process.poll() is None
+        time.sleep(0.01)
+    found.send_signal(signal.SIGSTOP)
+    stopped_at = time.monotonic()
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert time.monotonic() - stopped_at < 30
+    assert command.stdout.splitlines()[-1].startswith("wrote ")
+    found.kill()
+
+
+@pytest.mark.deep
+def test_sigterm_while_ray_starts_is_told_and_leaves_nothing(start: Start, place: Path) -> None:
+    command = start(*OPTIONS, "--N", "8")
+    while not any(process.name() == "gcs_server" for process in ray_processes(command)):
+        assert command.process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    family = ray_processes(command)
+    os.kill(command.process.pid, signal.SIGTERM)
+    assert command.wait() == 143, command.stdout + command.stderr
+    *_, told, last = command.stdout.strip().splitlines()
+    assert told == "interrupted; all finished runs are kept"
+    assert last == "to continue: python -m orchestrator.scaling " + " ".join((*OPTIONS, "--N", "8"))
+    assert survivors(family) == []
     assert left(place) == []
 
 

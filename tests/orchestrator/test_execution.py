@@ -3,7 +3,9 @@
 import dataclasses
 import itertools
 import os
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,18 +17,19 @@ import safetensors.torch
 import torch
 
 from orchestrator.engine import execution as module
+from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
-from orchestrator.engine.messages import Order, PackReport, RunOrder, RunReport
+from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.engine.tune import NewestFirst, StudySearcher
+from orchestrator.engine.tune import NewestFirst, StudySearcher, kill_worker
 from orchestrator.engine.worker import PackTrainable
-from orchestrator.errors import StuckError
+from orchestrator.errors import StuckError, shown, storable
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row
-from tests.toy import Toy, threshold
+from tests.toy import Pupil, Toy, threshold
 from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
 from trainables.generative.tiers import generator
@@ -175,6 +178,25 @@ def test_an_exception_with_a_name_that_is_not_utf8_is_a_failed_row(store: Result
     assert "\n".join(watcher.notices).encode()
 
 
+@pytest.mark.parametrize("text", ["y" * 30_000_000, "line\n" * 300_000])
+def test_of_an_exception_with_a_very_long_text_both_ends_are_kept_and_shown(store: ResultStore, text: str) -> None:
+    execution, watcher = make(store)
+    raised = f"Traceback\n{text}\nValueError: the end"
+    assert storable(storable(raised)) == storable(raised)
+    for attempt in ("a", "b"):
+        assert next_run(execution, attempt) is not None
+        assert result_of(execution, attempt, error=raised)
+    (error,) = {row["error"] for row in store.rows()}
+    assert 20_000 < len(error) < 20_100
+    assert error.startswith("Traceback\n")
+    assert error.endswith("ValueError: the end")
+    for notice in watcher.notices:
+        assert len(notice) < 5_000
+        assert notice.count("\n") <= 52
+        assert notice.endswith("ValueError: the end")
+    assert shown("a\nb") == storable("a\nb") == "a\nb"
+
+
 def test_a_machine_that_lacks_what_a_run_needs_ends_the_launch_and_fails_no_run(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=2, workers=2)
     assert next_run(execution, "a") is not None
@@ -208,6 +230,21 @@ def test_a_worker_with_another_version_of_the_task_trains_nothing() -> None:
     report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
     assert (report.unfit, report.done, report.runs) == (True, True, {})
     assert report.error.startswith(f"on {socket.gethostname()}: tests.toy:Toy has version '1' here, and this is not the one")
+
+
+def test_weights_of_a_parent_that_give_no_network_fail_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    pupil = Pupil()
+    spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
+    teacher = pupil.needs(spec)["teacher"]
+    whole = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
+    for weights, why in ((whole[:-4], "incomplete"), (safetensors.torch.save({"a": torch.ones(1)}), "Missing key")):
+        order = ordered(spec, parents={"teacher": ParentOrder(teacher.to_dict(), weights, {})})
+        report = PackTrainable({"order": Order(runs=[order]), "cpus": 1, "gpus": 0}).step()["report"]
+        assert report.unfit
+        assert report.error is not None
+        assert f"teacher {run_key(teacher, '1')}" in report.error
+        assert why in report.error
 
 
 def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eight_is_left(
@@ -333,6 +370,60 @@ def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
     assert row["status"] == "failed"
     assert row["error"] == "it made no progress for 30 s (--stall-minutes), so its worker was ended"
     assert ["trying once more" in notice for notice in watcher.notices] == [True, False]
+
+
+def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_none(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
+    ended: list[str] = []
+    execution.end_worker = ended.append
+
+    def listen(seconds: int) -> None:
+        nonlocal now
+        for _ in range(seconds * 2):
+            now += 0.5
+            execution.on_tick()
+
+    for attempt in ("a", "b"):
+        assert next_run(execution, attempt) is not None
+        listen(100)  # until a machine takes it
+        execution.on_placed(attempt)
+        listen(59)
+        assert not result_of(execution, attempt, step=1, accuracy=0.1)
+        listen(58)
+        now += 3600  # the launch sleeps
+        listen(1)
+        assert attempt in execution.running
+        listen(2)
+        assert attempt not in execution.running
+        report = PackReport(runs={"key": RunReport(step=2)})
+        assert execution.on_report(attempt, report), "it has woken up, and is no longer wanted"
+        execution.on_tick()
+    assert ended == ["a", "b"]
+    assert not execution.placement.has_any_begun()
+    (row,) = store.rows()
+    assert row["status"] == "failed"
+    assert row["error"] == "it made no progress for 60 s (--stall-minutes), so its worker was ended"
+    told = [notice for notice in watcher.notices if "it made no progress" in notice]
+    assert ["trying once more" in notice for notice in told] == [True, False]
+
+
+@pytest.mark.parametrize(("name", "is_worker"), [("ray::PackTrainable.train", True), ("another program", False)])
+def test_a_worker_is_ended_though_it_is_frozen_and_nothing_else_that_has_its_number(name: str, is_worker: bool) -> None:
+    with subprocess.Popen([name, "60"], executable="sleep") as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_text():  # it is just beginning
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        found = kill_worker(process.pid)
+        if not found:
+            assert process.poll() is None
+            process.kill()
+        process.wait(timeout=30)
+    assert found == is_worker
+    assert not kill_worker(process.pid)
 
 
 def test_a_worker_lost_before_that_is_replaced(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import safetensors.torch
+import torch
 from torch import nn
 
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages, _told
+from orchestrator.engine import tune
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
@@ -381,6 +386,38 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
     assert execution.outcome.trained == 5
 
 
+@pytest.mark.parametrize("made_again", [True, False])
+def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_need_it(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    monkeypatch.setattr(tune, "ray", SimpleNamespace(put=lambda weights: weights))
+    whole = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
+    execution, _ = execution_of(store)
+    teachers = list(dict.fromkeys(Tasks(Pupil()).parents(spec)["teacher"] for spec in SPECS))
+    execution.next_pack("a")
+    assert set(execution.running["a"]) == set(teachers)
+    execution.on_report("a", PackReport(runs=dict.fromkeys(teachers, RunReport(result=RESULT, weights=whole))))
+    store.weights_path(teachers[0]).write_bytes(whole[:-4])
+    forgotten: list[str] = []
+    execution.again, execution.forget = (lambda key: made_again and key in forgotten), forgotten.append
+    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, {})
+    assert searcher.suggest("b") == (None if made_again else tune.Searcher.FINISHED)
+    assert teachers[0] in forgotten
+    assert execution.running == {}
+    assert not store.has_weights(teachers[0])
+    (aside,) = (store.path / "set-aside").iterdir()
+    assert aside.read_bytes() == whole[:-4]
+    (told,) = store.notices
+    assert told.startswith(f"set aside {store.path}/weights/{teachers[0]}.safetensors: it is damaged (")
+    assert told.endswith(f"; it is now {aside}, and run {teachers[0]} is trained again")
+    if made_again:
+        assert execution.fatal is None
+    else:
+        assert f"{teachers[0]}.safetensors was damaged and is now {aside}" in str(execution.fatal)
+    execution, _ = execution_of(store)
+    assert [spec.seed for spec in execution.next_pack("c") if spec.task == "tests.toy:Teacher"] == [0]
+
+
 def test_weights_are_listed_once_and_never_looked_for_by_who_only_shows_the_study(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -525,6 +562,23 @@ def test_a_study_of_two_stages_is_the_same_after_kills_and_beside_another(
     rows = read_rows(tmp_path)
     assert rows["key"].is_unique
     assert comparable(rows) == comparable(read_rows(tmp_path, "alone"))
+
+
+@pytest.mark.slow(10)
+def test_damaged_weights_of_a_teacher_fail_none_of_its_pupils(tmp_path: Path, here: Callable[..., Command]) -> None:
+    command = here(*STUDY)
+    assert command.wait() == 0, command.stdout + command.stderr
+    whole = read_rows(tmp_path)
+    weights, _ = (tmp_path / "results" / "weights").iterdir()
+    os.truncate(weights, weights.stat().st_size - 4)
+    (tmp_path / "results" / "runs").rename(tmp_path / "runs")
+    with ResultStore(tmp_path / "results") as kept:
+        kept.append([row for row in ResultStore(tmp_path, read_only=True).rows() if row["task"] == "tests.toy:Teacher"])
+    command = here(*STUDY)
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert "set-aside" in command.stdout
+    assert set(read_rows(tmp_path)["status"]) <= {"passed", "missed", "given up"}
+    assert comparable(read_rows(tmp_path)) == comparable(whole)
 
 
 @pytest.mark.slow(10)

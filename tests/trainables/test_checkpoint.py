@@ -144,3 +144,26 @@ def test_what_is_infinite_from_the_beginning_may_be_so_in_a_checkpoint() -> None
     next(training.model.parameters()).data.fill_(float("inf"))
     with pytest.raises(ValueError, match="no run has such values of weights"):
         check_saved({"training": training.state_dict(), "seconds": 1.5}, fresh)
+
+
+class Around(torch.nn.Sequential):
+    """It keeps a number beside its tensors."""
+
+    tally = 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"tally": self.tally}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.tally = state["tally"]
+
+
+class Tallied(BumpTask):
+    def model(self, spec: RunSpec) -> torch.nn.Module:
+        return Around(super().model(spec))
+
+
+def test_extra_state_may_be_any_object() -> None:
+    training, fresh = (Training(SPEC, Tallied()) for _ in range(2))
+    training.advance(0.0)
+    check_saved({"training": training.state_dict(), "seconds": 1.5}, fresh)

@@ -296,7 +296,7 @@ def test_values_take_the_places_of_their_names_and_stay_within_their_words() -> 
     for word, place in (("{noise}", "{noise}"), ("x{", "{"), ("{N", "{N"), ("{ N }", "{ N }"), ("{}", "{}")):
         with pytest.raises(ValueError, match="is no value of a run") as caught:
             fill(word, {"N": 4, "seed": 3})
-        assert str(caught.value).startswith(f"{place} is no value of a run: choose of N, seed, and write {{{{ for a brace")
+        assert str(caught.value).startswith(f"{place} is no value of a run: choose one of N, seed, and write {{{{ for a brace")
 
 
 def test_the_task_needs_nothing_but_the_spec() -> None:

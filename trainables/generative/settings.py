@@ -142,7 +142,8 @@ class GeneratorSettings(OfTokens):
     ddim_steps: int = setting(25, f"Steps of a sample of dit, or of a round of mar; divides {TIMES}.", low=1, high=TIMES)
     rounds: int = setting(8, "Rounds of a sample of maskgit, givt and mar.", low=1, high=1000)
     temperature: float = setting(
-        3.0, "Of the Gumbel noise in which masked tokens are chosen by maskgit and givt, in the first round.", low=0, high=100
+        3.0, "Randomness in which tokens maskgit and givt keep in a round: 0 keeps the surest; it falls to 0 by the last.",
+        low=0, high=100,
     )
     smoothing: float = setting(0.0, "Label smoothing of maskgit.", low=0, high=0.5)
     mixture: int = setting(8, "Gaussians of a mixture of givt.", low=1, high=1024, later=True)

@@ -33,7 +33,8 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
     group, usual = state["optimizer"]["param_groups"], fresh.optimizer.state_dict()["param_groups"]
     average = [] if fresh.average is None else [state["average"]]
     begun = fresh.model.state_dict()  # a mask may hold infinities from the beginning
-    learned = [{name: t for name, t in of.items() if begun[name].isfinite().all()} for of in (state["model"], *average)]
+    whole = {name: not isinstance(t, Tensor) or bool(t.isfinite().all()) for name, t in begun.items()}  # some states are none
+    learned = [{name: t for name, t in of.items() if whole[name]} for of in (state["model"], *average)]
     floats = [t for t in _tensors([*learned, state["optimizer"]["state"]]) if t.is_floating_point()]
     summary = {} if fresh.curve_summary is None else state["curve_summary"]
     passage = state["passage_step"]
