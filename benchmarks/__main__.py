@@ -70,10 +70,16 @@ def call(name: str, quick: bool, out: Path) -> int:
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help="Which; all if none is named.", show_default=False)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The quick mode of each.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder of what they print.")] = Path("benchmark-tables"),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help=f"Some of: {', '.join(BENCHMARKS)}. All if none is named.", show_default=False),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Quick modes, ten minutes in all, to see that they work; at full size hours.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for what they print, a file NAME.md for each.")] = Path("benchmark-tables"),
 ) -> None:
+    """Run the benchmarks one after another, quick modes two at a time, and keep what they print."""
     if unknown := sorted(set(names or []) - BENCHMARKS.keys()):
         print(f"no benchmark is called {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}", file=sys.stderr)
         raise typer.Exit(2)

@@ -23,7 +23,7 @@ from rich.text import Text
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, check_folder, checked, grouped, invocation, main_of
 from orchestrator.command.endings import Endings, to_json
-from orchestrator.command.progress import Running, format_seconds
+from orchestrator.command.progress import Running, format_seconds, time_taken
 from orchestrator.command.reading import read_store
 from orchestrator.command.real_pictures import pictures_of
 from orchestrator.command.subject import own_task
@@ -55,6 +55,18 @@ PLAIN = re.compile(r"[\w{}./=:,+-]+", re.ASCII)
 app = App()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone(LaunchOptions):
+    """Those of the launch of one run of another store."""
+
+    store: Annotated[str, opt.placed(help="The store that has the run: a folder, or `s3://bucket/folder`.")] = "results"
+    out: Annotated[Path | None, opt.placed(help="Folder for what is found.", show_default="INTO/again")] = None
+    workers: Annotated[
+        int | None,
+        opt.placed(min=1, max=4096, help="Parallel workers, of use if the run needs several others.", show_default="1"),
+    ] = None
+
+
 @dataclass(slots=True)
 class AsStored(GridSearch):
     """A `Search` of one run. If that was pruned, by a search that is not made here, this one ends where it ended."""
@@ -84,7 +96,7 @@ class Again(GridStudy):
         return self._endings(rows) is not None
 
     def line(self, row: Mapping[str, Any]) -> str:
-        return f"run {row['key']}: {ending(row)} ({row['steps']} steps, {row['seconds']:.1f} s)"
+        return f"run {row['key']}: {ending(row)} ({time_taken(row)})"
 
     def seconds_left(self, rows: Rows) -> float | None:
         return 0.0 if self.answered(rows) else self.stored["seconds"]
@@ -164,7 +176,7 @@ def again(
         opt.subject("--data", help="The folder with the files of real pictures, if the run is of these.", show_default="none"),
     ] = None,
     *,
-    where: LaunchOptions,
+    where: Alone,
 ) -> int:
     """Does one run of a store end again as the store says?
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Group, RenderableType
@@ -49,7 +50,7 @@ SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "
 """What users call settings that have another name elsewhere."""
 OPTIONS = {
     "decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split",
-    "dataset": "--dataset", "content": "--data",
+    "dataset": "--dataset", "content": "--data", "max_steps": "--steps", "data_count": "--pool",
 }  # fmt: skip
 VARIED = (
     "network", "codes", "fit", "stride", "channels", "embedding", "predicts", "noise", "input_scale", "smoothing",
@@ -178,11 +179,18 @@ def _named(name: str) -> str:
     return _flag(name).replace("_", " ")
 
 
-def _option(each: Setting) -> Any:
-    words = f" {alternatives([f'`{word}`' for word in each.words])}." if each.words else ""
-    usual = each.shown or str(FIGURES.get(each.name, each.default))
-    flag = option_of(_flag(each.name))
-    return Annotated[str | None, opt.subject(flag, help=f"{each.help}{words}", show_default=usual)]
+def _option(each: Setting, usual: str | None) -> Any:
+    usual = usual or each.shown or str(FIGURES.get(each.name, each.default))
+    allowed = ", ".join(f"`{word}`" for word in each.words) or _span(each)
+    help = f"{each.help} Comma-separated{': ' * bool(allowed)}{allowed}."
+    return Annotated[str | None, opt.subject(option_of(_flag(each.name)), help=help, show_default=usual)]
+
+
+def _span(each: Setting) -> str:
+    """The numbers that a setting may have, in words; empty of others."""
+    if each.low is None or each.high is None:
+        return ""
+    return f"{each.low:g} to {each.high:g}"
 
 
 Tokenizers = Annotated[
@@ -190,9 +198,13 @@ Tokenizers = Annotated[
 ]
 
 
-def varied_by(*names: str) -> type:
-    """A group of options, one for each of these settings, whose values are separated by commas."""
-    fields: list[tuple[str, Any, Any]] = [(name, _option(KNOWN[name]), field(default=None)) for name in names]
+def varied_by(*names: str, usual: Mapping[str, str] = MappingProxyType({})) -> type:
+    """A group of options, one for each of these settings, whose values are separated by commas.
+
+    Args:
+        usual: what the help says of values that a study varies by itself.
+    """
+    fields: list[tuple[str, Any, Any]] = [(name, _option(KNOWN[name], usual.get(name)), field(default=None)) for name in names]
     return make_dataclass("Varied", fields, frozen=True, kw_only=True)
 
 

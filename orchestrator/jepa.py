@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-from orchestrator.generators import VARIED, GeneratorOptions, Tokenizers, train, varied_by
+from orchestrator.generators import OPTIONS, VARIED, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
 from trainables.generative.tokenizers import KINDS
 
@@ -22,7 +22,7 @@ FAMILIES = ("maskgit", "dit")
 USUAL = {"jepa": "0,0.6", "jepa_layers": "one,three"}
 """What is varied if the user says nothing."""
 
-app = App()
+app = App(OPTIONS)
 
 
 def jepa(
@@ -62,7 +62,7 @@ def jepa(
     return train(NAME, asked, varied, generators, where)
 
 
-app.command()(grouped(jepa, subject=varied_by("jepa", "jepa_layers", "jepa_teacher", *VARIED)))
+app.command()(grouped(jepa, subject=varied_by("jepa", "jepa_layers", "jepa_teacher", *VARIED, usual=USUAL)))
 main = main_of(app, "python -m orchestrator.jepa")
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, words
-from orchestrator.generators import VARIED, GeneratorOptions, Tokenizers, train, varied_by
+from orchestrator.generators import OPTIONS, VARIED, GeneratorOptions, Tokenizers, train, varied_by
 from orchestrator.launch import LaunchOptions
 from trainables.generative.settings import HEADS
 from trainables.generative.tokenizers import KINDS
 
 NAME = "objectives"
 
-app = App()
+app = App(OPTIONS)
 
 
 def objectives(
@@ -53,7 +53,7 @@ def objectives(
 
     `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`   what keeps it from forgetting?
 
-    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose of
+    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose from, by trying
 
     `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`   faces, from files in the folder celeba
 

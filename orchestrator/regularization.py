@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 NAME = "regularization"
 SAMPLERS = ("tpe", "nsga2", "random", "grid")
+CONFIRMED = 4
+"""Trials that are confirmed if the user does not say."""
 SEARCHES: Mapping[str, Mapping[str, str]] = {
     "weights": {},
     "decoder": {
@@ -233,7 +235,7 @@ class RegularizationStudy:
         return rows_of(self.search.confirming, rows) + [row for _, row in self.search.following(rows) if row is not None]
 
 
-app = App()
+app = App({name: option_of(said) for name, said in SAID.items() if said != name})
 
 
 @app.command()
@@ -253,8 +255,14 @@ def regularization(
         opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.", show_default=Size.shown("trials")),
     ] = None,
     confirm: Annotated[
-        int, opt.asked(min=1, max=100, help="The best so many trials are trained on fresh seeds before one is chosen.")
-    ] = 4,
+        int | None,
+        opt.asked(
+            min=1,
+            max=100,
+            help="The best so many trials are trained on fresh seeds before one is chosen.",
+            show_default=f"{CONFIRMED}, or all if there are fewer",
+        ),
+    ] = None,
     seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per setting that is judged in the box.")] = 5,
     lambda_entropy: Annotated[
         str, opt.asked(help="Weight of the entropy penalty: LOW..HIGH, 0|LOW..HIGH, or one number.")
@@ -367,6 +375,9 @@ def regularization(
         pruner = "median" if len(OBJECTIVES[objectives]) == 1 else "none"
     one_of("--pruner", pruner, PRUNERS)
     check_new_file("--export-optuna", export_optuna)
+    if confirm is not None and confirm > trials:
+        raise UserError(f"--confirm {confirm} is more than there are trials: give at most {trials}, or more --trials")
+    confirm = CONFIRMED if confirm is None else confirm
     check_planned((trials, seeds_per_trial), (confirm, confirm_seeds), "--confirm-seeds")
     if rank is not None and rank > N:
         raise UserError(f"--rank must lie in 1..{N}, the grid size, not {rank}")

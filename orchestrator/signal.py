@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.axes import HINT, check_resolution
+from orchestrator.command.axes import HINT, check_resolution, read_between
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
@@ -22,7 +22,7 @@ from orchestrator.generators import OPTIONS, GeneratorOptions, measured_for, pla
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import BUDGET
-from orchestrator.searches.axes import Axes, Between
+from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import rungs_of
 from orchestrator.study import bracket_of
@@ -41,7 +41,9 @@ CONTRAST = settings_of(GeneratorSettings)[LEAST]
 CHECKED = "probe_lessons=checked"
 """Few codes may not keep a faint factor: a probe that learns from pictures made of them would learn to guess."""
 
-app = App()
+NAMED = {**OPTIONS, "decoder": "--family", "encoding": "--tokenizer"}
+
+app = App(NAMED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +123,10 @@ def signal(
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
     generators = dataclasses.replace(generators, option=[CHECKED, *(generators.option or ())])
-    named = {**OPTIONS, "decoder": "--family", "encoding": "--tokenizer"}
-    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where, named)
+    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where, NAMED)
     if len(plan.templates) > 1:
         raise UserError("--steps takes one number here, not several: start a study for each")
-    contrasts, task = _between(between), load_task(GENERATOR)
+    contrasts, task = read_between(CONTRAST, between, HINT.replace("4..512", "0.05..1")), load_task(GENERATOR)
     template = dataclasses.replace(plan.templates[0], target=1.0, stop="early")
     axes = Axes.of(LEAST, ALONG, chosen)
     brackets: list[Bracket] = []
@@ -144,18 +145,6 @@ def signal(
     }  # fmt: skip
     study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME)
     return launch(study, where, invocation())
-
-
-def _between(text: str) -> Between:
-    """
-    Raises:
-        UserError: it is no range of contrasts.
-    """
-    low, dots, high = text.partition("..")
-    if not (low and dots and high):
-        raise UserError(f"--between {text!r} is no range: {HINT.replace('4..512', '0.05..1')}")
-    ends = [float(checked(CONTRAST.check, checked(CONTRAST.read, end))) for end in (low, high)]
-    return checked(Between, *ends)
 
 
 app.command()(grouped(signal))

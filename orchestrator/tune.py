@@ -22,7 +22,7 @@ from rich.text import Text
 from orchestrator.command import options as opt
 from orchestrator.command.cli import check_new_file, checked, invocation, main_of, one_of
 from orchestrator.command.programs import Described, check_no_program
-from orchestrator.command.progress import Running
+from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, varied_in, with_curves
 from orchestrator.command.searched import OF_RUN, read_search
@@ -142,13 +142,14 @@ class TuneStudy:
         told = ", ".join(f"{aim.name} {aim.of(row):.3g}" for aim in self.search.tuning.aims)
         values = ", ".join(f"{name} {short(value_of(spec, name))}" for name in self._names if has_value(spec, name))
         run = f"{kind} ({values}) seed {spec.seed}: {ending(row)}"
-        return run if row["status"] == "failed" else f"{run} ({told}, {row['steps']} steps, {row['seconds']:.1f} s)"
+        return run if row["status"] == "failed" else f"{run} ({told}, {time_taken(row)})"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         from analysis.tune import interval_text
 
-        tables = [trials_table(self.search.tuning, rows, running)]
-        if self.search.chosen(rows):
+        chosen = self.search.chosen(rows)
+        tables = [trials_table(self.search.tuning, rows, running, [trial.number for trial in chosen])]
+        if chosen:
             tables.append(confirmed_table(self.search, rows, running, self._answer(rows).confirmed, interval_text))
         return Group(*tables, *map(Text, self._answer(rows).lines()))
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -295,3 +295,13 @@ def check_refusal(
     assert printed.err.startswith("error: ")
     assert hint in printed.err
     assert not list(folder.iterdir())
+
+
+REPEATABLE = ("--search", "--option", "--vary")
+
+
+def changed(words: Sequence[str], *more: str) -> list[str]:
+    """A command line with more options, in place of those that it has and that may be given once."""
+    once = [word for word in more if word.startswith("--") and word not in REPEATABLE]
+    places = {at for at, word in enumerate(words) if word in once}
+    return [*(word for at, word in enumerate(words) if at not in places and at - 1 not in places), *more]

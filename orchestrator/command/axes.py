@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.command.cli import checked
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
@@ -146,7 +146,10 @@ def _values(axis: Setting, text: str) -> tuple[Scalar, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
         raise UserError(f"--along {axis.name}={text} lacks a value: write values with commas between them, as {axis.name}=1,2")
-    values = dict.fromkeys(checked(axis.check, checked(axis.read, word)) for word in words)
+    try:
+        values = dict.fromkeys(axis.check(axis.read(word)) for word in words)
+    except ValueError as error:
+        raise UserError(f"--along {axis.name}={text}: {error}") from None
     return tuple(values) if axis.kind in (str, bool) else tuple(sorted(values))
 
 
@@ -159,12 +162,23 @@ def _between(searched: Setting, text: str | None) -> Between | None:
         if name in OF_RUN or searched.low is None or searched.high is None:
             raise UserError(f"--least {name} needs the range in which to search: {HINT}")
         return checked(Between, searched.kind(searched.low), searched.kind(searched.high))
+    return read_between(searched, text)
+
+
+def read_between(searched: Setting, text: str, hint: str = HINT) -> Between:
+    """What `--between` says of the searched setting.
+
+    Raises:
+        UserError: it is no range, or has a value that the setting may not have.
+    """
     low, dots, high = text.partition("..")
     if not (low and dots and high):
-        raise UserError(f"--between {text!r} is no range: {HINT}")
-    ends = [checked(searched.check, checked(searched.read, end)) for end in (low, high)]
+        raise UserError(f"--between {text!r} is no range: {hint}")
     try:
-        return Between(*ends)
+        first, last = (cast(float, searched.check(searched.read(end))) for end in (low, high))
+        if first > last:
+            raise UserError(f"--between {text!r} is empty: write the smaller number first, --between {high}..{low}")
+        return Between(first, last)
     except ValueError as error:
         raise UserError(f"--between {text}: {error}") from None
 

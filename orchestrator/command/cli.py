@@ -16,13 +16,14 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TextIO, get_type_hints
+from typing import Any, TextIO, cast, get_type_hints
 
 import typer
 
+from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
 from trainables.settings import alternatives
@@ -50,12 +51,66 @@ UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 """What a stream that cannot be written says. One whose reader has gone is ended in silence."""
 _answers: list[TextIO] = []
 """Where the answer goes, while stdout is kept for it."""
+_named: list[dict[str, str]] = []
+"""Of the commands in progress, the last one innermost: their options, by the settings that they give."""
+
+
+class UnheardError(OSError):
+    """Stdout or stderr cannot be written: the disk behind it is full, or the terminal is gone."""
+
+
+class _Heard:
+    """A stream of the output. All its failures are its own: what a task or a store cannot write is another matter."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with _as_unheard():
+            return self._stream.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        with _as_unheard():
+            self._stream.flush()
+
+
+@contextlib.contextmanager
+def _as_unheard() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNHEARD:
+            raise
+        raise UnheardError(error.errno, error.strerror) from error
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """In the block an output that cannot be written raises an `UnheardError`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Heard(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 class App(typer.Typer):
-    """A command, or several, that behave as all of this project's do; `run` runs it."""
+    """A command, or several, that behave as all of this project's do; `run` runs it.
 
-    def __init__(self, **settings: Any) -> None:
+    Args:
+        named: options that have not the names of the settings that they give, by these.
+    """
+
+    def __init__(self, named: Mapping[str, str] | None = None, **settings: Any) -> None:
+        self.named = named or {}
         super().__init__(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", **settings)
 
     def of(self, words: Sequence[str]) -> App:
@@ -152,12 +207,12 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
     if (hidden := _hidden()) is not None:
         return _refuse(f"{hidden} hides a package of this project by its name: rename it, or start in another folder")
-    with heeding_sigterm(), _kept_for_answer("--json" in words):
+    with heeding_sigterm(), _heard(), _kept_for_answer("--json" in words):
         try:
             command = _command(app.of(words), *program())
         except UserError as error:
             return _refuse(str(error))
-        return _run(command, arguments, name)
+        return _run(command, words, name, app.named)
 
 
 @contextlib.contextmanager
@@ -203,27 +258,34 @@ def _command(app: App, *program: str) -> Any:
     return command
 
 
-def _run(command: Any, arguments: Sequence[str] | None, name: str | None) -> int:
+def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[str, str]) -> int:
+    given: list[Given] = []
+    alone = not hasattr(command, "commands")
+    _named.append(options_of_settings(command, named) if alone else {})
     try:
-        code = command.main(arguments, prog_name=name, standalone_mode=False)
+        if alone:
+            given = read_words(command, words)
+        code = command.main(words, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except typer.TyperException as error:
         # without a message the help was printed in its place
-        return _refuse(message) if (message := error.format_message()) else Exit.USAGE
+        return _refuse(message) if (message := refusal(error, given)) else Exit.USAGE
     except UserError as error:
         return _refuse(str(error))
+    except UnheardError as error:
+        return _unheard(error)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return _refuse(f"{error.filename!s:.60}... is too long for a file name: use a shorter one")
-        if error.errno not in UNHEARD or error.filename is not None:
-            raise
-        return _unheard(error)
+        raise
     except (typer.Abort, *INTERRUPTS) as error:
         return ended_by(error)
+    finally:
+        _named.pop()
     return int(code or 0)
 
 
-def _unheard(error: OSError) -> int:
+def _unheard(error: UnheardError) -> int:
     """What is printed goes nowhere: the disk behind it is full, or the terminal is gone."""
     with contextlib.suppress(OSError, ValueError):
         told = f"stopped: the output cannot be written ({error.strerror}); all finished runs are kept"
@@ -290,11 +352,11 @@ def spelled(module: str) -> str:
 
 
 def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`make(...)`, its ValueError turned into the user's one-line error."""
+    """`make(...)`, its ValueError turned into the user's one-line error, which names options where that names settings."""
     try:
         return make(*args, **kwargs)
     except ValueError as error:
-        raise UserError(str(error)) from None
+        raise UserError(with_options(str(error), _named[-1] if _named else {})) from None
 
 
 def one_of(option: str, value: str, allowed: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ asked = partial(typer.Option, rich_help_panel="What is asked")
 searched = partial(typer.Option, rich_help_panel="How it is searched")
 subject = partial(typer.Option, rich_help_panel="What is trained")
 trained = partial(typer.Option, rich_help_panel="How it is trained")
-_where = partial(typer.Option, rich_help_panel="Where and how to run")
+placed = partial(typer.Option, rich_help_panel="Where and how to run")
 
 Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48. For bumps from 8 to 1024.")]
 Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
@@ -112,43 +112,43 @@ LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW, ab
 WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
 Precision = Annotated[str, trained(help="`auto` (the fastest on this machine), `float32`, `bfloat16`, or `tf32` (GPUs only).")]
 
-Store = Annotated[str, _where(help="Folder for the results, shared by all studies; or `s3://bucket/folder`, `gs://...`.")]
-Out = Annotated[Path | None, _where(help="Folder for the tables and figures.", show_default="STORE/STUDY")]
-Address = Annotated[str, _where(help="`local` starts Ray on this machine; `auto` or `host:port` joins a cluster.")]
+Store = Annotated[str, placed(help="Folder for the results, shared by all studies; or `s3://bucket/folder`, `gs://...`.")]
+Out = Annotated[Path | None, placed(help="Folder for the tables and figures.", show_default="STORE/STUDY")]
+Address = Annotated[str, placed(help="`local` starts Ray on this machine; `auto` or `host:port` joins a cluster.")]
 Workers = Annotated[
     int | None,
-    _where(min=1, max=4096, help="Parallel workers; set this on autoscaling clusters.", show_default="what fits at the start"),
+    placed(min=1, max=4096, help="Parallel workers; set this on autoscaling clusters.", show_default="what fits at the start"),
 ]
-GpusPerRun = Annotated[float, _where(min=0, help="GPUs per worker; with a fraction, workers share a GPU.")]
+GpusPerRun = Annotated[float, placed(min=0, help="GPUs per worker; with a fraction, workers share a GPU.")]
 PackSize = Annotated[
     int | None,
-    _where(min=1, help="Runs of the same shapes that a worker trains together in one program.", show_default="measured"),
+    placed(min=1, help="Runs of the same shapes that a worker trains together in one program.", show_default="measured"),
 ]
 CpuWorkers = Annotated[
-    int, _where(min=0, max=4096, help="Additional workers without a GPU, for decoders that need none (`mlp`).")
+    int, placed(min=0, max=4096, help="Additional workers without a GPU, for decoders that need none (`mlp`).")
 ]
-Price = Annotated[float | None, _where(min=0, help="Cost of one worker-hour, in any currency.", show_default="none")]
-MaxCost = Annotated[float | None, _where(min=0, help="Start no new run once the workers have cost this much; needs `--price`.")]
+Price = Annotated[float | None, placed(min=0, help="Cost of one worker-hour, in any currency.", show_default="none")]
+MaxCost = Annotated[float | None, placed(min=0, help="Start no new run once the workers have cost this much; needs `--price`.")]
 StallMinutes = Annotated[
     float,
-    _where(
+    placed(
         min=0.05,
         max=1_000_000,
         help="A run that makes no progress for this long is tried once more, and then counts as failed. If a local Ray starts "
         "no worker for this long, the launch ends.",
     ),
 ]
-DryRun = Annotated[bool, _where("--dry-run", help="Show the plan and the expected time; train nothing.")]
-MaxHours = Annotated[float | None, _where(min=0, help="Start no new run after this many hours.")]
-OnError = Annotated[str, _where(help="What to do when a run fails: `continue` or `stop`.")]
+DryRun = Annotated[bool, placed("--dry-run", help="Show the plan and the expected time; train nothing.")]
+MaxHours = Annotated[float | None, placed(min=0, help="Start no new run after this many hours.")]
+OnError = Annotated[str, placed(help="What to do when a run fails: `continue` or `stop`.")]
 Gates = Annotated[
     bool,
-    _where(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
+    placed(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
 ]
-NoGates = Annotated[bool, _where(help="Always `--no-gates`: the answer says which needed run missed its target.")]
-SaveWeights = Annotated[bool, _where("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
-Json = Annotated[bool, _where("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
-Verbose = Annotated[bool, _where("--verbose", help="Show Ray's own messages.")]
+NoGates = Annotated[bool, placed(help="Always `--no-gates`: the answer says which needed run missed its target.")]
+SaveWeights = Annotated[bool, placed("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
+Json = Annotated[bool, placed("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
+Verbose = Annotated[bool, placed("--verbose", help="Show Ray's own messages.")]
 
 
 def resolve_precision(word: str, decoder: str, gpu: bool) -> str:

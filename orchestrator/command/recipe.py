@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from orchestrator.command.cli import checked
 from orchestrator.command.programs import Described
 from orchestrator.command.searched import OF_RUN
 from orchestrator.errors import UserError
-from orchestrator.searches.objective import Objective, direction_of
+from orchestrator.searches.objective import COLUMNS, DOWN, UP, Objective, direction_of
 from orchestrator.searches.space import FIELDS, Space, Values
 from trainables.check import check_task, counts_of
 from trainables.check_words import blamed
@@ -88,6 +89,9 @@ def read_objectives(text: str) -> tuple[Objective, ...]:
         if name == "seconds":
             raise UserError("--objective seconds depends on the machine and on what else runs there: choose steps")
         up = direction == "max" if colon else direction_of(name)
+        if up is None and (near := get_close_matches(name, (*COLUMNS, *UP, *DOWN), n=1, cutoff=0.8)):
+            told = f"--objective {name!r} is unknown: perhaps {near[0]} is meant"
+            raise UserError(f"{told}; of a measure of the task, write min:{name} or max:{name}")
         if up is None:
             raise UserError(f"--objective {name!r} does not tell which way is better: write min:{name} or max:{name}")
         found.append(Objective(name, up))

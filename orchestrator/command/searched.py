@@ -13,6 +13,9 @@ from trainables.spec import Scalar
 
 OF_RUN = {name: RUN_SETTINGS[name] for name in ("lr", "weight_decay", "batch_size", "max_steps", "schedule", "N", "data_count")}
 """What may be searched of every run, besides the settings of its task."""
+NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+RANGE = re.compile(f"({NUMBER})-({NUMBER})")
+"""What people write of ranges, and is none here."""
 HINT = "write NAME=LOW..HIGH, NAME=LOW..HIGH:log, NAME=LOW..HIGH:STEP, NAME=A|B|C, or NAME=0|LOW..HIGH:log"
 
 
@@ -25,6 +28,8 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
     Raises:
         UserError: an unknown name, or values that the setting may not have.
     """
+    if any(not text.strip() for text in texts):
+        raise UserError(f"--search is empty: {HINT}")
     found: dict[str, Dimension] = {}
     for part in (part.strip() for text in texts for part in text.split(",")):
         name, equals, spec = part.partition("=")
@@ -33,7 +38,7 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
         if not equals or not spec:
             raise UserError(f"--search {part!r} names no values: {HINT}")
         if name not in known:
-            raise UserError(f"--search {part!r}: there is no setting {name!r} to search: choose of {', '.join(known)}")
+            raise UserError(f"--search {part!r}: there is no setting {name!r} to search: choose one of {', '.join(known)}")
         if name in found:
             raise UserError(f"--search {part!r}: {name} is searched twice: keep one of the two")
         found[name] = _dimension(part, known[name], spec)
@@ -84,6 +89,9 @@ def _value(part: str, setting: Setting, text: str) -> Scalar:
     try:
         value: Scalar = setting.check(setting.read(text))
     except ValueError as error:
+        ends = RANGE.fullmatch(text) if setting.kind in (int, float) else None
+        if ends is not None:
+            raise UserError(f"--search {part!r} has no range: write {setting.name}={ends[1]}..{ends[2]}") from None
         raise UserError(f"--search {part!r}: {error}") from None
     if setting.name == "lr" and isinstance(value, float) and value <= 0:
         raise UserError(f"--search {part!r}: lr must be above 0, not {value:g}")

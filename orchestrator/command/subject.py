@@ -96,7 +96,10 @@ def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, 
             raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
         if name not in known:
             raise UserError(f"this task has no option {name!r}: its options are {names}")
-        found[name] = checked(known[name].read, text)
+        try:
+            found[name] = known[name].read(text)
+        except ValueError as error:
+            raise UserError(f"--option {pair!r}: {error}") from None
     return found
 
 

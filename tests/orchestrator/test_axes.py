@@ -7,6 +7,7 @@ import random
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import pytest
 from analysis.figures.scaling import draw
 from analysis.fits import fit_power_law, summarise
 from analysis.report.answers import scaling_answer
+from analysis.report.cells import heads_of
+from analysis.report.studies import studies_of
+from analysis.report.told import Around
 from analysis.results import Results
 from analysis.scaling import Answer
 from benchmarks.axes import SETTINGS, tally
@@ -27,10 +31,11 @@ from orchestrator.command.thresholds import what_is_trained
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import Axes, Between, value_of
 from orchestrator.searches.bracket import Bracket
-from orchestrator.searches.probing import float_ladder
+from orchestrator.searches.probing import float_ladder, ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from orchestrator.thresholds import ThresholdStudy
+from trainables.settings import settings_class, settings_of
 from trainables.spec import Counts, RunSpec, Scalar, family_key, run_key
 
 Ask = Callable[[str], ThresholdStudy]
@@ -125,6 +130,19 @@ def test_a_float_is_found_to_the_resolution_and_its_values_are_decimals_between_
     assert float_ladder(0.0123456, 1.0, 0.1).counts[0] == 0.0123456
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1e-100, 1.0), (1.0, 1e100), (1e207, 1e307), (1.2345678901234567e-50, 1e50), (5e-324, 1e-300), (1, 10**100)],
+)
+def test_the_widest_ranges_have_a_ladder(low: float, high: float) -> None:
+    between = Between(low, high)
+    rungs = (float_ladder if between.is_float else partial(ladder, fixed=0))(low, high, resolution=0.05)
+    assert (rungs.counts[0], rungs.counts[-1]) == (low, high)
+    for value in (10**101, 10**400):
+        with pytest.raises(ValueError, match="the range is too wide: it may end at 1e\\+100 at most"):
+            Between(1, value)
+
+
 @pytest.mark.parametrize("stop", ["auto", "early", "budget"])
 def test_the_stopping_rule_is_audited_and_one_mistake_switches_it_off(stop: str) -> None:
     places = brackets(Axes("width"), Between(4, 200), (16, 24, 32), seeds=3)
@@ -202,9 +220,10 @@ def test_intervals_hold_the_truth(name: str, studies: int, most: int) -> None:
 
 
 def ended(spec: RunSpec, study: ThresholdStudy, number: int) -> dict[str, Any]:
-    """It passes from a width, or as many images, on that grow with N and fall with depth."""
+    """It passes from a width, or as many images, on that grow with N and fall with depth; without a width, from 2 N samples."""
     of_width = spec.width >= 2 * spec.N + spec.seed
-    passes = of_width if study.axes.least == "width" else spec.data_count * spec.width >= 40 * spec.N
+    of_count = spec.data_count * spec.width >= (2 if spec.width == 1 else 40) * spec.N
+    passes = of_width if study.axes.least == "width" else of_count
     status, reason = ("passed", "target") if passes else ("missed", "converged" if spec.stop == "early" else "budget")
     return {**row(spec, status, reason), "finished_at": pd.Timestamp(number, unit="s", tz="UTC").to_pydatetime()}
 
@@ -286,6 +305,41 @@ def test_a_study_with_a_range_of_counts_asks_for_those(ask: Ask) -> None:
     assert plain.settings.keys() & {"least", "along", "between"} == set()
 
 
+@pytest.mark.parametrize(
+    ("task", "samples", "held_out"),
+    [
+        ("trainables.bumps:BumpTask", "images", " on held-out coordinates"),
+        ("tests.toy:Toy", "samples", " on what is held out"),
+        (None, "samples", ""),
+    ],
+)
+def test_samples_are_images_in_the_bump_task_alone(
+    task: str | None, samples: str, held_out: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.sh").write_text("exit 0")
+    told = "--program 'sh train.sh {data_count} {N} {seed}' --counts 5..80" if task is None else f"--task {task}"
+    of_bumps = " --datasets bumps --decoder mlp --precision float32" if samples == "images" else ""
+    study = ask(f"{told}{of_bumps} --N 8,12,16 --resolution 0.1 --store {tmp_path / 'store'}")
+    answer = launched(study, tmp_path / "store")
+    rows = Rows(ResultStore(tmp_path / "store", read_only=True).rows())
+    first = next(iter(rows))
+    line = study.line(first)
+    assert f": {first['data_count']} {samples} {first['status']} (" in line
+    assert ("0 steps" in study.line({**first, "steps": 0})) == (task is not None)
+    assert "10 steps" in line
+    group: Any = study.table(rows, {})
+    assert str(group.renderables[0].title) == f"least {samples} for accuracy 0.9{held_out}"
+    [dataset] = answer["fits"]
+    assert study._answer(rows).lines()[0].startswith(f"{dataset}: {samples} ~ N^")
+    assert (answer["fits"][dataset]["paper_exponent"] == 3) == (samples == "images")
+    assert {"images", "fixed_images", "total_images"} <= answer["thresholds"][0].keys()
+    [told_of] = studies_of(Results.of(tmp_path / "store"), Around(dict, lambda key: b""))[0]
+    assert f"threshold ({samples})" in [head.text for head in heads_of(told_of.sheets[0])]
+    title = draw(study._answer(rows)).axes[0].get_title()
+    assert title.startswith("train: accuracy 0.9") if task is None else "accuracy 0.9" in title
+
+
 def test_words_derived_settings_and_counts_follow_the_axis(ask: Ask) -> None:
     study = ask("--along decoder=mlp,cnn --N 12 --datasets bumps --seeds 1 --precision float32")
     assert [(b.template.decoder, b.template.width) for b in study.brackets] == [("mlp", 256), ("cnn", 64)]
@@ -325,11 +379,12 @@ def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tm
         (f"{PLAIN} --along width=8,16 --N 12", "mlp, depth 2, bump encoding, float32"),
         (f"{PLAIN} --along encoding=bump,one-hot --N 12", "mlp, depth 2, width 256, float32"),
         (f"{PLAIN} --N 12", "mlp, depth 2, width 256, bump encoding, float32"),
+        ("--task examples.pretraining:Autoencoder --N 3 --precision float32", "float32"),
     ],
 )
 def test_a_plan_tells_what_is_the_same_in_all_runs(words: str, told: str, ask: Ask) -> None:
     study = ask(f"{words} --seeds 1")
-    assert what_is_trained(study.brackets[0].template, study.axes) == told
+    assert what_is_trained(study.brackets[0].template, study.axes, settings_of(settings_class(study.task))) == told
 
 
 def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
@@ -354,11 +409,11 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
     assert counts(f"{along} {file}") == {("10..1200", 0.1, 3.0, 10), ("10..1200", 0.1, 3.0, 20)}
     for command, why in (
         (f"{told} {file} {least}", "--least noise keeps the data count as it is: give it, for example --data-count 500"),
-        (f"{told} {file} {least} --data-count 5", "data_count = 5 is not possible at N = 8, noise = 0.1, where"),
+        (f"{told} {file} {least} --data-count 5", "--data-count 5 is not possible at N = 8, noise = 0.1, where"),
         (f"{told} {file} --counts 1..9", "--counts and [counts] in counts.toml are both given: keep one"),
         (f"{told} --vary noise=1 --between 9", "--between '9' is no range: write LOW..HIGH with whole numbers"),
         (f"{told} --vary noise=1 --between 9..2", "--between '9..2' must have 0 <= low <= high"),
-        (f"{told} --vary noise=1 {least} --data-count x", "Invalid value for '--data-count'"),
+        (f"{told} --vary noise=1 {least} --data-count x", "--data-count must be a whole number from 0"),
         (f"{untold} --vary noise=1 {least} --along data_count=1,2", "--program does not say where data_count goes"),
         (f"{told} --vary noise=1 {least} --along data_count=1,x", "'1,x' is not a list of data counts: write a range 10..20"),
     ):
@@ -376,13 +431,15 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
         ("--least wide", "--least 'wide' is no setting: choose data_count, max_steps"),
         ("--least lr", "--least lr needs the range in which to search: write LOW..HIGH, for example --between 4..512"),
         ("--least width --between 9 --data-count 9", "--between '9' is no range"),
-        ("--least width --between 8..4 --data-count 9", "the range 8..4 is empty"),
+        ("--least width --between 8..4 --data-count 9", "--between '8..4' is empty: write the smaller number first, --between"),
+        ("--least sigma --between 1e-160..1 --data-count 9", "1e-160..1: the range is too wide: it may end at 1e+100 times"),
+        ("--least sigma --between 1..1e160 --data-count 9", "1..1e160: the range is too wide: it may end at 1e+100 times"),
         ("--least sigma --between 0..1 --data-count 9", "--between 0..1: a range of floats begins above 0, not at 0.0"),
         ("--least width --between a..4 --data-count 9", "the option width takes a whole number, not 'a'"),
         ("--least width --between 0..4 --data-count 9", "width must be at least 1, not 0"),
         ("--least width --data-count 9 --width 4", "--width and --least width both say what width is"),
         ("--along lr=0.1,0.2 --lr 0.3 --N 8", "--lr and --along lr both say what lr is"),
-        ("--least width --data-count 9999", "data_count = 9999 is not possible at N = 16, width = 1, where"),
+        ("--least width --data-count 9999", "--data-count 9999 is not possible at N = 16, width = 1, where"),
         ("--data-count 9", "--data-count 9 is not possible, because the data count is searched"),
         ("--along data_count=5,9 --least depth --between 1..3 --data-count 9 --N 8", "is what --along varies"),
         ("--along width", "--along width has no values: write them, for example --along width=32,64,128"),

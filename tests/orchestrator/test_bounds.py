@@ -12,6 +12,7 @@ from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
 from orchestrator.engine import estimate
 from orchestrator.launch import LaunchOptions
+from tests.conftest import changed
 
 SMALL = {
     "scaling": "--N 8 --decoder mlp --seeds 1",
@@ -58,7 +59,7 @@ OTHERS: dict[str, list[Bound]] = {
     "--max-hours": FINITE,
     "--price": FINITE,
     "--max-cost": [Bound("inf", "finite", None), Bound("1", "add --price", None)],
-    "--stall-minutes": [Bound("inf", "less than or equal to 1000000", "1e6"), Bound("nan", "", None)],
+    "--stall-minutes": [Bound("inf", "to 1000000, not", "1e6"), Bound("nan", "", None)],
     "--pack-size": [],
     "scaling --N": [Bound("7", "at least 8", "8"), Bound("1025", "at most 1024", None)],
     "scaling --seeds": [Bound("50001", "100002 thresholds are too many (at most 100000)", None)],
@@ -84,9 +85,9 @@ def bounds(study: str, option: Any) -> Iterator[Bound]:
     step = 1 if whole else 1e-6
     if option.min is not None:
         inside = None if option.opts[0] in ("--max-cost", "--angles", "--data-count") else str(option.min)
-        yield Bound(str(option.min - step), f"greater than or equal to {option.min}", inside)
+        yield Bound(str(option.min - step), f"number from {option.min} ", inside)
     if option.max is not None:
-        yield Bound(str(option.max + step), f"less than or equal to {option.max}", None)
+        yield Bound(str(option.max + step), f"{option.max}, not", None)
     name = option.opts[0]
     yield from OTHERS.get(f"{study} {name}", OTHERS.get(name, []))
 
@@ -114,8 +115,8 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     monkeypatch.setattr(estimate, "SAMPLED_STEPS", 1)
     if option.removeprefix("--").replace("-", "_") in OF_LAUNCHES:
         monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)  # the runs are the same
-    app, words = everything.STUDIES[study].app, [*SMALL[study].split(), "--dry-run", option]
-    assert run(app, [*words, bound.outside]) == 2
+    app, words = everything.STUDIES[study].app, [*SMALL[study].split(), "--dry-run"]
+    assert run(app, changed(words, option, bound.outside)) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
@@ -123,7 +124,7 @@ def test_just_outside_is_refused_and_just_inside_is_not(
     assert bound.hint in line
     assert option.removeprefix("--").replace("-", "_") in line.replace("-", "_")
     if bound.inside is not None:
-        assert run(app, [*words, bound.inside]) == 0, capsys.readouterr().err
+        assert run(app, changed(words, option, bound.inside)) == 0, capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

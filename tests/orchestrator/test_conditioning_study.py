@@ -72,7 +72,7 @@ def test_dropout_is_varied_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -
     [
         (conditioning.app, "--conditionings half", f"--conditionings {UNKNOWN}"),
         (conditioning.app, "--dropout 1", "dropout must be at most 0.999, not 1.0"),
-        (conditioning.app, "--dropout-mode never", "dropout_mode 'never' is unknown: choose null_sample or zero_batch"),
+        (conditioning.app, "--dropout-mode never", "--dropout-mode 'never' is unknown: choose null_sample or zero_batch"),
         (conditioning.app, "--option conditioning=full", "--option conditioning has an option of its own: use --conditionings"),
         (conditioning.app, "--option dropout=0.2", "--option dropout has an option of its own: use --dropout"),
         (objectives.app, "--option conditioning=half", f"conditioning {UNKNOWN}"),

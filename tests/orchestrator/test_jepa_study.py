@@ -52,10 +52,10 @@ def test_layers_may_be_listed_and_are_compared_with_other_teachers(monkeypatch: 
     [
         ("--families givt", "--families 'givt' is unknown: choose maskgit or dit"),
         ("--jepa -1", "jepa must be at least 0, not -1.0"),
-        ("--tier smoke --jepa-layers 3", "jepa_layers must be three or one, or list some of the layers 1 to 2"),
-        ("--jepa-teacher other", "jepa_teacher 'other' is unknown: choose ema, same or gradient"),
+        ("--tier smoke --jepa-layers 3", "--jepa-layers must be three or one, or list some of the layers 1 to 2"),
+        ("--jepa-teacher other", "--jepa-teacher 'other' is unknown: choose ema, same or gradient"),
         ("--option jepa=1", "--option jepa has an option of its own: use --jepa"),
-        ("--option ema=0", "jepa_teacher ema is the average of the model, and ema 0 keeps none"),
+        ("--option ema=0", "--jepa-teacher ema is the average of the model, and ema 0 keeps none"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(

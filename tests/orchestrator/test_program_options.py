@@ -154,7 +154,7 @@ MISTAKES = [
     (changed("--program", "no-such-program {data_count}", *COUNTS), "'no-such-program' is not found: give a command"),
     (changed("--program", "./train.sh {data_count}", *COUNTS), "'./train.sh' is not executable: run chmod +x"),
     (changed("--program", "./no.sh {data_count}", *COUNTS), "'./no.sh' is not found"),
-    (changed("--program", "sh {data_count} {noise}", *COUNTS), "{noise} is no value of a run: choose of data_count, N, seed,"),
+    (changed("--program", "sh {data_count} {noise}", *COUNTS), "{noise} is no value of a run: choose one of data_count, N,"),
     (changed("--program", "sh {data_count} {x", *COUNTS, "--vary", "y=1"), "lr, weight_decay, y, and write {{ for a brace"),
     (changed("--program", "sh 'train.sh", *COUNTS), "cannot be split into words (No closing quotation)"),
     (changed("--program", " ", *COUNTS), "names no program"),

@@ -108,7 +108,7 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     assert comparable(after[after["key"].isin(before["key"])]) == comparable(before)
     assert sum(trainings().values()) <= len(rows) + 2, "only what was running is trained again"
     assert run(report.app, ["--store", str(tmp_path / "results"), "--out", str(tmp_path / "report"), "--no-measure"]) == 0
-    assert "images ~ N^" in (tmp_path / "report" / "index.html").read_text()
+    assert "samples ~ N^" in (tmp_path / "report" / "index.html").read_text()
     assert sum(trainings().values()) <= len(rows) + 2
     assert not alive(tmp_path)
 

@@ -76,7 +76,7 @@ MISTAKES = [
     (["--option", "padding=2"], "use --padding"),
     (["--search", "decoder", "--option", "beta2=0.99"], "use --beta2"),
     (["--search", "decoder", "--sampler", "grid"], "the least grid of this space has 46656 points: raise --trials to that"),
-    (["--confirm", "100", "--confirm-seeds", "1000"], "are too many: ask for fewer --confirm or --confirm-seeds"),
+    (["--trials", "100", "--confirm", "100", "--confirm-seeds", "1000"], "are too many: ask for fewer --confirm or"),
 ]
 
 

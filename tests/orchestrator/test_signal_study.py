@@ -248,7 +248,7 @@ def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest
         ("--between 0..1", "contrast must be at least 0.01, not 0.0"),
         ("--between 0.1..2", "contrast must be at most 1, not 2.0"),
         ("--between 0.5", "--between '0.5' is no range: write LOW..HIGH, for example --between 0.05..1"),
-        ("--between 0.9..0.1", "the range 0.9..0.1 is empty"),
+        ("--between 0.9..0.1", "--between '0.9..0.1' is empty: write the smaller number first, --between 0.1..0.9"),
         ("--share 0", "--share must lie above 0 and be at most 1, not 0"),
         ("--resolution 1", "--resolution must lie between 0 and 1, not 1"),
         ("--steps 10,20", "--steps takes one number here, not several"),

@@ -102,9 +102,9 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
     [
         ((*TASK, "--sigma", "1"), "No such option: --sigma"),
         ((*TASK, "--decoder", "rnn"), "--decoder 'rnn' is unknown: choose linear or cubic"),
-        ((*TASK, "--strength", "10"), "strength must be at most 9, not 10.0"),
+        ((*TASK, "--strength", "10"), "--strength must be at most 9, not 10.0"),
         ((*TASK, "--option", "sigma=1"), "this task has no option 'sigma': its options are dataset, decoder, strength"),
-        ((*TASK, "--option", "spins=perhaps"), "the option spins takes True or False, not 'perhaps'"),
+        ((*TASK, "--option", "spins=perhaps"), "--option 'spins=perhaps': the option spins takes True or False, not 'perhaps'"),
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", f"{__name__}:Helpful", "--help"), "the task's setting help has the name of the option that shows what"),

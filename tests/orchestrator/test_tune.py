@@ -34,7 +34,7 @@ from analysis.tune import Answer, compare, comparison_text, crossed_mean, interv
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.searched import OF_RUN, read_search
-from orchestrator.command.trials import plan_table, runs_left
+from orchestrator.command.trials import SHOWN, plan_table, runs_left, trials_table
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
@@ -45,7 +45,7 @@ from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension
 from orchestrator.store import ResultStore, make_row, save_question
-from tests.conftest import check_refusal, trained_by
+from tests.conftest import changed, check_refusal, trained_by
 from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
 from trainables.settings import settings_of, with_values
@@ -134,7 +134,7 @@ def test_what_a_user_writes_is_understood(text: str, expected: list[Dimension]) 
 MISSPELLED = [
     ("lr", "names no values: write NAME=LOW..HIGH"),
     ("lr=", "names no values"),
-    ("speed=1|2", "there is no setting 'speed' to search: choose of lr, weight_decay,"),
+    ("speed=1|2", "there is no setting 'speed' to search: choose one of lr, weight_decay,"),
     ("lr=0.1", "leaves nothing to choose"),
     ("lr=0.1..0.01", "empty range, because 0.1 is not below 0.01"),
     ("lr=0..1", "lr must be above 0"),
@@ -206,7 +206,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    check_refusal(tune.app, [*CHOOSY, "--search", *words], hint, tmp_path, capsys)
+    check_refusal(tune.app, changed(CHOOSY, "--search", *words), hint, tmp_path, capsys)
 
 
 class Silent(Choosy):
@@ -317,7 +317,7 @@ def test_a_program_is_told_what_is_searched(
     words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    check_refusal(tune.app, [*PROGRAM, *words], hint, tmp_path, capsys)
+    check_refusal(tune.app, changed(PROGRAM, *words), hint, tmp_path, capsys)
 
 
 def made_by(*arguments: str) -> tune.TuneStudy:
@@ -336,6 +336,9 @@ def test_the_settings_of_a_program_are_searched() -> None:
         assert spec.option("kind") in ("a", "b")
         assert 0.1 <= spec.lr <= 1
         assert (spec.data_count, spec.target) == (9, 1.0)
+        assert study.line(finish(spec, 0, steps=0, seconds=2.0)).endswith(", 2.0 s)")
+        assert "steps" not in study.line(finish(spec, 0, steps=0))
+        assert ", 7 steps, " in study.line(finish(spec, 0, steps=7))
     assert study.seconds_left(Rows()) is None
 
 
@@ -829,6 +832,22 @@ def test_the_front_of_two_objectives_is_confirmed() -> None:
     assert answer.confirmed["winner"].any()
     assert {"mse_search", "mse", "mse_lower", "id_mse_search", "id_mse", "id_mse_upper"} <= set(answer.confirmed.columns)
     assert all(len(t.rows) == 2 for t in front)
+
+
+def test_the_table_tells_the_whole_front_and_shows_what_is_confirmed_of_it() -> None:
+    aims = (Objective("mse"), Objective("id_mse"))
+    made = ConfirmBest(search(objectives=aims, sampler="random", trials=30), most=3, seeds=(1000, 1001))
+    rows = walk(made)
+    front = {trial.number for trial in made.tuning.front(rows)}
+    chosen = [trial.number for trial in made.chosen(rows)]
+    assert len(front) > SHOWN + 3
+    assert max(chosen) in sorted(front)[SHOWN:]
+    table = trials_table(made.tuning, rows, {}, chosen)
+    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    states = dict(zip(map(int, cells[0]), cells[-1], strict=True))
+    assert set(chosen) <= states.keys()
+    assert {number for number, state in states.items() if state == "front"} == front & states.keys()
+    assert str(table.title).endswith(f", {len(front & states.keys())} of {len(front)} of the front")
 
 
 def test_the_only_one_of_a_front_that_is_confirmed_is_the_best_of_it() -> None:

@@ -1,0 +1,207 @@
+"""What is said of the words of a command line: the option, the value, and what to write instead."""
+
+import errno
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from orchestrator import (
+    again,
+    conditioning,
+    encodings,
+    jepa,
+    launch,
+    objectives,
+    regularization,
+    rotation,
+    scaling,
+    signal,
+    tune,
+    tuning,
+)
+from orchestrator.command import cli
+from orchestrator.command.cli import run
+from orchestrator.command.mistakes import with_options
+from orchestrator.engine.cluster import Cluster
+from tests.conftest import check_refusal
+from trainables.generative.settings import GeneratorSettings
+from trainables.settings import settings_of
+
+OF_WORDS: list[tuple[Any, str, str]] = [
+    (scaling, "--N 16 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
+    (scaling, "--N=16 --seeds 1 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
+    (scaling, "--N 16 --N 24 --N 32", "--N is given 3 times, 16, 24 and 32: give it once, for example --N 16,24,32"),
+    (scaling, "--seeds -1", "error: --seeds must be a whole number from 1 on, not '-1'\n"),
+    (scaling, "--max-steps 1e3", "--max-steps must be a whole number from 1 to 2147483647, not '1e3': write 1000\n"),
+    (scaling, "--max-steps 1.5", "--max-steps must be a whole number from 1 to 2147483647, not '1.5'\n"),
+    (scaling, "--max-steps 0e1", "from 1 to 2147483647, not '0e1'\n"),
+    (scaling, "--resolution 5%", "error: --resolution must be a number, not '5%': write 0.05\n"),
+    (scaling, "--lr fast", "error: --lr must be a number, not 'fast'\n"),
+    (scaling, "--lr 0.1,0.2", "error: --lr takes one number, not '0.1,0.2'\n"),
+    (scaling, "--max-hours nan", "error: --max-hours must be a number from 0 on, not 'nan'\n"),
+    (regularization, "--N 16,24", "--N takes one grid size here, not '16,24': for several sizes use the scaling study"),
+    (encodings, "--N 16..64", "--N takes one grid size here, not '16..64': for several sizes use the scaling study"),
+    (rotation, "--digit 3,4", "--digit takes one number, not '3,4'"),
+    (scaling, "--N 16 24", "'24' belongs to no option: separate several values by commas, --N 16,24\n"),
+    (scaling, "--N 16, 24 32", "'24' belongs to no option: separate several values by commas, --N 16,24,32\n"),
+    (objectives, "--smoothing 0 0.1", "separate several values by commas, --smoothing 0,0.1\n"),
+    (scaling, "--seeds 3 4", "'4' belongs to no option, and --seeds takes one number: omit it"),
+    (scaling, "--store my results", "takes one value: omit it, or quote a value with spaces, 'my results'"),
+    (scaling, "stray", "'stray' belongs to no option: --help shows what there is"),
+    (again, "123456 234567", "'234567' belongs to no option"),
+    (regularization, "--ablation no", "--ablation takes no value: write --no-ablation\n"),
+    (regularization, "--no-ablation=false", "--no-ablation takes no value: write --ablation\n"),
+    (regularization, "--ablation yes", "--ablation takes no value, so 'yes' belongs to no option: write --ablation alone"),
+    (scaling, "--dry-run no", "--dry-run takes no value, so 'no' belongs to no option: omit the option"),
+    (scaling, "--N", "--N needs a value"),
+    (scaling, "--N --seeds 3", "--N needs a value, and --seeds stands in its place"),
+    (scaling, "--out=", "--out is empty: name a folder, such as tables, or omit the option\n"),
+    (rotation, "--mnist=", "--mnist is empty: name a file or folder, or omit the option\n"),
+    (scaling, "--precison float32", "No such option: --precison (perhaps --precision)\n"),
+    (scaling, "--max_steps 9", "No such option: --max_steps (perhaps --max-steps)\n"),
+    (scaling, "--max 9", "No such option: --max (perhaps --max-cost or --max-hours or --max-steps)\n"),
+    (scaling, "-N 9", "No such option: -N (perhaps --N)\n"),
+    (scaling, "--learning-rate 9", "No such option: --learning-rate\n"),
+    (scaling, "--target-x 9", "No such option: --target-x (perhaps --target)\n"),
+    (scaling, "--seed 9", "No such option: --seed (perhaps --seeds)\n"),
+    (signal, "--families dit,maskgit", "No such option: --families: this command takes one, --family dit\n"),
+    (signal, "--tokenizers=vq", "No such option: --tokenizers: this command takes one, --tokenizer vq\n"),
+    (objectives, "--family dit", "No such option: --family: this command takes several, --families dit\n"),
+    (tuning, "--decoders mlp", "No such option: --decoders: this command takes one, --decoder mlp\n"),
+    (encodings, "--decoder", "No such option: --decoder: this command takes several, --decoders\n"),
+    (regularization, "--confirm 50 --trials 4", "--confirm 50 is more than there are trials: give at most 4, or more --trials"),
+]
+OF_SETTINGS: list[tuple[Any, str, str]] = [
+    (scaling, "--target 90", "error: --target must lie in (0, 1], not 90.0\n"),
+    (scaling, "--lr 0", "error: --lr must be above 0"),
+    (scaling, "--sigma 99 --N 16", "error: --sigma must be above 0"),
+    (scaling, "--option sigma=wide", "error: --option 'sigma=wide': the option sigma takes a finite number, not 'wide'"),
+    (regularization, "--init x", "error: --init must be one of published, positive, not 'x'"),
+    (jepa, "--jepa-layers 0", "error: --jepa-layers must be three or one"),
+    (jepa, "--jepa 0 --jepa-layers one --jepa-teacher same --option smoothing=0", "error: --option smoothing has an option"),
+    (conditioning, "--dropout-mode x", "error: --dropout-mode 'x' is unknown"),
+    (objectives, "--network x", "error: --network 'x' is unknown: choose linear or conv"),
+    (objectives, "--codes x", "error: --codes takes a whole number, not 'x'"),
+    (objectives, "--option conditioning=x", "error: conditioning 'x' is unknown"),
+    (
+        objectives,
+        "--radius-small 0.6 --radius-large 0.5",
+        "error: --radius-small + 2 --radius-jitter must be under --radius-large",
+    ),
+    (signal, "--between 1..0.1", "error: --between '1..0.1' is empty: write the smaller number first, --between 0.1..1\n"),
+    (signal, "--between 0..1", "error: --between 0..1: contrast must be at least 0.01"),
+    (scaling, "--along width=0,32 --N 24", "error: --along width=0,32: width must be at least 1, not 0"),
+    (scaling, "--least width --between 0..4 --data-count 9", "error: --between 0..4: width must be at least 1, not 0"),
+    (tune, "--search=", "error: --search is empty: write NAME=LOW..HIGH"),
+    (tune, "--search lr=1e-4-1e-2", "error: --search 'lr=1e-4-1e-2' has no range: write lr=1e-4..1e-2\n"),
+    (tune, "--search lr=1e-4..1e-2 --objective acuracy", "--objective 'acuracy' is unknown: perhaps accuracy is meant"),
+]
+
+
+@pytest.mark.parametrize(
+    ("study", "words", "told"), [*OF_WORDS, *OF_SETTINGS], ids=lambda value: str(getattr(value, "__name__", value))[:50]
+)
+def test_a_mistake_names_the_option_and_what_to_write(
+    study: Any, words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launch", lambda *_: 0)  # a mistake that is overlooked starts no study
+    monkeypatch.setattr(Cluster, "check", lambda _: None)
+    check_refusal(study.app, words.split(), told, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("words", ["--N 16 --N 24 --help", "--help stray", "--frobnicate --help"])
+def test_help_is_shown_all_the_same_unless_a_mistake_comes_before_it(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(scaling.app, words.split()) == (2 if "frob" in words else 0)
+    assert ("Usage" in capsys.readouterr().out) == ("frob" not in words)
+
+
+def test_options_that_may_be_repeated_still_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--option", "sigma=1", "--option", "tolerance=1", "--N", "8", "--decoder", "mlp", "--seeds", "1", "--dry-run"]
+    assert run(scaling.app, words) == 0
+    assert "runs to do" in capsys.readouterr().out
+
+
+def test_only_settings_that_have_options_are_called_by_them() -> None:
+    named = {"sigma": "--sigma", "jepa_layers": "--jepa-layers", "jepa": "--jepa", "width": "--channels"}
+    assert with_options("width must be 2", named) == "--channels must be 2"
+    assert with_options("jepa_layers and head_width mean nothing", named) == "--jepa-layers and head_width mean nothing"
+    assert with_options("jepa_layers = 3 is too many", named) == "--jepa-layers 3 is too many"
+    assert with_options("jepa is a loss, of width 2", named) == "jepa is a loss, of width 2"
+    assert with_options("a/jepa_layers.txt cannot be read", named) == "a/jepa_layers.txt cannot be read"
+
+
+def test_what_a_generator_may_be_given_is_in_the_help_of_its_options() -> None:
+    known = settings_of(GeneratorSettings)
+    helps = {each.name: each.help for each in typer.main.get_command(jepa.app).params if each.param_type_name == "option"}
+    assert helps["smoothing"] == "Label smoothing of maskgit. Comma-separated: 0 to 0.5."
+    assert helps["network"].endswith("Comma-separated: `linear`, `conv`.")
+    for name in ("smoothing", "codes", "radius_large", "jepa", "temperature", "colour_separation"):
+        assert f"{known[name].low:g} to {known[name].high:g}." in helps[name]
+
+
+def test_help_has_the_true_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def shown(app: Any, option: str) -> str:
+        assert run(app, ["--help"]) == 0
+        text = re.sub(r"[│╭╮╰╯─]", "", capsys.readouterr().out)
+        return re.sub(r"\s+", " ", text[text.index(f" {option}   ") :])[:220]
+
+    assert "[default: (INTO/again)]" in shown(again.app, "--out")
+    assert "[default: (1)]" in shown(again.app, "--workers")
+    assert "[default: (0,0.6)]" in shown(jepa.app, "--jepa")
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def failing_app(fails: Any) -> cli.App:
+    app = cli.App()
+
+    @app.command()
+    def command() -> int:
+        fails()
+        return 0
+
+    return app
+
+
+def test_a_full_disk_under_a_task_is_not_said_to_be_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise FULL
+
+    before = sys.stdout, sys.stderr
+    with pytest.raises(OSError, match="No space left") as caught:
+        run(failing_app(fails), [])
+    assert not isinstance(caught.value, cli.UnheardError)
+    assert capsys.readouterr().err == ""
+    assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize("how", ["write", "flush"])
+def test_an_output_that_cannot_be_written_is_told_as_such(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        encoding = "utf-8"
+
+        def write(self, text: str) -> int:
+            if how == "write":
+                raise FULL
+            return len(text)
+
+        def flush(self) -> None:
+            raise FULL
+
+    told: list[OSError] = []
+    monkeypatch.setattr(sys, "stdout", Full())
+    monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
+    assert run(failing_app(lambda: print("answer")), []) == 1
+    assert [error.errno for error in told] == [errno.ENOSPC]
