@@ -66,6 +66,8 @@ def read_words(command: Any, words: Sequence[str]) -> list[Given]:
             if not equals and not rest:
                 raise UserError(f"{name} needs a value: write it after the option, or omit the option")
             text = value if equals else rest.pop(0)
+            for _ in range(parameter.nargs - 1):
+                text += f" {rest.pop(0)}" if rest else ""
             if text in options and not equals:
                 raise UserError(f"{name} needs a value, and {text} stands in its place: write it, or omit {name}")
             before = Given(name, parameter, text)

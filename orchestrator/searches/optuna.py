@@ -129,6 +129,7 @@ class OptunaSearch:
         self._compared: tuple[int, optuna.Study] | None = None
         self._asked: dict[str, int] = {}
         self._exhausted = Latest(self._has_no_further_point)
+        self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
         self._awaits = False
         """Whether trials were in progress when this was last asked for more: a search does not end before they do."""
 
@@ -299,7 +300,7 @@ class OptunaSearch:
 
     def finished(self, rows: Rows) -> bool:
         if self.sampler == "grid":
-            return not self.propose(rows, 1)
+            return self._all_asked.of(rows)  # it is asked many times a second, and a grid may be large
         if self._next_seeds(rows):
             return False
         return len(self.finished_trials(rows)) >= self.trials or (not self._awaits and self._exhausted.of(rows))

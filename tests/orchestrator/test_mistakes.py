@@ -130,6 +130,17 @@ def test_options_that_may_be_repeated_still_may(
     assert "runs to do" in capsys.readouterr().out
 
 
+def test_an_option_may_take_two_values() -> None:
+    app = cli.App()
+
+    @app.command()
+    def command(pair: tuple[str, str] = ("", "")) -> int:
+        return 0 if pair == ("a", "b") else 1
+
+    assert run(app, ["--pair", "a", "b"]) == 0
+    assert run(app, ["--pair", "a"]) == 2
+
+
 def test_only_settings_that_have_options_are_called_by_them() -> None:
     named = {"sigma": "--sigma", "jepa_layers": "--jepa-layers", "jepa": "--jepa", "width": "--channels"}
     assert with_options("width must be 2", named) == "--channels must be 2"

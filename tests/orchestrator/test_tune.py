@@ -442,6 +442,25 @@ def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
     assert sorted({row["weight_decay"] for row in rows}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
 
 
+def test_whether_a_grid_has_ended_is_looked_at_once_after_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch asks many times a second, and each look goes through the whole grid."""
+    made, rows, looks = search(sampler="grid", trials=12), Rows(), 0
+    asked = made.propose
+
+    def counted(*given: Any) -> list[RunSpec]:
+        nonlocal looks
+        looks += 1
+        return asked(*given)
+
+    monkeypatch.setattr(made, "propose", counted)
+    assert not any(made.finished(rows) for _ in range(5))
+    assert looks == 1
+    for spec in asked(rows, 12):
+        rows.add(finish(spec, len(rows)))
+    assert all(made.finished(rows) for _ in range(5))
+    assert looks == 2
+
+
 def test_a_grid_gives_every_range_two_values_or_more() -> None:
     """As few trials as its corners need are asked for by whoever wants less; see `check_grid`."""
     beside = Dimension("weight_decay", (0.0,), (1e-4, 1.0), log=True)
