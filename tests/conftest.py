@@ -297,7 +297,7 @@ def check_refusal(
     assert not list(folder.iterdir())
 
 
-REPEATABLE = ("--search", "--option", "--vary")
+REPEATABLE = ("--search", "--option", "--vary", "--where")
 
 
 def changed(words: Sequence[str], *more: str) -> list[str]:

@@ -149,7 +149,7 @@ def _check_strays(command: Any, strays: Sequence[tuple[str, Given | None]]) -> N
     taken = [each.nargs for each in command.params if each.param_type_name == "argument"]
     if -1 in taken or len(strays) <= sum(taken):
         return
-    word, before = next((stray for stray in strays if stray[1] is not None), strays[-1])
+    word, before = strays[sum(taken)]
     if before is None:
         raise UserError(f"{word!r} belongs to no option: --help shows what there is")
     if before.value is None:

@@ -54,6 +54,7 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (scaling, "--store my results", "takes one value: omit it, or quote a value with spaces, 'my results'"),
     (scaling, "stray", "'stray' belongs to no option: --help shows what there is"),
     (again, "123456 234567", "'234567' belongs to no option"),
+    (again, "--store here 123456 --close 0.1 stray", "'stray' belongs to no option, and --close takes one number: omit it"),
     (regularization, "--ablation no", "--ablation takes no value: write --no-ablation\n"),
     (regularization, "--no-ablation=false", "--no-ablation takes no value: write --ablation\n"),
     (regularization, "--ablation yes", "--ablation takes no value, so 'yes' belongs to no option: write --ablation alone"),
