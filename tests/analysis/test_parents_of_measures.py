@@ -143,7 +143,8 @@ def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(here: 
     assert f"weights/{gone}.safetensors" in failed[0]
     assert "Traceback" not in command.stderr
     table = Results.of(tmp_path / "results").table
-    assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"]}
+    probes = {run["parents"]["probe"] for run in (whole, alone)}
+    assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"], *probes}
     assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated", "circuits"}
     again = here("--workers", "1", study="analysis.measure")
     assert again.wait() == 1

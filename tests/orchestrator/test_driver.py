@@ -121,7 +121,13 @@ sys.exit(code)
 def launched(case: str, *sent: signal.Signals, before: str = "") -> tuple[int, list[str]]:
     """Exit code and lines of a launch to which signals are sent once it is `up`, which is not among the lines."""
     words = [*(["sh", "-c", f'{before}; exec "$@"', "sh"] if before else []), sys.executable, "-c", LAUNCH, case]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+
+    def heed() -> None:
+        """Also where the tests run under `nohup`."""
+        for number in driver.STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=heed) as process:
         assert process.stdout is not None
         lines = []
         while (line := process.stdout.readline().strip()) != "up":
