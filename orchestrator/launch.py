@@ -23,13 +23,14 @@ from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json
-from orchestrator.command.progress import Progress, Running, Sparing, cost_text, counted, estimate_text, format_seconds, say
+from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.reading import check_named
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.errors import LostRayError, StuckError, UserError, printable
+from orchestrator.errors import LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
 from orchestrator.study import Study
@@ -81,8 +82,7 @@ class LaunchOptions:
                 raise UserError(f"--{name.replace('_', '-')} must be a finite number, not {value}")
         if self.gpus_per_run > 1 and self.gpus_per_run % 1:
             raise UserError(f"--gpus-per-run {self.gpus_per_run:g} is not possible: give a fraction below 1, or a whole number")
-        if not self.store:
-            raise UserError("--store is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
+        check_named("--store", self.store)
         if "://" not in self.store and not Path(self.store).is_dir():
             check_folder("--store", Path(self.store))
         if self.out is not None:

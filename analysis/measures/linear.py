@@ -4,7 +4,6 @@ oracle, which shows how much of the reading is there before any features are lea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,22 +25,14 @@ ITERATIONS = 1000
 """At most; where there is nothing to read it takes most of them."""
 
 
-class TrainedProbe(Trained):
-    """A probe; of its run only the pictures are looked at."""
-
-    @cached_property
-    def settings(self) -> ProbeSettings:
-        return read_settings(ProbeSettings, self.spec)
-
-
-def measure(probe: TrainedProbe) -> Iterator[Quantity]:
+def measure(probe: Trained) -> Iterator[Quantity]:
     """Of a logistic regression of each factor on the pixels, fitted to clear pictures of all compositions, and judged on
     others:
 
     - `linear_111` and so on: the share of pictures in which it reads all factors right; `linear_least`, the least of these;
     - `linear_factors` (8, 3): the share in which it reads each factor right, by composition.
     """
-    figures, N, seed = probe.settings, probe.spec.N, probe.spec.seed
+    figures, N, seed = read_settings(ProbeSettings, probe.spec), probe.spec.N, probe.spec.seed
     fitted = pool(figures, N, COMPOSITIONS, FITTED, seed, "linear")
     judged = bundles(figures, N, COMPOSITIONS, JUDGED, seed, "linear judged")
     pixels, others = (images.flatten(1).numpy() for images in (fitted.images, judged.images.flatten(0, 1)))

@@ -50,7 +50,7 @@ TASKS = (BUMPS, ROTATION, PROBE, TOKENIZER, GENERATOR)
 _LOADED: Mapping[str, type[Trained]] = {
     BUMPS: TrainedDecoder,
     ROTATION: rotation.TrainedRotation,
-    PROBE: linear.TrainedProbe,
+    PROBE: Trained,
     TOKENIZER: tokens.TrainedTokenizer,
     GENERATOR: generated.TrainedGenerator,
 }

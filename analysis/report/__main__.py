@@ -17,9 +17,8 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
-from orchestrator.command.progress import counted
 from orchestrator.command.reading import check_runs, open_to_read
-from orchestrator.errors import UserError, printable
+from orchestrator.errors import UserError, counted, printable
 from orchestrator.store import StoreError
 
 if TYPE_CHECKING:

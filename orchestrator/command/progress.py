@@ -14,7 +14,6 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.engine.messages import RunReport
-from orchestrator.errors import counted as counted
 from orchestrator.errors import printable
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.spec import RunSpec

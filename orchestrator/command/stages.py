@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.cli import checked
-from orchestrator.command.progress import Running, counted, format_seconds
+from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
 from orchestrator.engine.estimate import StepTimes, runs_left
-from orchestrator.errors import UserError, printable
+from orchestrator.errors import UserError, counted, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import PASSED, Staged, Unmet, has_passed, needed, with_needed

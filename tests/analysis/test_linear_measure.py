@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from analysis.measures import linear
-from analysis.measures.linear import TrainedProbe, measure
+from analysis.measures.linear import measure
 from analysis.measures.quantity import Quantity
+from analysis.trained import Trained
 from tests.analysis.made_objectives import answer_of, generator_row, spec_of
 from tests.analysis.planted import Oracle
 from trainables.generative.chain import probe_of
@@ -18,7 +19,7 @@ from trainables.task import load_task
 
 def measured(**settings: object) -> dict[str, Quantity]:
     spec = probe_of(generator("smoke", settings=settings))  # type: ignore[arg-type]
-    return {one.name: one for one in measure(TrainedProbe("planted", spec, load_task(spec.task), Oracle()))}
+    return {one.name: one for one in measure(Trained("planted", spec, load_task(spec.task), Oracle()))}
 
 
 def test_figures_that_do_not_move_are_read_from_their_pixels() -> None:
