@@ -11,7 +11,6 @@ import math
 import os
 import platform
 import secrets
-import shlex
 import signal
 import sys
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json
+from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json, typed
 from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
 from orchestrator.command.reading import check_named
 from orchestrator.command.stages import Stages
@@ -128,10 +127,10 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         with heeding_sigterm():  # again, as Ray may have taken it to itself
             return _launch(study, options, command, console, cluster)
     except INTERRUPTS as error:  # before anything is trained, or after; `executed` takes signals itself
-        say(console, f"interrupted; {KEPT}\nto continue: {shlex.join(command)}")
+        say(console, f"interrupted; {KEPT}\nto continue: {typed(command)}")
         return ended_by(error)
     except StoreError as error:
-        say(console, f"stopped: {error}\n{KEPT}; to continue: {shlex.join(command)}")
+        say(console, f"stopped: {error}\n{KEPT}; to continue: {typed(command)}")
         return Exit.NOT_ANSWERED
     except UnfitError as error:  # from planning
         raise UserError(str(error)) from None
@@ -226,7 +225,7 @@ def _train_and_answer(
         forget=stages.forget,
         outcome=outcome,
     )
-    resume = shlex.join(command)
+    resume = typed(command)
     runs = store.path / "runs"
     place = _identity(runs)
 

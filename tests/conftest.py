@@ -37,6 +37,7 @@ TIERS = ("unit", "bucket", "study", "browser", "gpu", "cluster", "chaos")
 THOROUGH = bool(os.environ.get("THOROUGH"))
 """Whether tests of many cases take all of them, as `make deep` tells them to."""
 
+os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an environment that is activated
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: the commands under test would inherit it

@@ -8,10 +8,12 @@ import errno
 import functools
 import importlib.util
 import inspect
+import io
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -144,7 +146,7 @@ def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int
         try:
             return command(**given)
         except INTERRUPTS as error:
-            print(f"interrupted; to continue: {shlex.join(invocation())}", file=sys.stderr)
+            print(f"interrupted; to continue: {typed(invocation())}", file=sys.stderr)
             return ended_by(error)
 
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -201,6 +203,7 @@ def ended_by(error: BaseException) -> Exit:
 def run(app: App, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
     _open_closed_streams()
+    _take_all_text()
     words = sys.argv[1:] if arguments is None else arguments
     for word in words:
         if not _is_text(word):
@@ -307,6 +310,12 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
+def _take_all_text() -> None:
+    """An output that is not Unicode has a question mark for each character that it cannot show."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _is_text(word: str) -> bool:
     try:
         word.encode()
@@ -341,6 +350,18 @@ def program() -> list[str]:
 def invocation() -> list[str]:
     """The words that start this program again with the same options."""
     return [*program(), *sys.argv[1:]]
+
+
+def typed(command: Sequence[str]) -> str:
+    """A command as a line for the shell this program was started from: a program that the shell would not find by its name, or
+    of which it would find another one, is given by its path."""
+    name, *others = command
+    started = Path(sys.executable if name == "python" else sys.argv[0])
+    found = shutil.which(name)
+    if started.is_file() and (found is None or Path(found).absolute().parent != started.absolute().parent):
+        here = Path.cwd()
+        name = str(started.relative_to(here) if started.is_relative_to(here) else started)
+    return shlex.join([name, *others])
 
 
 def spelled(module: str) -> str:

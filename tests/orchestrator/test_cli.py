@@ -1,8 +1,10 @@
 """Mistakes in the command: one line that says what is allowed, exit code 2, nothing written, no traceback."""
 
+import contextlib
 import dataclasses
 import errno
 import inspect
+import io
 import json
 import os
 import re
@@ -25,7 +27,7 @@ from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, scaling
-from orchestrator.command.cli import invocation, run
+from orchestrator.command.cli import App, invocation, run, typed
 from orchestrator.command.ranges import parse_grid
 from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
@@ -273,6 +275,41 @@ def test_examples_of_help_are_no_mistakes(command: ModuleType, tmp_path: Path, m
 def test_the_resume_line_starts_the_same_program(program: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [program, "--N", "8"])
     assert invocation() == [*words, "--N", "8"]
+    assert typed(invocation()) == shlex.join([*words, "--N", "8"])
+
+
+def test_the_resume_line_has_the_path_of_a_program_that_is_not_found_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine/sweep", "mine/python", "others/sweep", "others/python"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "mine" / "python"))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "mine" / "sweep")])
+    for path in ("/nowhere", str(tmp_path / "others")):
+        monkeypatch.setenv("PATH", path)
+        assert typed(["python", "-m", "orchestrator", "--N", "8"]) == f"{tmp_path}/mine/python -m orchestrator --N 8"
+        assert typed(["sweep", "scaling"]) == f"{tmp_path}/mine/sweep scaling"
+    monkeypatch.chdir(tmp_path)
+    assert typed(["sweep", "scaling"]) == "mine/sweep scaling"
+    monkeypatch.setenv("PATH", f"{tmp_path}/mine:{tmp_path}/others")
+    assert typed(["python", "-m", "x"]) == "python -m x"
+    assert typed(["sweep", "scaling"]) == "sweep scaling"
+
+
+def test_an_output_that_is_not_unicode_costs_no_table() -> None:
+    app = App()
+
+    @app.command()
+    def told() -> int:
+        """Say it."""
+        print("N^1.8 …")
+        return 0
+
+    shown = io.BytesIO()
+    with contextlib.redirect_stdout(io.TextIOWrapper(shown, "ascii", write_through=True)):
+        assert run(app, []) == 0
+        assert shown.getvalue() == b"N^1.8 ?\n"
 
 
 @pytest.mark.parametrize(
