@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from analysis.measures.circuits import APART, PAIRS
 from trainables.generative.jepa import layers_of
 from trainables.generative.judge import JUDGES
 from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_HEAD, OF_KIND
+from trainables.generative.tiers import CHOOSING
 from trainables.settings import value_of
 from trainables.spec import RunSpec, Scalar
 
@@ -121,7 +122,45 @@ class Claim(NamedTuple):
 
 def is_side(side: SideOf, spec: RunSpec) -> bool:
     """Whether a run is of this setting."""
-    return all(wanted(spec) if callable(wanted) else value_of(spec, name) == wanted for name, wanted in side.items())
+    return not _apart(side, spec)
+
+
+def _apart(side: SideOf, spec: RunSpec) -> list[str]:
+    """The settings in which a run is not of this one."""
+    return [name for name, wanted in side.items() if not (wanted(spec) if callable(wanted) else value_of(spec, name) == wanted)]
+
+
+def _nearest(side: SideOf, specs: Iterable[RunSpec]) -> list[str]:
+    """In what those of these runs differ least from a side that are of its family, on its tokens; empty if there are none."""
+    apart = (_apart(side, spec) for spec in specs)
+    return min((names for names in apart if not {"decoder", "encoding"} & {*names}), key=len, default=[])
+
+
+def _words(side: SideOf, names: Iterable[str]) -> list[str]:
+    """What a side asks of these settings, where it asks for a value."""
+    asked = {name: side[name] for name in names if not callable(side[name])}
+    return [f"{name} {value}" if value else f"without {name}" for name, value in asked.items()]
+
+
+def lacking(name: str, side: SideOf, specs: Iterable[RunSpec]) -> str:
+    """What a side is called of which there are no runs. Where there are some but for other settings, these are told, too."""
+    more = [words for words in _words(side, _nearest(side, specs)) if words.split()[-1] not in name.split()]
+    return f"{name} ({', '.join(more)})" if more else name
+
+
+def outside(study: str, specs: Iterable[RunSpec], given: Collection[str]) -> list[str]:
+    """Notes of those of the runs that no claim of a study is about, for settings that were given for all of them."""
+    sides = [side for claim in CLAIMS.values() if claim.study == study for side in claim.sides.values()]
+    notes: dict[str, None] = {}
+    for spec in specs:
+        if any(is_side(side, spec) for side in sides):
+            continue
+        near = [(names, side) for side in sides if (names := _nearest(side, [spec])) and {*names} <= {*given}]
+        if near:
+            names, side = min(near, key=lambda one: len(one[0]))
+            has, asked = (", ".join(words) for words in ([f"{n} {value_of(spec, n)}" for n in names], _words(side, names)))
+            notes[f"no claim of this study is about runs with {has}, as claims ask for: {asked}"] = None
+    return [*notes]
 
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
@@ -161,8 +200,12 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
         first, last = run.rise("level2", judge)
         return (last - first) / run.spec.max_steps
 
-    vae, vq = (sides[name].median(took) for name in ("dit on vae", "dit on vq"))
+    both = [sides[name] for name in ("dit on vae", "dit on vq")]
+    vae, vq = (side.median(took) for side in both)
     told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae, and fewer on vq is asked for"
+    look = min(side.median(lambda run: float(run.at[0]) / run.spec.max_steps if len(run.at) else math.nan) for side in both)
+    if at_least(look, abs(vae - vq)) is False:
+        return Found(None, f"{told}; they are less than one look apart, which is {look:.1%}", {"vae": vae, "vq": vq})
     return Found(vq < vae, told, {"vae": vae, "vq": vq})
 
 
@@ -303,7 +346,8 @@ CLAIMS: Mapping[str, Claim] = {
     "abrupt-on-vq": Claim(
         5,
         "A diffusion model begins to compose more abruptly on codes than on continuous tokens.",
-        "Steps in which DiT gets from 10 to 90 % of its level 2 at the end, over the steps trained: fewer on VQ than on VAE.",
+        "Steps in which DiT gets from 10 to 90 % of its level 2 at the end, over the steps trained: fewer on VQ than on VAE. "
+        "Less than one look apart decides nothing.",
         BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", abrupt_on_vq,
     ),
     "conditioning": Claim(
@@ -361,6 +405,13 @@ has to be at least `least_seen` beside them, and gates 1 to 3 have to be met."""
 
 
 def judged(name: str, sides: Sequence[Side]) -> Verdict:
+    """What is to be said of a claim by the runs of its sides; last, how many more have diverged, as these count on no side."""
+    found = _judged(name, sides)
+    diverged = sum(run.status == "diverged" and run.spec.seed < CHOOSING for side in sides for run in side.runs)
+    return dataclasses.replace(found, told=f"{found.told}; {diverged} more diverged") if diverged else found
+
+
+def _judged(name: str, sides: Sequence[Side]) -> Verdict:
     usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
     seeds = min(len(side.runs) for side in usable.values())
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Claim, Side, Verdict, is_side, judged
+from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Claim, Side, Verdict, is_side, judged, lacking
 from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
@@ -173,7 +173,8 @@ class Answer:
             side: [spec for spec in self.by_setting if is_side(chosen, spec)] for side, chosen in claim.sides.items()
         }
         if missing := [side for side, specs in found.items() if not specs]:
-            told = f"there are no runs of {' or of '.join(missing)}"
+            lacks = (lacking(side, claim.sides[side], self.by_setting) for side in missing)
+            told = f"there are no runs of {' or of '.join(lacks)}"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
         first, *others = found.values()
         pairs: list[tuple[RunSpec, ...]] = [(spec,) for spec in first]

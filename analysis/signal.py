@@ -22,11 +22,15 @@ from trainables.generative.shapes import COMPOSITIONS, FACTORS, ShapeSettings, b
 from trainables.settings import alternatives, value_of
 from trainables.spec import RunSpec
 
+FULL = 1.0
+"""The highest contrast that there is."""
 COUNTS = ("seed", "steps", "seeds", "reached")
 """Columns of whole numbers."""
 STAGES = ("probe", "tokenizer", "generator")
 FRESH = "level2_fresh"
 """The share at level 2 that both judges read of fresh samples, where they were measured."""
+BEYOND = "the interval has no upper bound up to 1, the highest contrast"
+"""Of one that would end above it."""
 WORST = "worst"
 """The share that both judges read of the composition that they read right least often."""
 
@@ -74,20 +78,22 @@ class Answer:
             own = [r for r in results if r.along == factor]
             below = [run for r in own if (run := by_place.get((factor, r.missed, r.seed))) is not None]
             at_least_tried = any(r.verdict == "minimum" for r in own)
+            lower, upper = math.nan if at_least_tried else row["lower"], row["upper"]
+            unbounded = not math.isnan(row["total_images"]) and upper > FULL
             spec = next((specs[one["key"]] for one in described.values() if one["factor"] == factor), None)
             of_factors.append(
                 {
                     "factor": factor,
                     "contrast": row["total_images"],
-                    "lower": math.nan if at_least_tried else row["lower"],
-                    "upper": row["upper"],
+                    "lower": lower,
+                    "upper": FULL if unbounded else upper,
                     "difference": math.nan if spec is None else difference(spec, row["total_images"]),
-                    "usual_difference": math.nan if spec is None else difference(spec, 1.0),
+                    "usual_difference": math.nan if spec is None else difference(spec, FULL),
                     "seeds": row["seeds"],
                     "reached": row["reached"],
                     "held_by": _counted(run["held_by"] for run in below),
                     "lost": _counted(run["lost"] for run in below),
-                    "note": row["note"],
+                    "note": "; ".join(filter(None, (row["note"], BEYOND * (unbounded and not math.isnan(lower))))),
                 }
             )
         return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings)
@@ -167,7 +173,8 @@ def between_classes(figures: ShapeSettings, N: int, factor: int) -> float:
 
 def _tell_held_by(runs: Iterable[dict[str, Any]]) -> None:
     """Say of each run that has missed what of the chain has failed: the first of STAGES whose gate it has not met, though it is
-    met right above, where its seed passes. If only gates are unmet that are unmet there, too, it may be the generator."""
+    met right above, where its seed passes. If only gates are unmet that are unmet there, too, it may be the generator. Nothing
+    is said where it is not known of a gate before that whether it is met."""
     passed: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for run in runs:
         if run["status"] == "passed":
@@ -179,22 +186,31 @@ def _tell_held_by(runs: Iterable[dict[str, Any]]) -> None:
         on_both = _unmet(min(above, key=lambda one: float(one["contrast"]))) if above else []
         unmet = _unmet(run)
         decides = [stage for stage in unmet if stage not in on_both]
-        run["held_by"] = decides[0] if decides else " or ".join([*unmet[:1], STAGES[-1]])
+        before = STAGES[: STAGES.index(decides[0] if decides else STAGES[-1])]
+        if None not in map(_gates(run).get, before):
+            run["held_by"] = decides[0] if decides else " or ".join([*unmet[:1], STAGES[-1]])
+
+
+def _gates(run: Mapping[str, Any]) -> dict[str, bool | None]:
+    """Whether those of STAGES that have a gate have met it; None where that is not known."""
+    read = at_least(READ, run["probe_real"], run["oracle_real"])
+    kept = at_least(RECONSTRUCTED, run["probe_tokens"], run["oracle_tokens"])
+    return dict(zip(STAGES, (read, kept), strict=False))
 
 
 def _unmet(run: Mapping[str, Any]) -> list[str]:
     """Those of STAGES that have not met their gates."""
-    read = at_least(READ, run["probe_real"], run["oracle_real"])
-    kept = at_least(RECONSTRUCTED, run["probe_tokens"], run["oracle_tokens"])
-    return [stage for stage, met in zip(STAGES, (read, kept), strict=False) if met is False]
+    return [stage for stage, met in _gates(run).items() if met is False]
 
 
 def _lost(row: Row) -> str:
-    """The factor that is read right least often in any composition, if the run has missed."""
+    """The factor that is read right least often in any composition, if the run has missed; `shape or size` where two are read
+    as seldom, and nothing where all are."""
     shares = {factor: last_look(row, f"{told}_least") for factor, told in BY_FACTOR.items()}
     if row["status"] == "passed" or any(map(math.isnan, shares.values())):
         return ""
-    return min(shares, key=shares.__getitem__)
+    least = [factor for factor, share in shares.items() if share == min(shares.values())]
+    return "" if len(least) == len(shares) else alternatives(least)
 
 
 def _counted(words: Iterable[str]) -> str:

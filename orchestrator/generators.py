@@ -34,8 +34,9 @@ from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.settings import AS_CLASSES, BELONGING, OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
+from trainables.generative.jepa import TWELFTHS, layers_of
+from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, GeneratorSettings, meaningless
+from trainables.generative.shapes import COMPOSITIONS, FACTORS, ShapeSettings, bits_of, levels, seen_of
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -278,6 +279,7 @@ def planned(
     options: GeneratorOptions,
     where: LaunchOptions,
     named: Mapping[str, str] = OPTIONS,
+    usual: Mapping[str, str] = MappingProxyType({}),
 ) -> Planned:
     """All combinations of what was asked.
 
@@ -285,6 +287,7 @@ def planned(
         asked: the words of `families`, `tokenizers` and perhaps `conditionings`.
         varied: what the user gave of the settings that have an option of their own, by their names.
         named: what users call options of these settings.
+        usual: the values, with commas between them, of those that a study varies by itself if the user gives none.
 
     Raises:
         UserError: what cannot be trained.
@@ -293,7 +296,9 @@ def planned(
     _check_split(options.split)
     if options.schedule is not None:
         one_of("--schedule", options.schedule, SCHEDULES)
-    values = {each: _values(KNOWN[each], text) for each, text in varied.items() if text is not None}
+    texts = {each: usual.get(each) if text is None else text for each, text in varied.items()}
+    values = {each: _values(KNOWN[each], text) for each, text in texts.items() if text is not None}
+    own = {each: given for each, given in values.items() if varied[each] is not None}
     lengths = (None,) if options.steps is None else _values(RUN_SETTINGS["max_steps"], options.steps)
     always = OF_WHICH[: len(asked)]
     with_option = {*varied, *always, "holdout", "dataset", "content"}
@@ -304,7 +309,7 @@ def planned(
         return f"{named.get(name) or option_of(_flag(name))} {word}" if name in with_option else f"--option {name}={word}"
 
     of_figures = [*(option_of(_flag(each)) for each in values if each in OF_FIGURES)]
-    of_figures += [f"--option {each}" for each in more if each in OF_FIGURES]
+    of_figures += [f"--option {each}" for each in more if each in (*OF_FIGURES, "probe_lessons")]
     shown = pictures_of(options.dataset, options.data, of_figures)
     typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
     fields: dict[str, Any] = {each: value for each, value in {"data_count": options.pool, **typed}.items() if value is not None}
@@ -334,7 +339,13 @@ def planned(
     if not templates:
         raise UserError(f"{named['decoder']} maskgit needs codes, and a vae has none: choose {named['encoding']} vq")
     _check_counts(templates)
+    _check_used(own, templates, asks_for)
     notes += _without_effect(more, templates, asks_for)
+    if any(value_of(spec, "jepa") for spec in templates):
+        layers = values.get("jepa_layers") or [str(more.get("jepa_layers", "three"))]
+        notes += _layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
+    notes += _spare_channels(templates, asks_for)
+    notes += _never_seen(options.split, options.dataset)
     if far := [word for word, level in _levels_of(options.split).items() if level > 2]:
         notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
@@ -357,22 +368,25 @@ def _spares(seeds: range) -> int:
 
 def train(
     name: str, asked: Mapping[str, Sequence[str]], varied: Mapping[str, str | None], options: GeneratorOptions,
-    where: LaunchOptions,
+    where: LaunchOptions, usual: Mapping[str, str] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Train what is missing of all combinations, and table it; the exit code. See `planned`.
 
     Raises:
         UserError: what cannot be trained.
     """
-    plan = planned(asked, varied, options, where)
+    from analysis.generator_claims import outside
+
+    plan = planned(asked, varied, options, where, usual=usual)
     specs = [dataclasses.replace(template, seed=seed) for seed in plan.seeds for template in plan.templates]
     always = OF_WHICH[: len(asked)]
     about = {each: _named(each) for each in (*always, *varied, "max_steps")}
     if "channels" not in plan.values:
         del about["channels"]  # it follows from the network
     spares = _spares(plan.seeds) if where.gates else 0
+    notes = [*plan.notes, *outside(name, plan.templates, plan.settings["options"])]
     settings = {**plan.settings, "spares": spares, "out": where.folder(name), "versions": versions()}
-    study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, plan.notes)
+    study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, notes)
     return launch(study, where, invocation())
 
 
@@ -420,6 +434,75 @@ def _conditionings(
             raise UserError(f"{asks_for('conditioning', word)} is the same as {other} here, {why}: choose {other}")
     notes = [f"left out: {word}, which is the same as {other}, {why}" for word, other in same.items()]
     return [word for word in words if word not in same], notes
+
+
+def _never_seen(split: str, dataset: str) -> list[str]:
+    """A note if a class of a factor is in no seen composition."""
+    told = []
+    for place, bits in enumerate(zip(*seen_of(split), strict=True)):
+        told += [
+            f"{FACTORS[place]} {bit}" if dataset == RENDERED else f"a {bit} in place {place + 1}"
+            for bit in sorted({"0", "1"} - {*bits})
+        ]
+    so = "no model can learn what it never sees, so add such compositions to --split"
+    return [f"no seen composition has {alternatives(told)}: {so}"] if told else []
+
+
+def _layers_twice(words: Sequence[str], depth: int, asks_for: Callable[[str, str], str]) -> list[str]:
+    """Notes of lists of layers that a word means, whose runs have keys of their own.
+
+    Raises:
+        UserError: a list means the same as another value that was given.
+    """
+    meant: dict[tuple[int, ...], list[str]] = {}
+    for word in words:
+        meant.setdefault(checked(layers_of, word, depth), []).append(word)
+    notes = []
+    for layers, same in meant.items():
+        usual = next((word for word in TWELFTHS if layers_of(word, depth) == layers), same[0])
+        told = asks_for("jepa_layers", " and ".join(same))
+        if len(same) > 1:
+            why = f"{told} are the same layers in a network of depth {depth}"
+            if not TWELFTHS.keys() >= {*same}:
+                raise UserError(f"{why}: keep {usual!r} alone")
+            notes.append(f"{why}, and either is trained")
+        elif usual != same[0] and same[0] not in TWELFTHS:
+            means = f"{told} is what {usual!r} means in a network of depth {depth}"
+            notes.append(f"{means}, and its runs are trained beside those of the word: type {usual!r} to share them")
+    return notes
+
+
+def _spare_channels(templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]) -> list[str]:
+    """Notes of linear tokenizers whose tokens have more numbers than a patch."""
+    notes: dict[str, None] = {}
+    for spec in templates:
+        stride, channels = (int(value_of(spec, name)) for name in ("stride", "channels"))
+        if value_of(spec, "network") == "linear" and channels > (most := 3 * stride**2):
+            told = f"{asks_for('channels', str(channels))} is more than a linear tokenizer can use"
+            notes[f"{told}: a patch of {stride} x {stride} pixels has {most} numbers"] = None
+    return [*notes]
+
+
+def _check_used(
+    given: Mapping[str, Sequence[Scalar]], templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]
+) -> None:
+    """
+    Raises:
+        UserError: an option of its own has other values than the usual one, and is for none of the runs.
+    """
+    others = [meaningless({name: value_of(spec, name) for name in OF_WHICH}) for spec in templates]
+    for name in (name for name in given if all(name in of for of in others)):
+        if {*given[name]} <= {value_of(templates[0], name)}:
+            continue
+        told = option_of(_flag(name))
+        for which, belonging in BELONGING.items():
+            words = [word for word, names in belonging.items() if name in names]
+            found = [*dict.fromkeys(str(value_of(spec, which)) for spec in templates)]
+            if words and not {*words} & {*found}:
+                told_of = f"{told} is for {_named(which)} {alternatives(words)}, not {alternatives(found)}"
+                raise UserError(f"{told_of}: omit it, or choose {asks_for(which, words[0])}")
+        if name in OF_JEPA:
+            raise UserError(f"{told} is for runs with the loss, and jepa is 0: omit it, or give --jepa a weight, as 0.6")
 
 
 def _without_effect(more: Collection[str], templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]) -> list[str]:

@@ -50,7 +50,7 @@ def jepa(
 
     `python -m orchestrator.jepa --families maskgit --jepa 0,0.1,0.6,2`   how much of it
 
-    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-layers 1,2,3,4,2+3+4`   at which layers
+    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-layers 1,2,one,4,three`   at which layers
 
     `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-teacher ema,same,gradient`   is the average needed?
 
@@ -58,8 +58,7 @@ def jepa(
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
     """
     asked = {"families": words("--families", families, FAMILIES), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
-    varied = {name: USUAL.get(name) if value is None else value for name, value in dataclasses.asdict(subject).items()}
-    return train(NAME, asked, varied, generators, where)
+    return train(NAME, asked, dataclasses.asdict(subject), generators, where, USUAL)
 
 
 app.command()(grouped(jepa, subject=varied_by("jepa", "jepa_layers", "jepa_teacher", *VARIED, usual=USUAL)))

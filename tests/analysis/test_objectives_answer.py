@@ -338,7 +338,25 @@ def test_runs_with_the_loss_are_no_part_of_claims_about_others() -> None:
     rows = [*rows_of(dit=0.8, maskgit=0.1), *with_jepa(0.9, 0.9)]
     found = verdict("continuous-beats-categorical", rows)
     assert (found.verdict, found.about) == (PASS, "")
-    assert verdict("categorical-forgets", with_jepa(0.9, 0.9)).told == "there are no runs of maskgit on vq"
+    assert verdict("categorical-forgets", with_jepa(0.9, 0.9)).told == "there are no runs of maskgit on vq (without jepa)"
+
+
+def test_a_claim_says_of_which_settings_there_are_no_runs_where_others_of_the_family_are_there() -> None:
+    def lacks(claim: str, *specs: RunSpec) -> str:
+        return verdict(claim, [generator_row(spec, level2=0.9) for spec in specs]).told.removeprefix("there are no runs of ")
+
+    less = [spec_of("dit", tokenizer, conditioning="dropout") for tokenizer in ("vae", "vq")]
+    wanted = "dit on vae (conditioning full) or of dit on vq (conditioning full)"
+    assert lacks("tokenizer-does-not-decide", *less) == wanted
+    assert lacks("tokenizer-does-not-decide", DIT, less[0]) == "dit on vae (conditioning full)"
+    both = spec_of("dit", "vq", conditioning="dropout", jepa=0.6)
+    assert lacks("tokenizer-does-not-decide", both) == "dit on vae or of dit on vq (conditioning full, without jepa)"
+    assert lacks("tokenizer-does-not-decide", MASKGIT) == "dit on vae or of dit on vq"
+    with_loss = spec_of("dit", "vq", jepa=0.6)
+    assert lacks("dropout-hurts", with_loss) == "dit, full (without jepa) or of dit, dropout (without jepa)"
+    assert lacks("dropout-hurts", DIT) == "dit, dropout"
+    assert lacks("jepa-heads", spec_of("maskgit", "vq", jepa=0.6)) == "maskgit (without jepa)"
+    assert lacks("jepa-heads", MASKGIT) == "maskgit with jepa"
 
 
 def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
@@ -359,13 +377,27 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
     found = verdict("abrupt-on-vq", rows_of(vae=slow, dit=sudden))
     assert (found.verdict, found.numbers) == (PASS, pytest.approx({"vae": 0.7, "vq": 0.1}))
     assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=slow)).verdict == FAIL
-    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=sudden)).verdict == FAIL
+    tie = verdict("abrupt-on-vq", rows_of(vae=sudden, dit=sudden))
+    assert (tie.verdict, tie.numbers) == (NOT_ENOUGH, pytest.approx({"vae": 0.1, "vq": 0.1}))
+    assert tie.told == (
+        "level 2 rises within 10.0% of the steps on vq, 10.0% on vae, and fewer on vq is asked for; they are less than one "
+        "look apart, which is 10.0%"
+    )
+    longer = [*[0.0] * 4, 0.6, 0.7, *[0.8] * 4]  # one look more
+    assert verdict("abrupt-on-vq", rows_of(vae=longer, dit=sudden)).verdict == PASS
+    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=longer)).verdict == FAIL
+    mixed = [
+        generator_row(one, level2=level2)
+        for spec, curves in ((DIT_VAE, [sudden] * 4), (DIT, [sudden, sudden, longer, longer]))
+        for one, level2 in zip(seeds(spec, 4), curves, strict=True)
+    ]
+    assert verdict("abrupt-on-vq", mixed).verdict == NOT_ENOUGH, "half a look, in the median"
     never = verdict("abrupt-on-vq", rows_of(vae=slow, dit=0.05))
     assert never.verdict == NOT_ENOUGH
     assert never.told == "no number is known of vq"
 
 
-GOOD_ROWS = rows_of(vae=0.9, dit=0.85, maskgit=0.1)
+GOOD_ROWS = rows_of(vae=[0.4, *[0.9] * 9], dit=0.85, maskgit=0.1)
 ALL_ROWS = [
     *GOOD_ROWS, *rows_of(givt=0.8, mar=0.8), *told_less(quantised=0.5, dropout=0.2, both=0.1), *with_jepa(one=0.3, three=0.4),
     *with_jepa(one=0.3, three=0.4, depth=4),
@@ -404,6 +436,19 @@ def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) ->
     assert (none.verdict, none.told.startswith("there are no runs of ")) == (NOT_ENOUGH, True)
     assert verdict(claim, all_rows_of(level1=NAN, level2=NAN)).verdict == NOT_ENOUGH
     assert verdict(claim, all_rows_of(level1=NAN, level2=NAN)).told.startswith("nothing is known of level ")
+
+
+def test_seeds_that_diverged_are_told_with_the_verdict() -> None:
+    rows = rows_of(dit=0.9, maskgit=0.1)
+    more = [generator_row(one, status="diverged") for one in (*seeds(DIT, 2, first=3), *seeds(MASKGIT, 2, first=3))]
+    trying = [generator_row(one, status="diverged") for one in seeds(DIT, 2, first=100)]
+    plain = verdict("continuous-beats-categorical", rows)
+    found = verdict("continuous-beats-categorical", [*rows, *more, *trying])
+    assert (found.verdict, found.told) == (PASS, f"{plain.told}; 4 more diverged")
+    assert found.line.endswith("; 4 more diverged")
+    few = verdict("continuous-beats-categorical", [row for row in [*rows, *more] if row["seed"] > 0])
+    assert few.told == "dit on vq has 2 finished seeds of 3; maskgit on vq has 2 finished seeds of 3; 4 more diverged"
+    assert "diverged" not in plain.told
 
 
 def test_seeds_by_which_settings_are_chosen_judge_nothing() -> None:

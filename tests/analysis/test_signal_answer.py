@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from analysis.signal import _tell_held_by
+from analysis.signal import _lost, _tell_held_by
+from trainables.generative.judge import BY_FACTOR
 
 GOOD = {"probe_real": 1.0, "oracle_real": 1.0, "probe_tokens": 0.98, "oracle_tokens": 0.99}
 PROBE, TOKENIZER = {"probe_real": 0.98}, {"probe_tokens": 0.91}
@@ -38,6 +39,37 @@ def test_a_gate_that_is_unmet_on_both_sides_does_not_tell_what_fails(
     stage: str, below: dict[str, float], above: dict[str, float]
 ) -> None:
     assert told(at(0.4, "missed", **below), at(0.44, "passed", **above), at(1, "passed")) == [stage, "", ""]
+
+
+NOTHING: list[tuple[str, dict[str, float]]] = [
+    ("", {"probe_real": float("nan")}),
+    ("", {"probe_tokens": float("nan")}),
+    ("", {"probe_real": float("nan"), "probe_tokens": float("nan")}),
+    ("", {"oracle_real": float("nan"), **TOKENIZER}),
+    ("probe", {**PROBE, "probe_tokens": float("nan")}),
+]
+
+
+@pytest.mark.parametrize(("stage", "below"), NOTHING)
+def test_nothing_is_said_of_what_fails_behind_a_gate_that_is_not_known(stage: str, below: dict[str, float]) -> None:
+    assert told(at(0.4, "missed", **below)) == [stage]
+    assert told(at(0.4, "missed", **below), at(0.44, "passed")) == [stage, ""]
+
+
+@pytest.mark.parametrize(
+    ("shares", "lost"),
+    [
+        ((0.5, 0.2, 0.3), "size"),
+        ((0.2, 0.5, 0.2), "shape or colour"),
+        ((0.2, 0.2, 0.2), ""),
+        ((0.0, 0.0, 0.0), ""),
+        ((0.2, float("nan"), 0.3), ""),
+    ],
+)
+def test_factors_that_are_read_right_as_seldom_are_lost_together(shares: tuple[float, ...], lost: str) -> None:
+    curves = {f"{told}_least": [0.9, share] for told, share in zip(BY_FACTOR.values(), shares, strict=True)}
+    assert _lost({"status": "missed", "curve_summary": curves}) == lost
+    assert _lost({"status": "passed", "curve_summary": curves}) == ""
 
 
 def test_only_a_run_of_the_same_seed_and_factor_that_passes_above_tells() -> None:

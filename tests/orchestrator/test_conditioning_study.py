@@ -75,6 +75,12 @@ def test_dropout_is_varied_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -
         (conditioning.app, "--dropout-mode never", "--dropout-mode 'never' is unknown: choose null_sample or zero_batch"),
         (conditioning.app, "--option conditioning=full", "--option conditioning has an option of its own: use --conditionings"),
         (conditioning.app, "--option dropout=0.2", "--option dropout has an option of its own: use --dropout"),
+        (conditioning.app, "--conditionings full --dropout 0.3", "--dropout is for conditioning dropout or both, not full: om"),
+        (
+            conditioning.app,
+            "--conditionings full,quantised --dropout-mode zero_batch",
+            "--dropout-mode is for conditioning dropout or both, not full or quantised: omit it, or choose --conditionings dr",
+        ),
         (objectives.app, "--option conditioning=half", f"conditioning {UNKNOWN}"),
     ],
 )

@@ -48,6 +48,30 @@ def test_layers_may_be_listed_and_are_compared_with_other_teachers(monkeypatch: 
 
 
 @pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        ("--jepa-layers 1,2,one,4,three", []),
+        ("--jepa-layers 3", ["3 is what 'one'"]),
+        ("--jepa-layers 1,3,4+3+2", ["3 is what 'one'", "4+3+2 is what 'three'"]),
+        ("--jepa 0 --jepa-layers three", []),
+        ("--jepa 0", []),
+        ("", []),
+    ],
+)
+def test_a_list_of_layers_that_a_word_means_is_noted(words: str, notes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(jepa.app, f"--families maskgit --seeds 1 {words}", monkeypatch)
+    assert [note.removeprefix("--jepa-layers ").partition(" means")[0] for note in study.notes] == notes
+    assert all("beside those of the word: type '" in note for note in study.notes)
+
+
+def test_words_that_mean_the_same_layers_are_noted_and_an_option_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(jepa.app, "--families maskgit --seeds 1 --option depth=1 --option heads=4", monkeypatch)
+    assert study.notes == ["--jepa-layers one and three are the same layers in a network of depth 1, and either is trained"]
+    study = study_of(objectives.app, "--families dit --seeds 1 --option jepa=0.6 --option jepa_layers=3", monkeypatch)
+    assert study.notes[0].startswith("--option jepa_layers=3 is what 'one' means in a network of depth 4")
+
+
+@pytest.mark.parametrize(
     ("words", "hint"),
     [
         ("--families givt", "--families 'givt' is unknown: choose maskgit or dit"),
@@ -55,6 +79,10 @@ def test_layers_may_be_listed_and_are_compared_with_other_teachers(monkeypatch: 
         ("--tier smoke --jepa-layers 3", "--jepa-layers must be three or one, or list some of the layers 1 to 2"),
         ("--jepa-teacher other", "--jepa-teacher 'other' is unknown: choose ema, same or gradient"),
         ("--option jepa=1", "--option jepa has an option of its own: use --jepa"),
+        ("--jepa 0 --jepa-layers one --jepa-teacher same", "--jepa-layers is for runs with the loss, and jepa is 0: omit it"),
+        ("--jepa 0 --jepa-teacher same", "--jepa-teacher is for runs with the loss, and jepa is 0: omit it, or give --jepa a"),
+        ("--jepa 0.6 --jepa-layers 3,one,2", "--jepa-layers 3 and one are the same layers in a network of depth 4: keep 'one'"),
+        ("--jepa 0.6 --jepa-layers 1+2,2+1", "--jepa-layers 1+2 and 2+1 are the same layers in a network of depth 4: keep '1+"),
         ("--option ema=0", "--jepa-teacher ema is the average of the model, and ema 0 keeps none"),
     ],
 )

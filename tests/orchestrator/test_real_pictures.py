@@ -63,6 +63,11 @@ def test_runs_have_the_content_of_the_files_and_not_their_folder(
     assert study.settings["content"] in contents
 
 
+def test_a_class_that_no_seen_picture_has_is_told_by_its_place(celeba: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = f"--tier smoke --families dit --tokenizers vae --seeds 1 --dataset celeba --data {celeba} --split 000,011"
+    assert study_of(words, monkeypatch).notes[0].startswith("no seen composition has a 1 in place 1: no model can learn")
+
+
 def test_rendered_pictures_are_the_default_and_say_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, named = (study_of(f"--tier smoke {words}", monkeypatch) for words in ("", "--dataset shapes2d"))
     assert plain.specs == named.specs
@@ -134,6 +139,7 @@ def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Pat
         ("--dataset celeba --data {celeba} --shape square", "--shape is for rendered figures: omit it, or --dataset celeba"),
         ("--dataset celeba --data {celeba} --radius-small 0.4", "--radius-small is for rendered figures: omit it"),
         ("--dataset celeba --data {celeba} --option faint=colour", "--option faint is for rendered figures: omit it"),
+        ("--dataset celeba --data {celeba} --option probe_lessons=checked", "--option probe_lessons is for rendered figures: "),
         ("--option dataset=celeba", "--option dataset has an option of its own: use --dataset"),
         ("--option content=0", "--option content has an option of its own: use --data"),
     ],

@@ -196,6 +196,33 @@ def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.Monke
     assert line.endswith(f" ({told})")
 
 
+def test_an_interval_ends_where_contrasts_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 3 --factors colour --resolution 0.1", monkeypatch)
+    told = "the interval has no upper bound up to 1, the highest contrast"
+
+    def needing(*least: float) -> Any:
+        def make(spec: RunSpec) -> list[Row]:
+            passes = float(str(value_of(spec, "contrast"))) >= least[spec.seed]
+            row = generator_row(spec, status="passed" if passes else "missed", accuracy=1.0 if passes else 0.5)
+            return [row, *parent_rows(spec)]
+
+        return study._answer(answered(study, make))
+
+    apart = needing(0.2, 0.6, 0.9)
+    [factor] = apart.to_json()["factors"]
+    assert factor["lower"] < factor["contrast"] < 1 == factor["upper"]
+    assert factor["note"] == told
+    assert f", 1] on, where its classes differ by {factor['difference']:.3f}" in apart.lines()[0]
+    assert f" ({told})" in apart.lines()[0]
+    study._known = None
+    close = needing(0.3, 0.3, 0.32)
+    [factor] = close.to_json()["factors"]
+    assert (factor["upper"] < 1, factor["note"]) == (True, "")
+    study._known = None
+    [factor] = needing(0.3, 0.3, 2.0).to_json()["factors"]
+    assert (factor["contrast"], factor["upper"]) == (None, None), "a seed that never composes: nothing is known above"
+
+
 def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study = study_of(f"{SHORT} --seeds 1 --factors colour,size", monkeypatch)
     failed = {"status": "failed", "error": "no memory", "curve_step": [], "curve_summary": {}, "steps": 0}
@@ -251,7 +278,7 @@ def test_generators_are_trained_though_their_tokenizers_miss(monkeypatch: pytest
         ("--between 0.9..0.1", "--between '0.9..0.1' is empty: write the smaller number first, --between 0.1..0.9"),
         ("--share 0", "--share must lie above 0 and be at most 1, not 0"),
         ("--resolution 1", "--resolution must lie between 0 and 1, not 1"),
-        ("--steps 10,20", "--steps takes one number here, not several"),
+        ("--steps 10,20", "--steps takes one number, not '10,20'"),
         ("--option contrast=0.5", "--option contrast=0.5 is what this study varies or asks for"),
         ("--option rounds=4", "--option rounds is for family maskgit, givt or mar, not dit: omit it, or choose --fami"),
         ("--tokenizer vae --option codes=9", "--option codes is for tokenizer vq, not vae: omit it, or choose --tokenizer vq"),

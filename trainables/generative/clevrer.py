@@ -75,6 +75,8 @@ def _frames(path: Path, last: int) -> Iterator[tuple[int, Any]]:
     try:
         with av.open(str(path), format="mp4") as video:  # nothing else: a playlist could name other files
             stream = video.streams.video[0]
+            if stream.codec_context is None:
+                raise ValueError(f"{path} cannot be read (its codec is unknown): unpack video_train.zip again")
             if (stream.width, stream.height) != SIZE:
                 given = f"{stream.width} x {stream.height} pixels, and videos of CLEVRER have {SIZE[0]} x {SIZE[1]}"
                 raise ValueError(f"{path} has {given}: unpack video_train.zip")

@@ -31,8 +31,10 @@ OF_CONDITIONING = dict.fromkeys(("dropout", "both"), ("dropout", "dropout_mode")
 """Settings of a generator that mean nothing with another objective, other tokens, or another conditioning. One may belong to
 several."""
 OF_NETWORK = {"conv": ("tokenizer_width",)}
+OF_PROBE = {"cnn": ("probe_width",)}
 BELONGING: Mapping[str, Mapping[str, Sequence[str]]] = {
     "decoder": OF_HEAD, "encoding": OF_KIND, "conditioning": OF_CONDITIONING, "network": OF_NETWORK,
+    "probe": OF_PROBE,
 }  # fmt: skip
 """By the setting that decides, and by its words: the settings that mean nothing with its other words."""
 AS_CLASSES = {"quantised": "full", "both": "dropout"}

@@ -59,7 +59,7 @@ TIERS: Mapping[str, Tier] = {
         {"width": 192, "depth": 6, "heads": 6, "judged": 64},
         _LARGER_HEAD,
     ),
-    # the sizes of the paper, and its learning rate
+    # the sizes of the paper, and its learning rate; it falls otherwise, and noise is another (docs/objectives.md)
     "paper": Tier(
         _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4, "schedule": "cosine"},
         {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999},

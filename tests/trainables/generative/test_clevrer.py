@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -218,6 +219,11 @@ def matroska(path: Path) -> None:
     path.with_suffix(".mkv").rename(path)
 
 
+def retag(path: Path) -> None:
+    """A codec that nobody knows."""
+    path.write_bytes(re.sub(b"avc1", b"zzzz", path.read_bytes()))
+
+
 VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "broken": (cut, "cannot be read ("),
     "empty": (lambda path: path.write_bytes(b""), "cannot be read ("),
@@ -225,6 +231,7 @@ VIDEOS: dict[str, tuple[Callable[[Path], object], str]] = {
     "markup": (lambda path: path.write_bytes(b"<html>"), "cannot be read ("),
     "a playlist": (lambda path: path.write_bytes(b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n"), "cannot be read ("),
     "another format": (matroska, "cannot be read ("),
+    "an unknown codec": (retag, "cannot be read (its codec is unknown)"),
     "too short": (lambda path: write_video(path, [(1, 2, 3)] * 20), "ends before its frame 24"),
     "another size": (lambda path: write_video(path, [(1, 2, 3)] * 40, (320, 240)), "has 320 x 240 pixels, and videos of"),
 }
