@@ -117,8 +117,10 @@ class Reader:
             LostPartError: one of these parts must be looked at again.
         """
         problems = {}
-        for name, places in self.register.places({"key": keys}):
-            rows, wrong = sift(decode(self.read(name, (*DESCRIPTION, "status"), places)))
+        columns = (*DESCRIPTION, "status")
+        found = [(name, decode(self.read(name, columns, places))) for name, places in self.register.places({"key": keys})]
+        for name, described in found:
+            rows, wrong = sift(described)
             over = {row["key"] for row in rows if row["status"] == FAILED}.intersection(better)
             wrong |= dict.fromkeys(sorted(over), "failed, and ended well in another try")
             if wrong:
@@ -130,6 +132,14 @@ class Reader:
                 self.register.put(name, part.stamp, take(table, kept), whole=False, went=wrong)
                 problems[name] = in_words(wrong)
         return problems
+
+    def recall(self, names: Collection[str]) -> None:
+        """Know the rows of these parts again that were forgotten for better ones. They are no news."""
+        if names:
+            news = self.news
+            self.news = []
+            self.look(names)
+            self.news = news
 
     def read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
         """Some columns of a part, of the rows at these places.

@@ -46,7 +46,9 @@ class ResultStore(Artifacts):
     What a reader of `runs/` may see, at any instant and after any crash: every row whose `append` has returned, none
     twice, none torn. A part file is only ever replaced by a longer version of itself, in one rename, and rows never
     move between files: no order of renames would keep a reader from missing or doubling rows that do. Only a row that
-    cannot be believed, or failed, is taken out of its part, when the run has another one that is better.
+    cannot be believed, or failed, is taken out of its part, once the run has another one that is better: in the same rename
+    if this is in the same part, else thereafter. Between the two, and after a crash until the next launch, both are there; of
+    them a store knows the better one.
 
     Several launches may use one store. Appends take turns; each launch extends a part of its own, and takes over one
     that is not full from a launch that has ended, so the files number about rows / ROWS_PER_PART + launches at work. A part
@@ -216,11 +218,17 @@ class ResultStore(Artifacts):
             self._look(locked=True)
             if self._turns.repeat(elsewhere):
                 self._look(locked=True)
-            self._make_way(table)
-            known = self._register.known(keys).union(elsewhere)
-            fresh = take(table, [i for key, i in choose(table, ()).items() if key not in known])
-            for piece in slices(fresh, ROWS_PER_BULK_PART):
-                written.append(("", self._writer.extend(piece)))
+            worse = self._forget_worse(table)
+            try:
+                known = self._register.known(keys).union(elsewhere)
+                fresh = take(table, [i for key, i in choose(table, ()).items() if key not in known])
+                problems = dict(self._turns.at_once(worse))
+                for piece in slices(fresh, ROWS_PER_BULK_PART):
+                    written.append(("", self._writer.extend(piece, problems)))
+                self._writer.set_aside(problems)
+            except BaseException:
+                self._reader.recall(worse)
+                raise
 
     def claim(self, key: str) -> bool:
         """Reserve the training of a run for this launch. False, at once, if another living launch has it."""
@@ -264,16 +272,18 @@ class ResultStore(Artifacts):
             with self._turns.settling(problems, locked=locked) as agreed:
                 self._writer.set_aside(agreed)
 
-    def _make_way(self, table: pa.Table) -> None:
-        """Take out rows that have keys of these rows and cannot be believed, or failed where these did not."""
+    def _forget_worse(self, table: pa.Table) -> dict[str, str]:
+        """Forget rows that have keys of these rows and cannot be believed, or failed where these did not; the parts that have
+        them, and what is wrong with these. The files stay as they are until the better rows are written."""
         known = self._register.known(table["key"].to_pylist())
         right = choose(table, known).keys() & known if known else set()
         better = ended_well(table) if known else set()
         while right:
             try:
-                return self._writer.set_aside(self._turns.at_once(self._reader.forget_wrong(right, better)))
+                return self._reader.forget_wrong(right, better)
             except LostPartError as error:
                 self._settle(self._reader.look(error.args), locked=True)
+        return {}
 
     def _tables(
         self, columns: Sequence[str] | None, where: Mapping[str, Collection[object]] | None

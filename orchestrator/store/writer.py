@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import pyarrow as pa
 
-from orchestrator.store.place import Place
+from orchestrator.store.place import Place, Stamp
 from orchestrator.store.reader import Reader
 from orchestrator.store.register import is_many
 from orchestrator.store.turns import Turns
@@ -18,13 +18,19 @@ class Writer:
     def __init__(self, place: Place, reader: Reader, turns: Turns) -> None:
         self._place, self._reader, self._turns = place, reader, turns
 
-    def extend(self, rows: pa.Table) -> pa.Table:
-        """Write `rows` in one step: into the part of this launch, or a part of their own if they are many."""
+    def extend(self, rows: pa.Table, problems: MutableMapping[str, str]) -> pa.Table:
+        """Write `rows` in one step: into the part of this launch, or a part of their own if they are many.
+
+        Args:
+            problems: bad parts. If this is one of them, the same step mends it, and it is one no more.
+        """
         register, many = self._reader.register, is_many(rows.num_rows)
         name = self._turns.new_name() if many else self._turns.choose_part()
         part = register.parts.get(name)
         table = rows if part is None else pa.concat_tables([part.table, rows]).combine_chunks()
-        register.put(name, self._turns.write(name, table), table, came=rows["key"].to_pylist())
+        why = problems.pop(name, None)
+        stamp = self._turns.write(name, table) if why is None else self._mend(name, table, why)
+        register.put(name, stamp, table, came=rows["key"].to_pylist())
         if register.parts[name].full or not self._turns.may_extend(name):
             if not many:
                 self._turns.let_go()
@@ -35,17 +41,25 @@ class Writer:
         """Keep bad files under `set-aside/`; in `runs/` remain those of their rows that nothing else holds, if any."""
         register = self._reader.register
         for name, why in problems.items():
-            aside, part = self._place.place_aside(name), register.parts.get(name)
-            shown, now = self._place.shown(f"runs/{name}"), self._place.shown(aside)
+            part = register.parts.get(name)
             if part is not None and part.rows:
-                self._place.copy(f"runs/{name}", aside)
                 assert part.table is not None
-                register.put(name, self._turns.write(name, part.table), part.table)
-                self._place.note(f"removed rows from {shown}: {why}; the former file is {now}")
+                register.put(name, self._mend(name, part.table, why), part.table)
             else:
+                aside = self._place.place_aside(name)
                 self._place.move(f"runs/{name}", aside)
                 register.parts.pop(name, None)
+                shown, now = self._place.shown(f"runs/{name}"), self._place.shown(aside)
                 self._place.note(f"set aside {shown}: {why}; it is now {now}")
+
+    def _mend(self, name: str, table: pa.Table, why: str) -> Stamp:
+        """Make a part hold these rows, in one step, and keep the former file."""
+        aside = self._place.place_aside(name)
+        self._place.copy(f"runs/{name}", aside)
+        stamp = self._turns.write(name, table)
+        shown, former = self._place.shown(f"runs/{name}"), self._place.shown(aside)
+        self._place.note(f"removed rows from {shown}: {why}; the former file is {former}")
+        return stamp
 
     def keep_index(self) -> None:
         """Write the index anew if it lags behind: all full parts are in it then."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -21,7 +24,7 @@ import orchestrator.store.turns as turns_module
 from orchestrator import merge as command
 from orchestrator.command.cli import Terminated, run
 from orchestrator.errors import counted
-from orchestrator.store import ResultStore
+from orchestrator.store import ResultStore, StoreError
 from orchestrator.store.merge import Merged, merge
 
 FAILED: dict[str, Any] = {"status": "failed", "reason": "exception", "error": "boom", "accuracy": None}
@@ -50,6 +53,76 @@ def test_a_run_that_ended_takes_the_place_of_one_that_failed(place: Place) -> No
         assert sorted(found["status"] for found in store.rows()) == ["failed", "missed", "passed"]
     assert endings(place.location) == {1: "missed", 2: "passed", 3: "failed"}
     assert sorted(plain_keys(place.location)) == sorted(row(i)["key"] for i in (1, 2, 3)), "each once, for any reader"
+
+
+def store_with_failed(folder: Path, *, in_own_part: bool) -> Path:
+    """A store in which runs 1 and 2 failed, and others ended, in the part that a launch extends or in one that it does not."""
+    made(folder / "first", row(1, **FAILED), row(2, **FAILED), row(3))
+    if in_own_part:
+        return folder / "first"
+    shutil.copytree(folder / "first", folder / "copy")
+    return folder / "copy"
+
+
+@pytest.mark.parametrize("in_own_part", [True, False])
+def test_a_full_disk_loses_no_failed_row(in_own_part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    place = store_with_failed(tmp_path, in_own_part=in_own_part)
+    keys = sorted(plain_keys(place))
+    with ResultStore(place) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", full)
+            with pytest.raises(StoreError, match="everything saved before is intact"):
+                store.append([row(1), row(2), row(4)])
+        assert sorted(plain_keys(place)) == keys
+        assert store.refresh() == [], "what comes back is no news"
+        assert {found["data_count"]: found["status"] for found in store.rows()} == {1: "failed", 2: "failed", 3: "passed"}
+        store.append([row(5)])
+        assert sorted(plain_keys(place)) == sorted([*keys, row(5)["key"]]), "another row does not take them with it"
+        assert len(store.append([row(1), row(2), row(4)])) == 3
+    assert endings(place) == dict.fromkeys(range(1, 6), "passed")
+    assert len(plain_keys(place)) == 5
+
+
+@pytest.mark.parametrize("in_own_part", [True, False])
+def test_a_launch_that_dies_at_any_step_loses_no_failed_row(
+    in_own_part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DiedError(BaseException):
+        pass
+
+    steps = [(os, "link"), (Path, "rename"), (Path, "replace")]
+    for last in itertools.count():
+        place = store_with_failed(tmp_path / str(last), in_own_part=in_own_part)
+        keys, left = sorted(plain_keys(place)), last
+
+        def counting(of: Any, place: Path = place, keys: list[str] = keys) -> Any:
+            def step(*words: Any) -> Any:
+                nonlocal left
+                left -= 1
+                assert set(plain_keys(place)) >= set(keys), "no reader misses a run"
+                if left < 0:
+                    raise DiedError
+                return of(*words)
+
+            return step
+
+        store = ResultStore(place)
+        with monkeypatch.context() as patch, contextlib.suppress(DiedError):
+            for owner, name in steps:
+                patch.setattr(owner, name, counting(getattr(owner, name)))
+            store.append([row(1), row(2), row(4)])
+        store.close()
+        found = endings(place)
+        assert found in ({1: "failed", 2: "failed", 3: "passed"}, dict.fromkeys((1, 2, 3, 4), "passed"))
+        assert len(plain_keys(place)) == len(found), "each once, when the next launch has opened the store"
+        if left >= 0:
+            break
+        made(place, row(1), row(2), row(4))
+        assert endings(place) == dict.fromkeys((1, 2, 3, 4), "passed")
+    assert last == (2 if in_own_part else 3)
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
@@ -126,7 +199,7 @@ def test_the_command_says_what_was_added(tmp_path: Path, monkeypatch: pytest.Mon
     assert run(command.app, ["copy", "store"]) == 0
     told = capsys.readouterr()
     assert told.out == "2 new rows in store, 1 of them in place of failed ones\n"
-    assert told.err.startswith("note: set aside store/runs/"), "what is found while rows are added is told as well"
+    assert told.err.startswith("note: removed rows from store/runs/"), "what is found while rows are added is told as well"
     assert run(command.app, ["copy", "store"]) == 0
     assert capsys.readouterr().out == "0 new rows in store\n"
     assert before == {path: path.read_bytes() for path in Path("copy").rglob("*") if path.is_file()}
