@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -15,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-SPLIT = re.compile(r'[",\n\r;\t]')
-"""What a cell with it needs quotes for; of these some readers split lines at semicolons or tabs."""
+FORMULA = re.compile(r"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[=+\-@])""")
+"""Where a formula begins in a cell for a reader that splits lines at semicolons or tabs. A number is none, unless it ends the
+cell: there such a reader goes on with the next one."""
 
 
 def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
@@ -35,15 +34,9 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
     """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
-    that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there; the rest of a cell stays
-    as it is, in quotes if some readers would split it."""
+    that a spreadsheet would take for a formula gets an apostrophe before it, which makes it text there."""
     text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
-    written = _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False)
-    if ";" in written or "\t" in written:
-        csv.field_size_limit(max(csv.field_size_limit(), len(written)))
-        lines = csv.reader(io.StringIO(written, newline=""))
-        written = "".join(",".join(map(_quoted, line)) + "\n" if line != [""] else '""\n' for line in lines)
-    return written.encode()
+    return _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False).encode()
 
 
 def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
@@ -74,11 +67,8 @@ def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
+    cell = FORMULA.sub(r"\1\2'", cell)
     return "'" * cell.lstrip().startswith(("=", "+", "-", "@")) + cell
-
-
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"' if SPLIT.search(cell) else cell
 
 
 def plain(value: Any) -> Any:

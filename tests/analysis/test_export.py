@@ -156,7 +156,7 @@ def test_a_csv_file_has_a_line_for_each_run_and_a_column_for_each_value(here: Pa
     assert (first["N"], first["accuracy"], first["options.kind"], first["measures.exact"]) == (8, 0.75, "round", 0.125)
     assert first["finished_at"] == "2026-01-01 00:00:00+00:00"
     assert (other["options.sigma"], other["status"]) == (2, "missed")
-    assert plain["error"] == "line\n=1+1"
+    assert plain["error"] == "line\n'=1+1"
     assert plain["parents"] == '{"teacher": "' + "f" * 24 + '"}'
     kept = pd.read_csv("runs.csv", dtype=str).set_index("key").loc[row()["key"]]
     assert kept["passage_step"] == "60", "a whole number stays one where other runs have none"
@@ -190,7 +190,7 @@ def test_hostile_rows_are_only_data(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run(export.app, ["--csv", "a.csv", "--tensorboard", "board"]) == 0
     table = pd.read_csv("a.csv", dtype=str)
     (line,) = table.to_dict("records")
-    assert (line["dataset"], line["host"], line["error"]) == ("'=1+1", "'+1", "'-1\n@2")
+    assert (line["dataset"], line["host"], line["error"]) == ("'=1+1", "'+1", "'-1\n'@2")
     assert not [text for text in [*table.columns, *line.values()] if str(text).startswith(("=", "+", "-", "@"))]
     assert line["options.half"] == "\\udfff"
     assert line["measures.deep"] == '{"a": [1, "@x"]}'

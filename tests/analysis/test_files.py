@@ -1,5 +1,6 @@
 """Tables as files."""
 
+import csv
 import io
 
 import pandas as pd
@@ -12,9 +13,9 @@ from orchestrator.command.files import csv_bytes
 def test_text_that_a_spreadsheet_would_run_is_written_as_text(sign: str) -> None:
     table = pd.DataFrame({"dataset": [f"{sign}HYPERLINK(1)", "a=b"], f"{sign}x": ["", None], "loss": [-1.5, 2.0], "N": [-8, 8]})
     read = pd.read_csv(io.BytesIO(csv_bytes(table)), keep_default_na=False)
-    sign = sign.replace("\r", " ")
-    assert read.columns.tolist() == ["dataset", f"'{sign}x", "loss", "N"]
-    assert read["dataset"].tolist() == [f"'{sign}HYPERLINK(1)", "a=b"]
+    sign = {"\r=": "' =", "\t=": "\t'=", "\n=": "\n'="}.get(sign, f"'{sign}")
+    assert read.columns.tolist() == ["dataset", f"{sign}x", "loss", "N"]
+    assert read["dataset"].tolist() == [f"{sign}HYPERLINK(1)", "a=b"]
     assert read["loss"].tolist() == [-1.5, 2.0]
     assert read["N"].tolist() == [-8, 8]
 
@@ -25,11 +26,21 @@ def test_a_table_without_such_text_is_written_as_pandas_writes_it() -> None:
     assert csv_bytes(table.iloc[:0]) == table.iloc[:0].to_csv(index=False).encode()
 
 
-@pytest.mark.parametrize("separator", [";", "\t", "; "])
-def test_what_other_readers_split_at_is_in_quotes_and_stays_as_it_is(separator: str) -> None:
-    cells = [f"a{separator}=SUM(1)", "1;-2;3", 'a "b"', "", "a,b\nc", "x" * 200_000]
-    written = csv_bytes(pd.DataFrame({"decoder": cells})).decode()
-    assert written.splitlines()[:4] == ["decoder", f'"a{separator}=SUM(1)"', '"1;-2;3"', '"a ""b"""']
-    assert pd.read_csv(io.StringIO(written), keep_default_na=False)["decoder"].tolist() == cells
-    numbers = pd.DataFrame({"a;b": ["x", ";"], "loss": [0.1, float("nan")], "flag": [True, False], "count": [1, 2]})
-    assert csv_bytes(numbers) == b'"a;b",loss,flag,count\nx,0.1,True,1\n";",,False,2\n'
+@pytest.mark.parametrize(
+    "cell", ["a;=SUM(1)", "x\t+1-2", "a; @B", "a;\t=1", 'a;"=1"', 'a;""=1', "a\n=1", "a;-1e", "1;-2", "b,;=1"]
+)
+def test_no_reader_that_splits_at_semicolons_or_tabs_finds_a_formula(cell: str) -> None:
+    written = csv_bytes(pd.DataFrame({"N": [16], "dataset": [cell], "family": ["5+cmd|' /C calc'!A0"]})).decode()
+    assert pd.read_csv(io.StringIO(written))["dataset"].str.replace("'", "").tolist() == [cell]
+    for separator in ";\t":
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
+            for line in csv.reader(io.StringIO(written, newline=""), delimiter=separator, quoting=quoting):
+                assert not [found for found in line if found.lstrip(' \t\n"').startswith(("=", "+", "-", "@"))]
+
+
+def test_text_that_is_no_formula_stays_as_it_is() -> None:
+    cells = ["1;-2;3", "1; -2.5;+3e-5;4", "x\t-3\tm", "a;b", "a-b; c=d", 'a "b"', "", "a,b\nc", "x" * 200_000]
+    written = csv_bytes(pd.DataFrame({"decoder": cells, "a;b": 1.5}))
+    read = pd.read_csv(io.BytesIO(written), keep_default_na=False)
+    assert read["decoder"].tolist() == cells
+    assert read["a;b"].tolist() == [1.5] * len(cells)
