@@ -32,7 +32,7 @@ from trainables.generative.settings import HEADS, RENDERED, GeneratorSettings
 from trainables.generative.shapes import FACTORS
 from trainables.generative.tokenizers import KINDS
 from trainables.settings import settings_of, with_values
-from trainables.spec import RunSpec
+from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
 NAME = "signal"
@@ -51,6 +51,16 @@ class Ungated(LaunchOptions):
     """Those of a study that has to train generators whatever their probe and tokenizer came to."""
 
     gates: opt.NoGates = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneLength(GeneratorOptions):
+    """Those of a study that asks of one length of training."""
+
+    steps: Annotated[
+        int | None,
+        opt.trained(min=1, max=LIMITS["max_steps"][1], help="Optimizer steps of a run.", show_default="of the tier"),
+    ] = None  # type: ignore[assignment]  # a text elsewhere, of several
 
 
 class SignalStudy(ThresholdStudy):
@@ -84,7 +94,7 @@ def signal(
     ] = 0.6,
     speculate: opt.Speculate = False,
     *,
-    generators: GeneratorOptions,
+    generators: OneLength,
     where: Ungated,
 ) -> int:
     """How faint may a factor be before a generator no longer composes it, and what is lost first?
@@ -99,13 +109,13 @@ def signal(
 
     **Examples**
 
-    `python -m orchestrator.signal --tier smoke --seeds 1`   shows that everything runs, minutes
+    `python -m orchestrator.signal --tier smoke --seeds 1`  # shows that everything runs, minutes
 
-    `python -m orchestrator.signal`   the question, for three seeds: about 50 generators, many hours on two cores
+    `python -m orchestrator.signal`  # the question, for three seeds: about 50 generators, many hours on two cores
 
-    `python -m orchestrator.signal --factors colour --between 0.1..1 --tier coarse`   one factor, with fewer tokens
+    `python -m orchestrator.signal --factors colour --between 0.1..1 --tier coarse`  # one factor, with fewer tokens
 
-    `python -m orchestrator.signal --family maskgit`   the same of masked codes
+    `python -m orchestrator.signal --family maskgit`  # the same of masked codes
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.
@@ -122,10 +132,9 @@ def signal(
     check_resolution(resolution, usual=0.25)
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
-    generators = dataclasses.replace(generators, option=[CHECKED, *(generators.option or ())])
-    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, generators, where, NAMED)
-    if len(plan.templates) > 1:
-        raise UserError("--steps takes one number here, not several: start a study for each")
+    steps: Any = None if generators.steps is None else str(generators.steps)
+    options = dataclasses.replace(generators, steps=steps, option=[CHECKED, *(generators.option or ())])
+    plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, options, where, NAMED)
     contrasts, task = read_between(CONTRAST, between, HINT.replace("4..512", "0.05..1")), load_task(GENERATOR)
     template = dataclasses.replace(plan.templates[0], target=1.0, stop="early")
     axes = Axes.of(LEAST, ALONG, chosen)

@@ -14,8 +14,10 @@ import typer
 
 from orchestrator.errors import UserError
 
-LISTED = re.compile(r"omma-separated|separated by commas|\d,\d")
-"""In the help of an option that takes several values."""
+LISTED, NUMBERS = re.compile("omma-separated"), re.compile(r"\d,\d")
+"""In the help of an option that takes several values; in that of one whose values are numbers."""
+NUMBER, WORD = re.compile(r"[+-]?\.?\d(\S*\w)?"), re.compile(r"(?!(to|and|or)$)[A-Za-z](\S*\w)?")
+"""A value, or several with commas between them."""
 NO, YES = ("no", "false", "off", "0"), ("yes", "true", "on", "1")
 NEAR = 2
 """Letters in which an option may differ from one that is suggested."""
@@ -91,7 +93,7 @@ def refusal(error: typer.TyperException, given: Sequence[Given]) -> str:
     option, text = values[-1].option, str(values[-1].value)
     if re.search(r"[0-9],|\.\.", text):
         if option == "--N":
-            return f"--N takes one grid size here, not {text!r}: for several sizes use the scaling study"
+            return f"--N takes one grid size here, not {text!r}: start the study for each size by itself"
         return f"{option} takes one number, not {text!r}"
     about = parameter.type_descriptor.parameter_info
     low = -math.inf if about.min is None else about.min
@@ -160,8 +162,12 @@ def _check_strays(command: Any, strays: Sequence[tuple[str, Given | None]]) -> N
     following = [stray for stray, after in strays if after is before]
     told = f"{word!r} belongs to no option"
     if _is_list(before.parameter):
-        parts = ",".join(part.strip(",") for part in (before.value, *following))
-        raise UserError(f"{told}: separate several values by commas, {before.option} {parts}")
+        if (joined := _joined(before.parameter, [before.value, *following])) is None:
+            raise UserError(f"{told}: write what {before.option} takes without spaces, as --help shows")
+        raise UserError(f"{told}: separate several values by commas, {before.option} {joined}")
+    if before.parameter.multiple:
+        each = " ".join(f"{before.option} {shlex.quote(value)}" for value in (before.value, *following))
+        raise UserError(f"{told}: write {before.option} before each value, {each}")
     if before.parameter.type_descriptor.annotation in (int, float):
         raise UserError(f"{told}, and {before.option} takes one number: omit it")
     quoted = shlex.quote(" ".join((before.value, *following)))
@@ -189,13 +195,25 @@ def _check_once(found: Sequence[Given]) -> None:
         values = [str(each.value) for each in several]
         often = "twice" if len(values) == 2 else f"{len(values)} times"
         which = f"{', '.join(values[:-1])} and {values[-1]}"
-        raise UserError(
-            f"{first.option} is given {often}, {which}: give it once, for example {first.option} {','.join(values)}"
-        )
+        joined = _joined(first.parameter, values)
+        example = "" if joined is None else f", for example {first.option} {joined}"
+        raise UserError(f"{first.option} is given {often}, {which}: give it once{example}")
 
 
 def _is_list(parameter: Any) -> bool:
-    return parameter.type_descriptor.annotation is str and bool(LISTED.search(parameter.help or ""))
+    """Whether an option takes several values, as its help says, unless it is `single` (see `subject`)."""
+    about, help = parameter.type_descriptor, parameter.help or ""
+    if about.annotation is not str or hasattr(about.parameter_info, "single"):
+        return False
+    return bool(LISTED.search(help) or NUMBERS.search(help))
+
+
+def _joined(parameter: Any, values: Sequence[str]) -> str | None:
+    """What a list is given by that has all these; None if one of them looks like no value of it."""
+    name = values[0][: values[0].find("=") + 1]
+    parts = dict.fromkeys(value.removeprefix(name).strip(",") for value in values)
+    kinds = (NUMBER, WORD) if LISTED.search(parameter.help) else (NUMBER,)
+    return name + ",".join(parts) if any(all(map(kind.fullmatch, parts)) for kind in kinds) else None
 
 
 def _meant(kind: type, text: str) -> float | None:

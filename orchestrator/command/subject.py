@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +34,7 @@ class TaskApp(App):
         path, program = _last("--task", words), _last("--program", words)
         if program is None:
             return self if path is None else self.make(own_task(path))
+        _check_quoted(words)
         if path is not None:
             raise UserError("--task and --program are both given, and a study has one subject: keep one")
         file = _last("--program-settings", words)
@@ -40,6 +43,19 @@ class TaskApp(App):
         path_of_file = None if file is None else Path(file)
         described = Described.of(program, path_of_file, _all("--vary", words), _last("--counts", words), *more)
         return self.make(described.task())
+
+
+def _check_quoted(words: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: the command of `--program` is several words for the shell.
+    """
+    at = max(i for i, word in enumerate(words) if word.partition("=")[0] == "--program")
+    first = at + (words[at] == "--program")
+    command = [words[first].removeprefix("--program="), *takewhile(lambda word: not word.startswith("--"), words[first + 1 :])]
+    if len(command) > 1 and (command[1][:1] != "-" or "{" in "".join(command[1:])):
+        quoted = shlex.quote(" ".join(command))
+        raise UserError(f"--program takes one value: put the whole command in quotes, for example --program {quoted}")
 
 
 def own_task(path: str) -> Task:
@@ -132,7 +148,9 @@ def _annotation(each: Setting) -> Any:
     shown = each.shown or str(each.default)
     bounds: dict[str, Any] = {"min": each.low, "max": each.high} if each.kind is int else {}
     flag = [f"{option_of(each.name)}/--no-{each.name.replace('_', '-')}"] if each.kind is bool else [option_of(each.name)]
-    return Annotated[each.kind | None, opt.subject(*flag, help=help, show_default=shown, **bounds)]
+    option = opt.subject(*flag, help=help, show_default=shown, **bounds)
+    option.single = True  # whatever its help says: a setting has one value
+    return Annotated[each.kind | None, option]
 
 
 def _names(command: Callable[..., int]) -> set[str]:

@@ -77,7 +77,9 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_factor_and_seed_has_a_search_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    study = study_of(f"{SHORT} --between 0.1..0.9 --share 0.7 --family maskgit --seeds 2 --first-seed 3", monkeypatch)
+    words = f"{SHORT} --between 0.1..0.9 --share 0.7 --family maskgit --seeds 2 --first-seed 3 --steps 30"
+    study = study_of(words, monkeypatch)
+    assert {bracket.template.max_steps for bracket in study.brackets} == {study.settings["max_steps"]} == {30}
     names = ("faint", "seed", "decoder", "gate", "target", "stop")
     found = [tuple(value_of(bracket.template, name) for name in names) for bracket in study.brackets]
     assert found == [(factor, seed, "maskgit", 0.7, 1.0, "early") for factor in FACTORS for seed in (3, 4)]

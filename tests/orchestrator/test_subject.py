@@ -33,7 +33,7 @@ class ToySettings:
     pause: float = setting(0.0)
     trouble: str = setting("none")
     trouble_N: int = setting(0)
-    ledger: str = setting("")
+    ledger: str = setting("", "Comma-separated values are kept in it, from 1,000 to 9,999.")
 
 
 class Tuned(Toy):
@@ -97,6 +97,11 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
             assert (spec.dataset, spec.decoder, spec.encoding, spec.holdout, spec.depth) == ("toys", "cubic", "", "", 0)
 
 
+def test_a_setting_of_a_task_is_no_list_whatever_its_help_says(launched: list[ThresholdStudy]) -> None:
+    assert run(scaling.app, [*TASK, "--N", "8", "--seeds", "1", "--ledger", "a b", "--ledger", "c"]) == 0
+    assert launched[0].brackets[0].template.option("ledger") == "c"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -106,6 +111,7 @@ def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:
         ((*TASK, "--option", "sigma=1"), "this task has no option 'sigma': its options are dataset, decoder, strength"),
         ((*TASK, "--option", "spins=perhaps"), "--option 'spins=perhaps': the option spins takes True or False, not 'perhaps'"),
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
+        ((*TASK, "--ledger", "a", "b"), "'b' belongs to no option, and --ledger takes one value: omit it, or quote a value"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", f"{__name__}:Helpful", "--help"), "the task's setting help has the name of the option that shows what"),
         (("--task", "nowhere:Task", "--help"), "--task 'nowhere:Task' cannot be imported"),
