@@ -7,8 +7,10 @@ of middle size and the largest are tried, with one seed: what fails elsewhere fa
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
@@ -40,6 +42,10 @@ SAMPLES = 4
 """In the batch that is trained on and measured."""
 MOVE = 1e-3
 """What a step adds to or takes from each parameter."""
+OFTEN = 60, 100, 630, 1000, 1024, 2520, 10_000, 27_720, 100_000
+"""Steps that are multiples of what people count in."""
+
+_Values = Mapping[tuple[str, str], Any]
 
 
 def check_task(task: Task, spec: RunSpec) -> None:
@@ -207,30 +213,74 @@ def _check_model_again(task: Task, spec: RunSpec, model: nn.Module, batch: Split
 
 
 def _check_saved(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> None:
-    """Another model that loads what a checkpoint has of this one, after its first step, goes on as this one does."""
+    """Another model that loads what a checkpoint has of this one, after its first step, goes on as this one does. So it does
+    in later steps, to which numbers are carried on that no checkpoint has and that change in every step."""
     _check_memory(model)
+    still = detached(model.state_dict())
     with torch.no_grad():
         for p in model.parameters():
             if p.grad is not None:
                 p.sub_(MOVE * p.grad.to_dense().sign())
     state, held = detached(model.state_dict()), _not_saved(model)
-    further = _further(task, spec, model, batch)
-    again = _model(task, spec)
-    with blamed("model().load_state_dict() of the state after a step"):
-        again.load_state_dict(detached(state))
+    try:
+        further = _further(task, spec, model, batch)
+    except ValueError:  # moved too far, as a scale that begins at 0 and must not fall under it
+        _load(model, still)
+        state, held = still, _not_saved(model)
+        further = _further(task, spec, model, batch)
+    after, again = _not_saved(model), _resumed(task, spec, state, {})
     known = _not_saved(again)
-    lost = sorted(name for name, value in held.items() if name not in known or not _alike(value, known[name]))
-    same = _all_alike(further, _further(task, spec, again, batch))
-    if same and _count_on(again, {name: held[name] for name in lost}, spec.max_steps):  # as at the end of a warm-up
-        again.load_state_dict(detached(state))
+    lost = {place: value for place, value in held.items() if place not in known or not _equal(value, known[place])}
+
+    def differs(values: _Values) -> bool:
+        """Whether a model goes on otherwise that has these values besides a checkpoint. One that fails says nothing."""
         with contextlib.suppress(ValueError):
-            same = _all_alike(further, _further(task, spec, again, batch))
-    if not same:
-        what = ([name for name in lost if name in known] or lost or ["something"])[0]
-        raise ValueError(
-            f"the task's model() changes {what} in a step, and no checkpoint holds it: a run could not be continued to the "
-            "same end. Keep it as a tensor, by register_buffer()"
-        )
+            return not _all_alike(further, _further(task, spec, _resumed(task, spec, state, values), batch))
+        return False
+
+    if not _all_alike(further, _further(task, spec, again, batch)):
+        felt = [one for one in lost if differs({place: value for place, value in lost.items() if place != one})]
+        raise _not_kept([] if differs(lost) else felt or [*lost])
+    moves = {place: after[place] - value for place, value in lost.items() if _moves(value, after.get(place))}
+    for step in _later_steps(spec.max_steps) if moves else ():
+        later = {place: lost[place] + (step - 2) * move for place, move in moves.items()}
+        if differs(later):
+            raise _not_kept([place for place, value in later.items() if differs({place: value})] or [*later])
+    _load(model, still)
+
+
+def _resumed(task: Task, spec: RunSpec, state: Mapping[str, Any], values: _Values) -> nn.Module:
+    """Another model with what a checkpoint has, and with these values."""
+    model = _model(task, spec)
+    _load(model, state)
+    parts = dict(model.named_modules())
+    for (prefix, name), value in values.items():
+        if prefix in parts:
+            part = parts[prefix]
+            held: Any = part._buffers if name in part._buffers else vars(part)
+            held[name] = copy.deepcopy(value)
+    return model
+
+
+def _not_kept(places: Sequence[tuple[str, str]]) -> ValueError:
+    names = " and ".join(sorted(".".join(filter(None, place)) for place in places)) or "something"
+    held, kind = ("them", "tensors") if len(places) > 1 else ("it", "a tensor")
+    return ValueError(
+        f"the task's model() changes {names} in a step, and no checkpoint holds {held}: a run could not be continued to the "
+        f"same end. Keep {held} as {kind}, by register_buffer()"
+    )
+
+
+def _later_steps(most: int) -> list[int]:
+    """Steps from the third to the last that are looked at: one in each doubling, and some in which what is done every so many
+    steps is done, whether it is counted from 0 or from 1."""
+    steps = {2**i for i in range(most.bit_length())} | {step + one for step in OFTEN for one in (0, 1)} | {most}
+    return sorted(step for step in steps if 2 < step <= most)
+
+
+def _load(model: nn.Module, state: Mapping[str, Any]) -> None:
+    with blamed("model().load_state_dict() of the state after a step"):
+        model.load_state_dict(detached(state))
 
 
 def _check_memory(model: nn.Module) -> None:
@@ -261,20 +311,21 @@ def _all_alike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool
     return ours.keys() == theirs.keys() and all(_alike(t, theirs[name]) for name, t in ours.items())
 
 
-def _count_on(model: nn.Module, values: Mapping[str, Any], steps: int) -> bool:
-    """Set those of the values that may be counts to `steps`; False if there is none."""
-    counts = False
-    for name, value in values.items():
-        place, _, own = name.rpartition(".")
-        part = model.get_submodule(place)
-        if _is_count(value) and _is_count(getattr(part, own, None)):
-            setattr(part, own, value - value + steps)
-            counts = True
-    return counts
+def _moves(value: Any, after: Any) -> bool:
+    """Whether it is a number, or a tensor of numbers, and has become another one."""
+    if _equal(value, after):
+        return False
+    if not isinstance(value, Tensor):
+        return type(value) is type(after) is not bool
+    plain = isinstance(after, Tensor) and value.layout == after.layout == torch.strided and value.shape == after.shape
+    return plain and value.dtype == after.dtype != torch.bool
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int or (isinstance(value, Tensor) and value.dtype == torch.int64 and not value.dim())
+def _equal(one: Any, other: Any) -> bool:
+    with contextlib.suppress(RuntimeError):  # of tensors that do not give their numbers
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            return one.dtype == other.dtype and torch.equal(one.to_dense(), other.to_dense())
+    return repr(one) == repr(other)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -288,13 +339,14 @@ def _alike(one: Any, other: Any) -> bool:
     return torch.allclose(one, other, rtol=CLOSE, atol=CLOSE / 10, equal_nan=True)
 
 
-def _not_saved(model: nn.Module) -> dict[str, Any]:
-    """Numbers and tensors that a model and its parts hold and that no checkpoint has, by name, as they are now."""
-    saved, parts = model.state_dict().keys(), model.named_modules()
-    found = {".".join(filter(None, (place, name))): value for place, part in parts for name, value in vars(part).items()}
-    found |= {name: buffer for name, buffer in model.named_buffers() if name not in saved}
-    tensors = {name: value.detach().clone() for name, value in found.items() if isinstance(value, Tensor)}
-    return tensors | {name: value for name, value in found.items() if isinstance(value, int | float | complex)}
+def _not_saved(model: nn.Module) -> dict[tuple[str, str], Any]:
+    """Numbers and tensors that a model and its parts hold and that no checkpoint has, as they are now, by part and name."""
+    saved, found = model.state_dict().keys(), {}
+    for prefix, part in model.named_modules():
+        for name, value in (vars(part) | part._buffers).items():
+            if isinstance(value, Tensor | Number) and ".".join(filter(None, (prefix, name))) not in saved:
+                found[prefix, name] = value.detach().clone() if isinstance(value, Tensor) else value
+    return found
 
 
 def _outputs(model: nn.Module, batch: Split, loss: str, sampled: bool = False) -> Tensor:

@@ -24,6 +24,7 @@ from typing import Any, cast
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from trainables.spec import RunSpec, run_key
@@ -81,6 +82,15 @@ class Parent:
     weights: bytes
     """The safetensors file that it left."""
     parents: Mapping[str, Parent] = field(default_factory=dict)
+
+
+class WeightsError(RuntimeError):
+    """The weights that a finished run left are damaged, or those of another network."""
+
+    def __init__(self, spec: RunSpec, why: object) -> None:
+        super().__init__(str(why))
+        self.spec = spec
+        """The run that left them."""
 
 
 def needs_others(task: Task) -> bool:
@@ -145,10 +155,13 @@ def network_of(parent: Parent, device: str = "cpu") -> nn.Module:
     """The network that a finished run left, in eval mode and without gradients.
 
     Raises:
-        SafetensorError, RuntimeError: its weights are damaged, or those of another network.
+        WeightsError: its weights are damaged, or those of another network; or those of a run that it needed.
     """
     model = _fresh(trained(load_task(parent.spec.task), parent.parents, device), parent.spec)
-    model.load_state_dict(safetensors.torch.load(parent.weights))
+    try:
+        model.load_state_dict(safetensors.torch.load(parent.weights))
+    except (SafetensorError, RuntimeError, ValueError, OverflowError) as error:
+        raise WeightsError(parent.spec, error) from error
     return _still(model.to(device))
 
 

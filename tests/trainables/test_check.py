@@ -6,6 +6,7 @@ import dataclasses
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -533,6 +534,141 @@ class WarmedByTensor(Points):
         return model
 
 
+class Counting(nn.Linear):
+    """It counts, and does something else at some counts."""
+
+    steps: Any = 0
+    by: Any = 1
+
+    def forward(self, inputs):
+        if self.training:
+            self.steps = self.steps + self.by
+        return super().forward(inputs) * (2 if self.is_other() else 1)
+
+    def is_other(self):
+        return False
+
+
+class FloatCount(Points):
+    def model(self, spec):
+        class Model(Counting):
+            by = 1 / spec.max_steps
+
+            def is_other(self):
+                return self.steps > 0.6
+
+        return Model(3, 2)
+
+
+class DownwardCount(Points):
+    def model(self, spec):
+        class Model(Counting):
+            steps, by = spec.max_steps, -1
+
+            def is_other(self):
+                return self.steps < spec.max_steps / 3
+
+        return Model(3, 2)
+
+
+class UnsavedCount(Points):
+    """In a buffer with a dimension. It decides when a penalty begins."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                self.seen += self.training
+                return super().forward(inputs)
+
+            def penalty(self):
+                return (self.seen > 100).float().mean() * self.weight.abs().sum()
+
+        model = Model(3, 2)
+        model.register_buffer("seen", torch.zeros(1), persistent=False)
+        return model
+
+
+class Between(Points):
+    def model(self, spec):
+        class Model(Counting):
+            def is_other(self):
+                return 100 < self.steps < 210
+
+        return Model(3, 2)
+
+
+class Renewed(Points):
+    """A copy of its weights is renewed every 50 steps."""
+
+    def model(self, spec):
+        class Model(Counting):
+            def is_other(self):
+                if self.training and self.steps % 50 == 0:
+                    self.old.copy_(self.weight.detach())
+
+        model = Model(3, 2)
+        model.register_buffer("old", torch.zeros(2, 3))
+        return model
+
+
+class Every18th(Points):
+    """It looks at its count before it counts."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            steps = 0
+
+            def forward(self, inputs):
+                outputs = super().forward(inputs) * (2 if self.steps and self.steps % 18 == 0 else 1)
+                self.steps += self.training
+                return outputs
+
+        return Model(3, 2)
+
+
+class Several(Points):
+    """Two of three numbers matter."""
+
+    def model(self, spec):
+        class Model(Counting):
+            calls, sizes = 0, 0
+
+            def forward(self, inputs):
+                self.calls, self.sizes = self.calls + 1, self.sizes + len(inputs)
+                return super().forward(inputs) + self.sizes / 100
+
+            def is_other(self):
+                return self.steps == 2
+
+        return Model(3, 2)
+
+
+class SeveralLater(Points):
+    def model(self, spec):
+        class Model(Counting):
+            calls, weight_of_penalty = 0, 0.0
+
+            def is_other(self):
+                self.calls, self.weight_of_penalty = self.calls + 1, self.weight_of_penalty + 0.001
+                return self.steps > 100 or self.weight_of_penalty > 0.1
+
+        return Model(3, 2)
+
+
+class FirstBatch(Points):
+    """The first batch decides, and not one that is the first of a run that goes on."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            scale = 0.0
+
+            def forward(self, inputs):
+                self.scale = self.scale or inputs.std().item()
+                return super().forward(inputs / self.scale)
+
+        return Model(3, 2)
+
+
 class Logged(Points):
     """What matters is no number."""
 
@@ -699,6 +835,16 @@ BROKEN: dict[type, str] = {
     CentredByBuffer: "model() changes mean in a step, and no checkpoint holds it",
     Warmed: "model() changes steps in a step, and no checkpoint holds it",
     WarmedByTensor: "model() changes steps in a step, and no checkpoint holds it",
+    FloatCount: "model() changes steps in a step, and no checkpoint holds it",
+    DownwardCount: "model() changes steps in a step, and no checkpoint holds it",
+    UnsavedCount: "model() changes seen in a step, and no checkpoint holds it",
+    Between: "model() changes steps in a step, and no checkpoint holds it",
+    Renewed: "model() changes steps in a step, and no checkpoint holds it",
+    Every18th: "model() changes steps in a step, and no checkpoint holds it",
+    Several: "model() changes sizes and steps in a step, and no checkpoint holds them: a run could not be continued to the "
+    "same end. Keep them as tensors, by register_buffer()",
+    SeveralLater: "model() changes steps and weight_of_penalty in a step, and no checkpoint holds them",
+    FirstBatch: "model() changes scale in a step, and no checkpoint holds it",
     Logged: "model() changes something in a step, and no checkpoint holds it",
     Begun: "model() changes begun in a step, and no checkpoint holds it",
     Averaged: "model() changes steps in a step, and no checkpoint holds it",
@@ -858,6 +1004,53 @@ class Noted(nn.Linear):
         return super().forward(inputs)
 
 
+class Sized(nn.Linear):
+    """It remembers a number of its first batch that all batches have."""
+
+    fan = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.fan = self.fan or inputs.shape[1]
+        return super().forward(inputs / self.fan)
+
+
+class Dotted(nn.Linear):
+    """A count has a dot in its name."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        vars(self)["stat.calls"] = vars(self).get("stat.calls", 0) + 1
+        return super().forward(inputs)
+
+
+class Amplified(nn.Linear):
+    """Two amplitudes begin at 0, and neither can fall by as much as the check moves one of them."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.amplitudes = nn.Parameter(torch.zeros(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs) + torch.log1p(1000 * self.amplitudes).diff()
+
+
+class Still(nn.Linear):
+    """Where a network is judged it is as it was made, and not where a check has moved it."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        return outputs if self.training or self.bias.detach().eq(1).all() else outputs * torch.nan
+
+
+class Sparse(nn.Linear):
+    """It counts in a sparse tensor, and holds one that gives no numbers."""
+
+    counts = torch.eye(2).to_sparse()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.counts, self.shape = self.counts + self.counts, torch.empty(len(inputs), device="meta")
+        return super().forward(inputs)
+
+
 class PartOfParent(nn.Module):
     """A network of a run that is needed is a part of it, and is trained on: every model has the same one."""
 
@@ -872,13 +1065,18 @@ class PartOfParent(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("kind", [Kept, Watched, Noted, PartOfParent], ids=lambda kind: kind.__name__)
+SOUND = [Kept, Watched, Noted, Sized, Dotted, Amplified, Still, Sparse, PartOfParent]
+
+
+@pytest.mark.parametrize("kind", SOUND, ids=lambda kind: kind.__name__)
 def test_what_a_step_changes_is_refused_only_where_a_run_that_goes_on_would_feel_it(kind: type) -> None:
     class Other(Points):
         def model(self, spec: RunSpec) -> nn.Module:
             model: nn.Module = kind() if kind is PartOfParent else kind(3, 2)
             if kind is Noted:
                 model.norms = torch.zeros(1000)
+            if kind is Still:
+                nn.init.ones_(model.bias)
             return model
 
     check(Other())

@@ -15,7 +15,7 @@ from torch import nn
 
 from tests.toy import Pupil, Teacher, Toy
 from trainables.check import check_task
-from trainables.needs import Parent, Tasks, given, needs_of, trained, untrained
+from trainables.needs import Parent, Tasks, WeightsError, given, needs_of, trained, untrained
 from trainables.spec import RunSpec, run_key
 from trainables.task import Data, Task
 from trainables.training.loop import Training
@@ -101,6 +101,17 @@ def test_networks_of_parents_are_still_and_come_in_stages() -> None:
     assert not any(p.requires_grad for p in network.parameters())
     with pytest.raises(TypeError):
         seen[0]["teacher"] = network  # type: ignore[index]
+
+
+def test_of_damaged_weights_it_is_told_which_run_left_them() -> None:
+    spec = dataclasses.replace(SPEC, task="tests.trainables.test_parents:Grandchild", options=())
+    (pupil,) = needs_of(Grandchild(), spec).values()
+    (teacher,) = needs_of(Pupil(), pupil).values()
+    sound, damaged = safetensors.torch.save(nn.Linear(1, 1).state_dict()), b"damaged"
+    for own, further, left in ((sound, damaged, teacher), (damaged, sound, pupil)):
+        with pytest.raises(WeightsError, match=r"^Error while deserializing") as caught:
+            trained(Grandchild(), {"pupil": Parent(pupil, own, {"teacher": Parent(teacher, further)})})
+        assert caught.value.spec == left
 
 
 def test_a_run_that_needs_nothing_is_given_an_empty_mapping() -> None:
