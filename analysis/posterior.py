@@ -9,10 +9,11 @@ on stopping rules; D. B. Rubin, Inference and missing data, Biometrika 63 (1976)
 The model is a random-effects logistic regression. The log of the threshold of a bracket at N is a + b log N + u + e, with e
 normal with deviation `spread`, another one for each bracket, and u normal with deviation `off`, the same for all seeds of a
 size: how far a size itself lies off the law. A run with D images passes with probability 1 / (1 + exp(-(log D - log threshold)
-/ noise)). The priors of a and b are flat, and those of the logs of spread and noise are flat over ratios: no unit matters. That
-all sizes lie on the law (`off` is 0) is as likely before as that they do not, and then the prior of the log of `off` is flat,
-too. All is integrated numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval
-has equal tails.
+/ noise)). Noise and spread may be alike at all sizes, or fall or rise by a factor from the first size to the last, as a power
+of N. The priors of a and b are flat, and those of the logs of spread and noise are flat over ratios: no unit matters. That all
+sizes lie on the law (`off` is 0) is as likely before as that they do not, and then the prior of the log of `off` is flat, too.
+All is integrated numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval has
+equal tails.
 
 Two sizes always lie on a law. So what is said of a slope through two is said as if `off` were 0.
 """
@@ -33,13 +34,17 @@ OFFS = (0.0, 0.25, 0.4, 0.6, 0.9, 1.3, 1.9, 2.8)
 """Deviations of whole sizes from the law, over the same."""
 ON_LAW = 0.5
 """Probability, before anything is seen, that the first of these holds; the others are alike."""
+TILTS = {1 / 3: 0.25, 1.0: 0.5, 3.0: 0.25}
+"""Noise and spread at the last size over those at the first, each with its probability before anything is seen."""
 CELL = 1 / 6
 """Width of the cells in which thresholds are counted, over the same."""
 MARGIN = 4.0
-"""How far the cells reach beyond the farthest threshold, over the same."""
+"""How far the cells reach beyond the farthest threshold, of brackets and of laws, over the same."""
 REACH, STEPS_A, STEPS_B = 7.0, 31, 121
 """How far from least squares a and b are looked for, in standard errors if each size counts once, and how many values of
 each."""
+HOPELESS = 12.0
+"""Kinds of luck less likely than others by this, as a logarithm, count nothing."""
 TINY = 1e-300
 
 
@@ -67,35 +72,60 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     unit = math.sqrt(float(away @ away) / (len(y) - 2) + float(np.mean([(one.y - one.low) ** 2 for one in seen])) / 12)
     if unit < 1e-9:
         return slope, slope
-    half = float(np.abs(away).max()) / unit + MARGIN
-    cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
-    width = float(cells[1] - cells[0])
     places = np.unique(x)
     offs = OFFS if len(places) > 2 else OFFS[:1]
     a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(places))
     b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(places @ places))
+    law = a[:, None, None] + b[:, None] * places  # the log of its thresholds over the line of least squares
+    half = float(max(np.abs(away).max() / unit, law.max())) + MARGIN
+    cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
     apart = (cells[:, None] - cells) ** 2 / 2
-    spreads = [np.exp(-apart / spread**2) / spread for spread in SPREADS]
-    moves = [_moves(apart, off) for off in offs]
-    logs = np.zeros((len(offs), len(SPREADS), len(NOISES), STEPS_A, STEPS_B))
+    moves = np.stack([_moves(apart, off) for off in offs])
+    prior = _prior(len(offs))
+    found = []
     for place in places:
-        of_place = [(one, centred) for one, centred in zip(seen, x, strict=True) if centred == place]
-        tables = np.stack([_table(one, cells * unit + height + slope * centred, unit) for one, centred in of_place])
-        on_law = np.stack([np.log(np.maximum(tables @ kernel, TINY)).sum(axis=0) for kernel in spreads])
-        scale = on_law.max()
-        at = (a[:, None] + b * place - cells[0]) / width
-        left = np.clip(np.floor(at).astype(int), 0, len(cells) - 2)
-        share = np.clip(at - left, 0.0, 1.0)
-        for total, move in zip(logs, moves, strict=True):
-            found = np.log(np.maximum(np.exp(on_law - scale) @ move, TINY))
-            total += found[..., left] * (1 - share) + found[..., left + 1] * share
-    prior = np.full(len(offs), (1 - ON_LAW) / max(1, len(offs) - 1))
-    prior[0] = ON_LAW
-    weights = np.einsum("o,osnab->b", prior, np.exp(logs - logs.max()))
+        thresholds = cells * unit + height + slope * place
+        of_place = [one for one, centred in zip(seen, x, strict=True) if centred == place]
+        share = place / (places[-1] - places[0])
+        tilted = [_likelihood(of_place, thresholds, unit, tilt**share, apart, moves) for tilt in TILTS]
+        found.append(np.stack(tilted).reshape(len(prior), -1))
+    # kinds of luck that are hopeless whatever the law, beside the best kind on the line of least squares, are passed over
+    least = (prior + sum(table[:, len(cells) // 2] for table in found)).max()
+    kept = prior + sum(table.max(axis=1) for table in found) > least - HOPELESS
+    at = (law + half) / (cells[1] - cells[0])
+    left = np.minimum(at.astype(int), len(cells) - 2)
+    logs = np.tile(prior[kept], (STEPS_A, STEPS_B, 1))
+    for place, table in enumerate(found):
+        table = np.ascontiguousarray(table[kept].T)
+        share = at[..., place, None] - left[..., place, None]
+        logs += table[left[..., place]] * (1 - share) + table[left[..., place] + 1] * share
+    weights = np.exp(logs - logs.max()).sum(axis=(0, 2))
     below = np.cumsum(weights) - weights / 2
     tail = (1 - confidence) / 2 * weights.sum()
     low, high = np.interp([tail, weights.sum() - tail], below, b)
     return slope + unit * float(low), slope + unit * float(high)
+
+
+def _prior(offs: int) -> np.ndarray:
+    """The log of the probability of each kind of luck, up to a constant: (TILTS, offs, SPREADS, NOISES), flat."""
+    of_offs = np.full(offs, (1 - ON_LAW) / max(1, offs - 1))
+    of_offs[0] = ON_LAW
+    of_luck = np.ones(len(SPREADS) * len(NOISES))
+    return np.log(np.multiply.outer(np.multiply.outer(list(TILTS.values()), of_offs), of_luck)).ravel()
+
+
+def _likelihood(
+    of_place: Sequence[Seen], thresholds: np.ndarray, unit: float, scale: float, apart: np.ndarray, moves: np.ndarray
+) -> np.ndarray:
+    """The log of the likelihood of each threshold that the law may have at a place: (offs, SPREADS, NOISES, thresholds).
+
+    `scale` is that of noise and spread there; `apart` and `moves` are as in `_moves`.
+    """
+    tables = np.stack([_table(one, thresholds, unit * scale) for one in of_place])
+    kernels = [np.exp(-apart / (scale * spread) ** 2) / (scale * spread) for spread in SPREADS]
+    on_law = np.stack([np.log(np.maximum(tables @ kernel, TINY)).sum(axis=0) for kernel in kernels])
+    top = on_law.max()
+    return np.asarray(np.log(np.maximum(np.exp(on_law - top) @ moves[:, None], TINY)) + top)
 
 
 def _moves(apart: np.ndarray, off: float) -> np.ndarray:
@@ -108,7 +138,7 @@ def _moves(apart: np.ndarray, off: float) -> np.ndarray:
 
 
 def _table(one: Seen, thresholds: np.ndarray, unit: float) -> np.ndarray:
-    """The likelihood of each threshold, for every noise (NOISES, thresholds); of any scale."""
+    """The likelihood of each threshold, for every noise, over `unit`: (NOISES, thresholds)."""
     if not one.runs:
         cell = float(thresholds[1] - thresholds[0])
         at = np.linspace(one.low, one.y, 2 + 2 * math.ceil((one.y - one.low) / cell))
@@ -117,6 +147,4 @@ def _table(one: Seen, thresholds: np.ndarray, unit: float) -> np.ndarray:
     logs = np.array([log for log, _ in one.runs])
     signs = np.array([1.0 if passes else -1.0 for _, passes in one.runs])
     odds = signs[:, None] * (logs[:, None] - thresholds) / unit
-    tables = np.stack([-np.logaddexp(0.0, -odds / noise).sum(axis=0) for noise in NOISES])
-    # one scale for all noises: which of them foresaw the runs better counts
-    return np.asarray(np.exp(tables - tables.max()))
+    return np.exp([-np.logaddexp(0.0, -odds / noise).sum(axis=0) for noise in NOISES])

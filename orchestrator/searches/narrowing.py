@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -17,9 +18,19 @@ MOST_SEEDS = 32
 FARTHEST = 2.0
 """One round asks for no more seeds than would divide the variance of the exponent by this: how wide an interval is, is known
 roughly."""
-PATIENCE, LEAST_GAIN = 3, 0.1
-"""An exponent whose interval so many rounds have not made narrower by this share gets no more seeds: whole sizes may lie off
-the law, and then seeds say little."""
+LEAST_GAIN = 0.1
+"""An exponent whose interval is not narrower by this share than with half of the seeds, or fewer, gets no more: whole sizes may
+lie off the law, and then seeds say little. Where all lie on it, twice the seeds make it narrower by 0.3."""
+
+
+class Round(NamedTuple):
+    """What a round knows of the exponent of a data set."""
+
+    spread: float
+    """Sum of squares of the sizes of its brackets about their mean."""
+    width: float | None
+    """Of the interval."""
+
 
 Widths = Callable[[Sequence[ThresholdResult]], Mapping[str, float | None]]
 """From thresholds to the width of the interval of each data set's exponent; None where there is none."""
@@ -31,9 +42,9 @@ class NarrowingSearch(ThresholdSearch):
 
     The variance of a slope falls with the spread of the sizes about their mean, so a seed helps most at the size that is
     farthest from it (optimal design: V. V. Fedorov, Theory of Optimal Experiments, 1972, chapter 2). A round adds so many seeds
-    that the width wished would be met if the interval shrank with the root of that spread. Where some rounds have hardly made
-    it narrower, no more are added. A size that some seed does not reach takes no part in the fit, and gets no more; nor does
-    one whose least value passes, unless that is a single sample or none.
+    that the width wished would be met if the interval shrank with the root of that spread. Where twice the spread has hardly
+    made it narrower, no more are added. A size that some seed does not reach takes no part in the fit, and gets no more; nor
+    does one whose least value passes, unless that is a single sample or none.
     Each round follows from the rows of those before it, and no others.
 
     Args:
@@ -65,11 +76,12 @@ class NarrowingSearch(ThresholdSearch):
 
     def numbers(self, rows: Rows) -> tuple[int, ...]:
         """The brackets that are asked as far as these rows tell, ascending."""
-        numbers, rounds = self._first, list[Mapping[str, float | None]]()
+        numbers, rounds = self._first, list[Mapping[str, Round]]()
         with rows.turn:
             while (search := self._search(numbers)).finished(rows):
                 results = search.answer(rows)
-                rounds.append(self._widths_of(numbers, results))
+                widths = self._widths_of(numbers, results)
+                rounds.append({name: Round(_spread(_counts(results, name)), width) for name, width in widths.items()})
                 added = self._added(numbers, results, rounds)
                 if not added:
                     break
@@ -97,9 +109,9 @@ class NarrowingSearch(ThresholdSearch):
         if not wide:
             return None
         return (
-            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}, and no more seeds help, "
-            f"but more sizes may: {MOST_SEEDS} seeds are the most at a place, a place that some seed does not reach gets none, "
-            f"and none are added where {PATIENCE} rounds have narrowed it by less than {LEAST_GAIN:.0%}"
+            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}; no more seeds are added, "
+            f"but more sizes may help: {MOST_SEEDS} seeds are the most at a place, a place that some seed does not reach gets "
+            f"none, and none are added where twice the seeds have narrowed it by less than {LEAST_GAIN:.0%}"
         )
 
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:
@@ -115,25 +127,17 @@ class NarrowingSearch(ThresholdSearch):
         return self._known_widths[known]
 
     def _added(
-        self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], rounds: Sequence[Mapping[str, float | None]]
+        self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], rounds: Sequence[Mapping[str, Round]]
     ) -> tuple[int, ...]:
         """The brackets that the next round asks for besides."""
         if any(result.verdict in ("open", "failed") for result in results):
             return ()
         return tuple(
             i
-            for dataset, width in rounds[-1].items()
-            if width is not None and width > self.width and not self._is_vain([of.get(dataset) for of in rounds])
+            for dataset, (_, width) in rounds[-1].items()
+            if width is not None and width > self.width and not _is_vain([of[dataset] for of in rounds if dataset in of])
             for i in self._more(numbers, [r for r in results if r.dataset == dataset], (width / self.width) ** 2)
         )
-
-    @staticmethod
-    def _is_vain(widths: Sequence[float | None]) -> bool:
-        """Whether the last rounds have hardly made an interval narrower."""
-        if len(widths) <= PATIENCE:
-            return False
-        before, now = widths[-1 - PATIENCE], widths[-1]
-        return before is not None and now is not None and now > (1 - LEAST_GAIN) * before
 
     def _more(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], factor: float) -> list[int]:
         """Further brackets of a data set, so that the spread of its sizes grows by this factor."""
@@ -157,6 +161,18 @@ class NarrowingSearch(ThresholdSearch):
             if not free[best]:
                 del free[best]
         return chosen
+
+
+def _is_vain(rounds: Sequence[Round]) -> bool:
+    """Whether the last one has an interval that is hardly narrower than with half of the spread of its sizes."""
+    spread, width = rounds[-1]
+    before = [of.width for of in rounds if of.spread <= spread / 2]
+    return width is not None and bool(before) and before[-1] is not None and width > (1 - LEAST_GAIN) * before[-1]
+
+
+def _counts(results: Sequence[ThresholdResult], dataset: str) -> Counter[float]:
+    """How many brackets of a data set there are at the log of each size."""
+    return Counter(math.log(float(r.along)) for r in results if r.dataset == dataset)
 
 
 def _spread(counts: Counter[float]) -> float:

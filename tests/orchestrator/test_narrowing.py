@@ -16,7 +16,7 @@ from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, PATIENCE, NarrowingSearch
+from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
 from orchestrator.searches.threshold import ThresholdSearch
 
 SIZES = (16, 24, 32, 40)
@@ -73,7 +73,7 @@ def test_a_round_adds_no_more_than_halves_the_variance() -> None:
 
     def told(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
         asked.append(len(results))
-        return {"random": 9.0 if len(results) < 30 else 0.1}
+        return {"random": 9.0 / len(results) if len(results) < 30 else 0.1}
 
     search = NarrowingSearch(PLAN, 0.1, told)
     answered(search)
@@ -89,7 +89,7 @@ def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> Non
     assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
     doubt = search.doubt(rows)
     assert doubt is not None
-    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random, and no more seeds help, but more")
+    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added, but more")
 
 
 def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
@@ -102,9 +102,21 @@ def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
     search = NarrowingSearch(PLAN, 0.1, hardly)
     rows = answered(search)
     assert search.finished(rows)
-    assert len(set(rounds)) == 1 + PATIENCE
+    assert len(set(rounds)) == 2, "one has twice the spread of the first"
     assert seeds(search, rows).total() == max(rounds) < len(ALL)
     assert search.doubt(rows) is not None
+
+
+def test_rounds_near_the_goal_that_add_a_seed_each_are_not_the_last() -> None:
+    widths: dict[int, float] = {}
+
+    def luck(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        return {"random": widths.setdefault(len(results), 0.43 - 0.01 * (len(widths) % 2) if len(widths) < 4 else 0.39)}
+
+    search = NarrowingSearch(PLAN, 0.4, luck)
+    rows = answered(search)
+    assert len(widths) == 5
+    assert search.doubt(rows) is None
 
 
 def test_without_an_interval_there_is_nothing_to_narrow() -> None:
