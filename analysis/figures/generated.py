@@ -190,7 +190,7 @@ def draw_conditioning(table: pd.DataFrame) -> Figure:
             axes.text(0.5, 0.5, "not compared here", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
         axes.set_title(title, fontsize=SMALL + 1)
         axes.set_xticks(sorted(set(level)), [_level_name(at) for at in sorted(set(level))], fontsize=SMALL)
-        axes.set_ylim(0, 1.05)
+        axes.set_ylim(-0.03, 1.05)
     for axes in panels[:, 0]:
         axes.set_ylabel("share read right", fontsize=SMALL)
     return figure

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
 
 from analysis.figures.panels import SMALL
-from analysis.figures.style import literal
+from analysis.figures.style import label_decades, literal
 from analysis.generators import LEAST_SEEN, LEVELS, Run
 from analysis.objectives import Answer
 from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
@@ -22,6 +22,8 @@ LEVEL_COLOURS = {"seen": "#3465a4", "level1": "#e78ac3", "level2": "#c8102e"}
 LEVEL_LINES = {"seen": "-", "level1": "--", "level2": "-"}
 ALONE = {"probe": "^", "oracle": "v"}
 """Markers of what one judge alone reads right."""
+SEED: dict[str, Any] = {"lw": 0.6, "alpha": 0.35}
+GATE: dict[str, Any] = {"color": "0.6", "lw": 0.8, "ls": ":"}
 MOST_PANELS = 24
 ACROSS = 3
 
@@ -43,7 +45,12 @@ def draw_curves(answer: Answer) -> Figure:
     for axes in panels[:, 0]:
         axes.set_ylabel("read right by both judges", fontsize=8)
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in LEVELS.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    handles += [
+        Line2D([], [], color="black", **SEED, label="one seed"),
+        Line2D([], [], **GATE, label=f"{LEAST_SEEN:g}, needed of what was seen"),
+    ]
+    in_a_line = len(handles) if across > 1 else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=8, frameon=False)
     return figure
 
 
@@ -58,7 +65,7 @@ def draw_levels(answer: Answer) -> Figure:
             _draw_bar(axes, place + offset, [run for run in runs if run.status == "finished"], level)
     names = [literal(answer.label(spec)).replace(", ", "\n") for spec, _ in settings]
     axes.set_xticks(range(len(settings)), names, fontsize=SMALL)
-    axes.set(ylim=(0, 1.05), ylabel="share read right at the end")
+    axes.set(ylim=(-0.03, 1.05), ylabel="share read right at the end")
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], lw=6, label=told) for name, told in LEVELS.items()]
     handles += [
         Line2D([], [], color="black", marker=marker, mfc="none", ls="none", label=f"{judge} alone")
@@ -75,15 +82,16 @@ def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
         colour, style = LEVEL_COLOURS[of_level], LEVEL_LINES[of_level]
         curves = [(run.at, run.curves[name]) for run in runs if (name := f"both_{word}") in run.curves and len(run.at)]
         for at, curve in curves:
-            axes.plot(at, curve, color=colour, lw=0.6, alpha=0.35)
+            axes.plot(at, curve, color=colour, **SEED)
         longest = max((len(at) for at, _ in curves), default=0)
         whole = [(at, curve) for at, curve in curves if len(at) == longest]
         if whole:
             middle = np.median([curve for _, curve in whole], axis=0)
             axes.plot(whole[0][0], middle, style, color=colour, lw=1.6, label=word)
-    axes.axhline(LEAST_SEEN, color="0.8", lw=0.6, zorder=0)
+    axes.axhline(LEAST_SEEN, **GATE, zorder=0)
     axes.set_xscale("log")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    if any(len(run.at) for run in runs):
+        label_decades(axes.xaxis, whole=True)
     axes.set(ylim=(-0.03, 1.03))
     axes.set_xlabel("step", fontsize=8)
     axes.tick_params(labelsize=SMALL)

@@ -102,7 +102,8 @@ def draw_curves(answer: Answer) -> Figure:
         axes.margins(x=0)
         axes.grid(color="0.92")
         axes.set_axisbelow(True)
-    left.legend(fontsize=8, frameon=False)
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     return figure
 
 

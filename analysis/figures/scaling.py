@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator
 
-from analysis.figures.style import COLOURS, literal
+from analysis.figures.panels import DECODER_NAMES
+from analysis.figures.style import COLOURS, label_decades, literal
 from analysis.fits import PowerLaw
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
@@ -18,13 +18,12 @@ from orchestrator.searches.axes import BUMPS
 from trainables.program import PATH as PROGRAM_TASK
 
 MARKERS = "os^Dv<"
-LEAST_TICKS = 3
-LEAST_SPAN = 1.5
-"""Least upper end of the axis of images over its lower one."""
 BROKEN = (0, (4, 1, 1, 1, 1, 1))
 """Dashes of a broken law."""
 LEGEND_WIDTH = 92
 """Letters of a line of the legend."""
+APART, TOGETHER = 0.16, 0.6
+"""Of categories, whose places are 1 apart: how far data sets stand from each other, and all of them at most."""
 
 
 def draw(answer: Answer) -> Figure:
@@ -46,7 +45,7 @@ def draw(answer: Answer) -> Figure:
     if len(found) or (answer.table["verdict"] == "none reached").any():
         if (found > 0).all():
             axes.set_yscale("log")
-            _label_counts(axes, whole=bool((found % 1 == 0).all()))
+            label_decades(axes.yaxis, whole=bool((found % 1 == 0).all()))
     else:
         axes.text(0.5, 0.5, "no threshold is known", transform=axes.transAxes, ha="center")
         axes.set_yticks([])
@@ -60,8 +59,8 @@ def draw(answer: Answer) -> Figure:
     elif len(sizes):
         beside = max(sizes[-1] / sizes[0], 2.0) ** 0.06
         axes.set_xlim(sizes[0] / beside, sizes[-1] * beside)
-    of_bumps = is_usual and answer.task == BUMPS
-    axes.set_xlabel("grid size N (pixels)" if of_bumps else literal(along))
+    of_bumps = answer.task == BUMPS
+    axes.set_xlabel("grid size N (pixels)" if of_bumps and along == "N" else literal(along))
     samples = "training images needed, bumps + stripes" if of_bumps else "training samples needed"
     axes.set_ylabel(samples if answer.axes.least == "data_count" else literal(f"least {answer.axes.least}"))
     axes.set_title(literal(_title(answer)), fontsize=10)
@@ -74,14 +73,18 @@ def draw(answer: Answer) -> Figure:
 
 
 def _title(answer: Answer) -> str:
-    """What is trained, and the accuracy that it is to reach."""
-    s = {name: value for name, value in answer.settings.items() if name != answer.axes.along}
+    """What is trained, with what neither axis shows of its size and data, and the accuracy that it is to reach."""
+    drawn = (answer.axes.along, answer.axes.least)
+    s = {name: value for name, value in answer.settings.items() if name not in drawn}
+    of_bumps, of_program = answer.task == BUMPS, answer.task == PROGRAM_TASK
+    name = answer.task.rpartition(":")[2]
+    task = ", ".join(answer.table["dataset"].unique()) if of_program else "" if of_bumps else name
     decoder, encoding = s.get("decoder", ""), s.get("encoding", "")
-    network = ", ".join(filter(None, (decoder.upper(), encoding and f"{encoding} encoding")))
-    of_program = answer.task == PROGRAM_TASK  # its name is that of its data
-    subject = network or (of_program and ", ".join(answer.table["dataset"].unique())) or s["task"]
+    sizes = [f"{word} {s[key]}" for key, word in (("N", "N ="), ("data_count", "data count")) if key in s]
+    parts = task, DECODER_NAMES.get(decoder, decoder), encoding and f"{encoding} encoding", *sizes
+    subject = ", ".join(filter(None, parts)) or name
     accuracy = f"{subject}: accuracy {s['target']:g}" if "target" in s else subject
-    return f"{accuracy} on held-out coordinates" if answer.axes.is_usual and answer.task == BUMPS else accuracy
+    return f"{accuracy} on held-out coordinates" if of_bumps else accuracy
 
 
 def _apart(sizes: np.ndarray) -> list[float]:
@@ -96,26 +99,12 @@ def _apart(sizes: np.ndarray) -> list[float]:
     return list(dict.fromkeys([*shown, float(sizes[-1])]))
 
 
-def _label_counts(axes: Axes, whole: bool) -> None:
-    """At least three labelled ticks on a logarithmic axis of images, also where it spans less than a decade; whole numbers, if
-    all values are."""
-    low, high = axes.get_ylim()
-    if high < LEAST_SPAN * low:
-        low, high = (low * high / LEAST_SPAN) ** 0.5, (low * high * LEAST_SPAN) ** 0.5
-    locators = [LogLocator(subs=digits) for digits in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))]
-    for locator in (*locators, MaxNLocator(6, integer=whole)):
-        ticks = np.asarray(locator.tick_values(low, high))
-        ticks = ticks[(ticks >= low) & (ticks <= high) & ((ticks % 1 == 0) | (not whole))]
-        if len(ticks) >= LEAST_TICKS:
-            break
-    axes.set_yticks(ticks, [f"{tick:,.0f}" if whole else f"{tick:.6g}" for tick in ticks])
-    axes.set_ylim(low, high)
-
-
 def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, index: int) -> None:
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     values = answer.table[answer.axes.along].unique()
-    at = {value: value if answer.axes.scaled else i for i, value in enumerate(values)}
+    datasets = answer.table["dataset"].nunique()
+    beside = (index - (datasets - 1) / 2) * min(APART, TOGETHER / datasets)
+    at = {value: value if answer.axes.scaled else i + beside for i, value in enumerate(values)}
 
     def place(rows: pd.DataFrame) -> pd.Series:
         return rows[answer.axes.along].map(at).astype(float)
@@ -126,6 +115,7 @@ def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, 
     mean = summary["total_images"]
     bars = np.array([mean - summary["lower"], summary["upper"] - mean])
     label = f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset
+    label = label.replace(": no interval", ": no interval of the exponent")  # the bars are intervals of means
     label = textwrap.fill(literal(label), LEGEND_WIDTH)
     axes.errorbar(place(summary), mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
     censored = part[part["verdict"] == "none reached"]

@@ -8,11 +8,13 @@ import re
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
-from analysis.figures.style import COLOURS, literal
+from analysis.figures.style import COLOURS, label_decades, literal
 from analysis.tune import Answer
 from orchestrator.searches.space import shown
 
@@ -21,6 +23,8 @@ MOST_PANELS = 12
 """Searched settings that are shown: those of a search of a whole decoder are eleven."""
 MOST_WORDS = 40
 """Words of a setting that are named."""
+BESIDE = 0.05
+"""Share of a searched range that is shown below and above it, so that points at its ends are whole."""
 
 NUMBER = r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?"
 """As the text of a searched setting has it."""
@@ -28,33 +32,42 @@ NUMBER = r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?"
 
 def draw(answer: Answer) -> Figure:
     """Left the search: every trial in the order of finishing with the best so far; with several objectives, the first two
-    against each other. Right the confirmation: what the search said of each setting, and what the fresh seeds say."""
-    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=len(answer.aims) == 1)
-    if len(answer.aims) == 1:
+    against each other. Right the confirmation, a panel for each of these objectives: what the search said of each setting, and
+    what the fresh seeds say."""
+    aims = min(2, len(answer.aims))
+    figure = Figure(figsize=(9.6 if aims == 1 else 12.4, 4.2), layout="constrained")
+    left, *others = figure.subplots(1, 1 + aims, sharey=aims == 1, width_ratios=(1,) * 2 if aims == 1 else (1.4, 1, 1))
+    if aims == 1:
         _history(left, answer)
     else:
         _front(left, answer)
-    _confirmation(right, answer)
+    for place, axes in enumerate(others):
+        _confirmation(axes, answer, place)
+    if aims > 1 and len(answer.confirmed):  # the panels are too narrow for it
+        figure.legend(*others[0].get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=7, frameon=False)
     return figure
 
 
 def draw_settings(answer: Answer) -> Figure | None:
-    """A panel per searched setting: its values against the first objective. None while no trial is complete."""
+    """A panel per searched setting: its values against the first objective, trials in the colour of their order. None while no
+    trial is complete."""
     complete = answer.trials[answer.trials[answer.aims[0].name].notna()]
     names = list(answer.names)[:MOST_PANELS]
     if complete.empty:
         return None
     columns = min(3, len(names))
     lines = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(3.3 * columns, 2.8 * lines), layout="constrained")
+    figure = Figure(figsize=(3.3 * columns + 0.7, 2.8 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    order = ScalarMappable(Normalize(complete["number"].min(), complete["number"].max()), "viridis")
     for name, axes in zip(names, panels.flat, strict=False):
-        _slice(axes, complete, name, answer)
+        _slice(axes, complete, name, answer, order)
     for axes in list(panels.flat)[len(names) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
         axes.set_ylabel(literal(answer.aims[0].name))
+    bar = figure.colorbar(order, ax=panels, label="trial", ticks=MaxNLocator(6, integer=True), aspect=14 * lines)
+    bar.ax.tick_params(labelsize=8)
     return figure
 
 
@@ -74,7 +87,7 @@ def _history(axes: Axes, answer: Answer) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="trial, in the order they finished", ylabel=literal(aim.name))
     axes.set_title(f"search: {len(trials)} trials", fontsize=10)
-    _scale(axes, answer)
+    _scale(axes, answer, 0)
     axes.legend(fontsize=7, frameon=False)
 
 
@@ -94,11 +107,14 @@ def _front(axes: Axes, answer: Answer) -> None:
     if len(complete):
         axes.set_xscale("log" if answer.geometric[0] else "linear")
         axes.set_yscale("log" if answer.geometric[1] else "linear")
+        for axis, geometric in zip((axes.xaxis, axes.yaxis), answer.geometric, strict=False):
+            if geometric:
+                label_decades(axis)
     axes.legend(fontsize=7, frameon=False)
 
 
-def _confirmation(axes: Axes, answer: Answer) -> None:
-    aim, found = answer.aims[0], answer.confirmed
+def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
+    aim, found = answer.aims[place], answer.confirmed
     places = np.arange(len(found))
     axes.plot(places - 0.08, found[f"{aim.name}_search"], "o", mfc="none", color=SEARCHED, label="in the search")
     axes.errorbar(
@@ -108,37 +124,47 @@ def _confirmation(axes: Axes, answer: Answer) -> None:
     names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
     axes.set_xticks(places, names, fontsize=8)
     axes.set_xlim(-0.6, max(0.6, len(found) - 0.4))
+    of = ""
     if len(answer.aims) > 1:
+        of = f": {literal(aim.name)}"
         axes.set_ylabel(literal(aim.name))
-    axes.set_title("confirmation" if len(found) else "nothing is confirmed yet", fontsize=10)
-    _scale(axes, answer)
-    if len(found):
+    axes.set_title(f"confirmation{of}" if len(found) else f"nothing is confirmed yet{of}", fontsize=10)
+    _scale(axes, answer, place)
+    if len(found) and not of:
         axes.legend(fontsize=7, frameon=False)
 
 
-def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer) -> None:
+def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> None:
     axes.set_xlabel(literal(name))
     found = complete[complete[name].notna()]
     if found.empty:
         return
     searched = str(answer.settings["search"][name])
-    values, style = found[name], {"s": 14, "c": found["number"], "cmap": "viridis"}
+    values, style = found[name], {"s": 14, "c": found["number"], "cmap": order.cmap, "norm": order.norm}
     words_alone = any(isinstance(value, str) for value in values)  # a word may be a path, ../a.csv
     if not words_alone and (span := re.search(rf"(?:^|\|)({NUMBER})\.\.({NUMBER})(?=:|\||$)", searched)):
         low, high = float(span[1]), float(span[2])
         axes.scatter(values.astype(float), found[answer.aims[0].name], **style)
-        if ":log" in searched:
+        whole = bool((values.astype(float) % 1 == 0).all())
+        if is_log := ":log" in searched:
             axes.set_xscale(SymmetricalLogScale(axes.xaxis, linthresh=low) if min(values) <= 0 else "log")
             axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(min([low, *values]), max([high, *values]))
-        axes.margins(x=0.05)
+        elif whole:
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        scale = axes.xaxis.get_transform()
+        first, last = scale.transform([min([low, *values]), max([high, *values])])
+        more = BESIDE * (last - first) or BESIDE
+        axes.set_xlim(*scale.inverted().transform([first - more, last + more]))
+        if is_log and axes.get_xscale() == "log":
+            label_decades(axes.xaxis, whole)
+        axes.tick_params(axis="x", labelsize=8)
     else:
         words = searched.split("|")
         axes.scatter([words.index(shown(value)) for value in values], found[answer.aims[0].name], **style)
         places = range(0, len(words), 1 + len(words) // (MOST_WORDS + 1))
         axes.set_xticks(places, [literal(words[place]) for place in places], fontsize=8)
         axes.set_xlim(-0.5, len(words) - 0.5)
-    _scale(axes, answer)
+    _scale(axes, answer, 0)
 
 
 def _bars(found: pd.DataFrame, name: str) -> np.ndarray:
@@ -146,6 +172,6 @@ def _bars(found: pd.DataFrame, name: str) -> np.ndarray:
     return np.nan_to_num(np.maximum(bars, 0), posinf=0.0)  # a bar without an end is left out
 
 
-def _scale(axes: Axes, answer: Answer) -> None:
-    if answer.geometric[0] and answer.trials[answer.aims[0].name].notna().any():
+def _scale(axes: Axes, answer: Answer, place: int) -> None:
+    if answer.geometric[place] and answer.trials[answer.aims[place].name].notna().any():
         axes.set_yscale("log")

@@ -177,6 +177,7 @@ def test_what_models_were_told_has_a_panel_each_with_the_shares_by_level() -> No
         assert list(seeds_at_2) == pytest.approx([times * share for share in (0.7, 0.8, 0.9)])
     assert not panels["quantised"].patches
     assert words(panels["quantised"]) == ["not compared here"]
+    assert panels["full"].get_ylim() == (-0.03, 1.05)  # points at 0 are whole
     assert [label.get_text() for label in panels["both"].get_xticklabels()] == ["seen", "level 1", "level 2"]
 
 

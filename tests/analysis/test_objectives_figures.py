@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
@@ -47,6 +48,31 @@ def test_a_composition_has_a_curve_in_the_colour_of_its_level(answer: Answer) ->
         assert list(named["111"].get_xdata()) == [100.0 * (look + 1) for look in range(LOOKS)]
         assert list(named["111"].get_ydata()) == pytest.approx([share] * LOOKS)
         assert list(named["101"].get_ydata()) == pytest.approx(RISING)
+
+
+@pytest.mark.parametrize(("last", "shown"), [(60, ["20", "30", "50"]), (9000, ["500", "1,000", "2,000", "5,000"])])
+def test_the_steps_can_be_read_and_thin_and_grey_lines_are_told(last: int, shown: list[str]) -> None:
+    row = generator_row(spec_of("dit", "vae"))
+    row["curve_step"] = [round(last / 3 + last * 2 / 3 * look / (LOOKS - 1)) for look in range(LOOKS)]
+    figure = draw_curves(answer_of([row]))
+    FigureCanvasAgg(figure).draw()
+    axes = figure.axes[0]
+    low, high = axes.get_xlim()
+    labels = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+    read = [text.get_text() for at, text in labels if low <= at <= high]
+    assert len(read) >= 3
+    assert set(read) & set(shown)
+    (legend,) = figure.legends
+    told = ["seen", "level 1", "level 2", "one seed", "0.85, needed of what was seen"]
+    assert [text.get_text() for text in legend.get_texts()] == told
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+
+
+def test_points_at_nothing_are_not_cut_by_the_axis() -> None:
+    [axes] = draw_levels(answer_of([generator_row(spec_of("dit", "vae"), level2=0.0)])).axes
+    assert axes.get_ylim() == (-0.03, 1.05)
 
 
 def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None:

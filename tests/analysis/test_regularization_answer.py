@@ -439,7 +439,10 @@ def test_curves_are_geometric_means_over_the_seeds_by_epoch() -> None:
         final("none", 0, curve_loss=[1e-2, 1e-4], curve_error=[1e-2, 1e-3], **curve),
         final("none", 1, curve_loss=[4e-2, 1e-4], curve_error=[1e-2, 9e-3], **curve),
     ]
-    left, right = figures.draw_curves(Answer.of([], finals, None, [], STUDY)).axes
+    figure = figures.draw_curves(Answer.of([], finals, None, [], STUDY))
+    left, right = figure.axes
+    assert left.get_legend() is None  # it would lie over the curves
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["no penalty", "blank image"]
     for axes, expected in ((left, [1e-2, 3e-3]), (right, [2e-2, 1e-4])):
         line = axes.lines[0]
         assert list(line.get_xdata()) == [10, 20]  # 39 images are two batches of 32

@@ -348,6 +348,63 @@ def test_what_is_known_of_the_rule_is_of_all_curves_of_a_data_set(order: int) ->
     assert both.to_json()["rules"]["bumps"]["bound"] == pytest.approx(1 - 0.05 ** (1 / 404))
 
 
+BUMP_RUNS = {"task": "trainables.bumps:BumpTask", "decoder": "mlp", "encoding": "bump", "target": 0.9}
+CHORDS = {"task": "examples.own_task:Chords", "decoder": "linear", "encoding": "one-hot", "target": 0.9}
+DIGITS = {"task": "examples.classifier:Digits", "decoder": "", "encoding": "", "target": 0.9}
+PROGRAM = {"task": "trainables.program:ProgramTask", "decoder": "", "encoding": "", "target": 0.9}
+NEEDED = "training samples needed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "axes", "title", "x", "y"),
+    [
+        (BUMP_RUNS | {"N": [16]}, Axes(), "MLP, bump encoding: accuracy 0.9 on held-out coordinates",
+         "grid size N (pixels)", "training images needed, bumps + stripes"),
+        (BUMP_RUNS | {"N": 16}, Axes("data_count", "encoding", scaled=False),
+         "MLP, N = 16: accuracy 0.9 on held-out coordinates", "encoding", "training images needed, bumps + stripes"),
+        (BUMP_RUNS | {"N": [16], "data_count": 120}, Axes("width"),
+         "MLP, bump encoding, data count 120: accuracy 0.9 on held-out coordinates", "grid size N (pixels)", "least width"),
+        (CHORDS | {"N": [16]}, Axes(), "Chords, linear, one-hot encoding: accuracy 0.9", "N", NEEDED),
+        (CHORDS | {"N": 16}, Axes("data_count", "width"), "Chords, linear, one-hot encoding, N = 16: accuracy 0.9",
+         "width", NEEDED),
+        (DIGITS | {"N": [16]}, Axes(), "Digits: accuracy 0.9", "N", NEEDED),
+        (PROGRAM | {"N": [16]}, Axes(), "coupons: accuracy 0.9", "N", NEEDED),
+    ],
+)  # fmt: skip
+def test_the_figure_says_what_was_fixed_and_of_which_task(
+    settings: dict[str, Any], axes: Axes, title: str, x: str, y: str
+) -> None:
+    made = [{**row("coupons", 16, seed, 50.0), "encoding": "bump", "width": 8} for seed in (0, 1)]
+    [drawn] = draw(Answer.of(made, settings, axes=axes)).axes
+    assert (drawn.get_title(), drawn.get_xlabel(), drawn.get_ylabel()) == (title, x, y)
+
+
+def places_of(*datasets: str) -> list[list[float]]:
+    """Where the means of data sets stand along two categories."""
+    made = [
+        {**row(dataset, 16, seed, 50.0 + seed), "kind": kind} for dataset in datasets for kind in ("a", "b") for seed in (0, 1)
+    ]
+    [axes] = draw(Answer.of(made, SETTINGS, axes=Axes("data_count", "kind", scaled=False))).axes
+    assert list(axes.get_xticks()) == [0, 1]
+    return [[float(x) for x in container.lines[0].get_xdata()] for container in axes.containers]
+
+
+def test_data_sets_stand_beside_each_other_at_a_category() -> None:
+    assert places_of("bumps") == [[0, 1]]
+    for found, beside in zip(places_of("bumps", "stripes+bumps"), (-0.08, 0.08), strict=True):
+        assert found == pytest.approx([beside, 1 + beside])
+    many = places_of(*"abcdef")
+    assert all(later[0] - earlier[0] == pytest.approx(0.1) for earlier, later in pairwise(many))
+
+
+def test_it_is_the_exponent_that_has_no_interval_where_means_of_two_seeds_have_bars() -> None:
+    [axes] = draw(of_sizes(12, 16, 24, seeds=2)).axes
+    [label] = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert label.endswith("; two seeds: no interval of the exponent")
+    [means] = axes.containers
+    assert all(low < high for (_, low), (_, high) in means.lines[2][0].get_segments())
+
+
 def test_one_threshold_is_drawn_without_a_law() -> None:
     answer = Answer.of([row("bumps", 16, 0, 50)], SETTINGS)
     assert answer.fits["bumps"].exponent is None

@@ -1,0 +1,89 @@
+"""The figures of a search of settings: its axes, its colours, and what is confirmed of several objectives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from analysis.figures.tune import draw, draw_settings
+from analysis.tune import Answer
+from orchestrator.searches.objective import Objective
+
+
+def answer_of(search: dict[str, str], trials: list[dict[str, Any]], *aims: str) -> Answer:
+    """A search over trials of these values, and the confirmation of its first trial."""
+    numbered = [{"number": i, **dict.fromkeys(aims, 0.002 * (i + 1)), **trial} for i, trial in enumerate(trials)]
+    found = {f"{aim}{part}": 0.002 + 0.001 * i for i, aim in enumerate(aims) for part in ("", "_search", "_lower", "_upper")}
+    confirmed = pd.DataFrame([{"setting": "trial 0", "winner": True, **found}])
+    objectives = [Objective(aim) for aim in aims]
+    names, logs = list(search), [True] * len(aims)
+    return Answer(pd.DataFrame(numbered), confirmed, None, 0.0, objectives, names, logs, {"search": search}, "trial 0")
+
+
+def panels(search: dict[str, str], **values: list[Any]) -> list[Axes]:
+    """The panels of these settings, then the colour bar."""
+    trials = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    figure = draw_settings(answer_of(search, trials, "mse"))
+    assert figure is not None
+    FigureCanvasAgg(figure).draw()
+    return figure.axes
+
+
+def texts(axis: Axis) -> list[str]:
+    """The labels that are seen."""
+    low, high = sorted(axis.get_view_interval())
+    return [label.get_text() for at, label in zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True) if low <= at <= high]
+
+
+def test_whole_settings_have_whole_ticks_and_points_at_the_limits_are_whole() -> None:
+    search = {"depth": "1..3", "lr": "0.001..0.1:log", "rate": "0..1", "gain": "0|0.01..1:log"}
+    depth, lr, rate, gain, *_ = panels(search, depth=[1, 3], lr=[0.001, 0.1], rate=[0.25, 1.0], gain=[0.0, 1.0])
+    assert texts(depth.xaxis) == ["1", "2", "3"]
+    assert texts(lr.xaxis) == ["0.001", "0.01", "0.1"]
+    for axes in (depth, lr, rate, gain):
+        for points in (collection.get_offsets() for collection in axes.collections):
+            inside = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 0]
+            assert inside.min() > 0.03
+            assert inside.max() < 0.97
+    assert depth.get_xlim() == pytest.approx((0.9, 3.1))
+    assert lr.get_xlim() == pytest.approx((0.001 / 100**0.05, 0.1 * 100**0.05))
+
+
+@pytest.mark.parametrize(("low", "high"), [(32, 256), (1, 4), (8, 8)])
+def test_a_logarithmic_axis_of_less_than_two_decades_has_three_labels(low: int, high: int) -> None:
+    width, _ = panels({"width": f"{low}..{high}:log"}, width=[low, high])
+    assert len(shown := texts(width.xaxis)) >= 3
+    assert all(text.isdigit() for text in shown)
+
+
+def test_the_colours_of_trials_are_told_beside_the_panels() -> None:
+    depth, word, bar = panels({"depth": "1..3", "kind": "a|b"}, depth=[1, 2, 3], kind=["b", "a", "b"])
+    assert bar.get_ylabel() == "trial"
+    assert bar.get_ylim() == (0, 2)
+    assert set(texts(bar.yaxis)) <= {"0", "1", "2"}
+    for axes in (depth, word):
+        (points,) = axes.collections
+        assert points.get_clim() == (0, 2)
+        assert list(points.get_array()) == [0, 1, 2]  # type: ignore[arg-type]
+
+
+def test_two_objectives_are_both_confirmed_and_no_labels_run_into_each_other() -> None:
+    trials = [{"lr": 0.01, "mse": mse, "id_mse": mse / 2} for mse in (0.0021, 0.0034, 0.0052, 0.0111)]
+    figure = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse", "id_mse"))
+    FigureCanvasAgg(figure).draw()
+    front, first, second = figure.axes
+    assert len(texts(front.xaxis)) >= 3
+    boxes = [label.get_window_extent() for label in front.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert [axes.get_title() for axes in (first, second)] == ["confirmation: mse", "confirmation: id_mse"]
+    assert [axes.lines[0].get_ydata()[0] for axes in (first, second)] == pytest.approx([0.002, 0.003])  # type: ignore[index]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["in the search", "on fresh seeds: mean, 95 % interval"]
+    one = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse"))
+    assert [axes.get_title() for axes in one.axes] == ["search: 4 trials", "confirmation"]
