@@ -3,12 +3,18 @@
     python -m benchmarks.gpu                            CNN in bfloat16 on the first GPU, about ten minutes
     python -m benchmarks.gpu --device cpu --quick       the same script on a CPU, half a minute: tests that it works
 
+Where time on the GPU is short, run it with `--N 28` first, and then with `--N 16,64`: every row is printed as soon as it is
+measured.
+
 Run-steps per second, a run-step being one optimizer step of one run, of 1, 4, 16, ... runs:
 
+- in k processes that share the GPU, each the plain loop, which is what fractional GPUs of Ray Tune give; the best k counts;
 - alone, the plain loop;
 - alone, the step recorded as a CUDA graph (a pack of one);
-- in k processes that share the GPU, each the plain loop, which is what fractional GPUs of Ray Tune give; the best k counts;
 - packed.
+
+All are looked at as often as runs of a study, and those of a pack draw batches of their own, but none ever ends. A pack that
+does not fit, or whose runs had to be trained one by one, has a row that says so, and no rate.
 
 Two floors are measured in the same run: the rate of a large matrix product, and the bandwidth of a copy. The least time of a
 run-step is that of its operations at the former (counted as in `benchmarks.step`), or of the bytes it cannot avoid at the
@@ -18,11 +24,14 @@ and read twice on the way forward and back, and its gradient as often.
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import platform
+import queue
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from typing import Annotated
 
@@ -34,18 +43,29 @@ from benchmarks.step import operations
 from trainables.bumps import BumpTask
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
-from trainables.training.loop import Training
+from trainables.training.loop import Measuring, Training
+from trainables.training.memory import is_out_of_memory
 from trainables.training.pack_size import twin
 from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
 
 TASK = BumpTask()
+PATIENCE = 60
+"""Seconds in which a process has to start, or to answer."""
+
+
+class Endless(Training):
+    """A run that never ends, whatever a look finds."""
+
+    def look(self, *known: float) -> Measuring:
+        yield from super().look(*known)
+        self.reason = ""
 
 
 def make_spec(decoder: str, N: int, precision: str) -> RunSpec:
     spec = RunSpec(
         task="trainables.bumps:BumpTask", N=N, data_count=0, seed=0, **spec_fields(TASK, {"decoder": decoder}),
-        precision=precision, stop="budget", max_steps=10**7,
+        precision=precision, stop="target", max_steps=10**7,
     )  # fmt: skip
     return spec.with_count(TASK.counts(spec).high)
 
@@ -66,36 +86,54 @@ def rate(advance: Callable[[float], object], run: Training, device: str, seconds
 
 
 def alone(spec: RunSpec, device: str, seconds: float) -> float:
-    run = Training(spec, TASK, device)
+    run = Endless(spec, TASK, device)
     return rate(run.advance, run, device, seconds)
 
 
 def packed(spec: RunSpec, device: str, seconds: float, size: int) -> float:
-    first = Training(spec, TASK, device)
-    pack = Pack([twin(first) for _ in range(size)])
-    return size * rate(pack.advance, pack.runs[0], device, seconds)
+    """
+    Raises:
+        RuntimeError: the runs were trained one by one.
+    """
+    first = Endless(spec, TASK, device)
+    runs = [twin(first) for _ in range(size)]
+    for seed, run in enumerate(runs):
+        run.spec = dataclasses.replace(spec, seed=seed)
+    pack = Pack(runs)
+    found = size * rate(pack.advance, pack.runs[0], device, seconds)
+    if pack.unstacked:
+        raise RuntimeError(f"trained one by one, {pack.unstacked}")
+    return found
 
 
 def shared(spec: RunSpec, device: str, seconds: float, processes: int) -> float:
-    """All steps per second of processes that start measuring together."""
+    """All steps per second of processes that start measuring together.
+
+    Raises:
+        RuntimeError: one of them did not start, or did not answer.
+    """
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(processes), context.Queue()
     arguments = (spec, device, seconds, barrier, results)
     workers = [context.Process(target=_one_of_many, args=arguments) for _ in range(processes)]
     for worker in workers:
         worker.start()
-    total = sum(results.get(timeout=600) for _ in workers)
-    for worker in workers:
-        worker.join()
-    return float(total)
+    try:
+        return float(sum(results.get(timeout=PATIENCE + 2 * seconds) for _ in workers))
+    except queue.Empty:
+        raise RuntimeError("a process has failed") from None
+    finally:
+        for worker in workers:
+            worker.join(timeout=5)
+            worker.kill()
 
 
 def _one_of_many(spec: RunSpec, device: str, seconds: float, barrier: Barrier, results: multiprocessing.Queue) -> None:
     quiet_cpu()
-    run = Training(spec, TASK, device)
+    run = Endless(spec, TASK, device)
     run.advance(seconds / 4)
     synchronize(device)
-    barrier.wait()
+    barrier.wait(timeout=PATIENCE)
     began, step = time.perf_counter(), run.step
     run.advance(seconds)
     synchronize(device)
@@ -147,6 +185,18 @@ def least_bytes(model: nn.Module, spec: RunSpec) -> float:
     return 7 * 4 * parameters + 6 * (2 if spec.precision == "bfloat16" else 4) * sum(activations)
 
 
+def row(N: int, way: str, measure: Callable[[], float], floor: float, best: float = 0.0) -> float:
+    """Print what `measure` finds, or why it finds nothing, and give it back; 0 for nothing."""
+    try:
+        value = measure()
+    except RuntimeError as error:
+        why = "out of memory" if is_out_of_memory(error) else " ".join(str(error).split())[:200].replace("|", "/")
+        print(f"| {N} | {way}: {why} | - | - | - |", flush=True)
+        return 0.0
+    print(f"| {N} | {way} | {value:.0f} | {f'{value / best:.2f}' if best else '-'} | {value / floor:.1%} |", flush=True)
+    return value
+
+
 def main(
     device: Annotated[str, typer.Option(help="`cuda` or `cpu`.")] = "cuda",
     decoder: Annotated[str, typer.Option(help="`cnn` or `mlp`.")] = "cnn",
@@ -173,16 +223,12 @@ def main(
         spec = make_spec(decoder, N, precision)
         model = TASK.model(spec)
         floor = 1 / max(operations(model, spec.batch_size) / product, least_bytes(model, spec) / copy)
-        found = {f"{k} processes": shared(spec, device, seconds, k) for k in map(int, processes.split(","))}
-        best = max(found.values())
-        found = {"alone, plain loop": alone(spec, device, seconds)} | found
+        best = 0.0
+        for k in map(int, processes.split(",")):
+            best = max(best, row(N, f"{k} processes", partial(shared, spec, device, seconds, k), floor))
+        row(N, "alone, plain loop", partial(alone, spec, device, seconds), floor, best)
         for size in map(int, packs.split(",")):
-            try:
-                found[f"pack of {size}"] = packed(spec, device, seconds, size)
-            except torch.OutOfMemoryError:
-                found[f"pack of {size}: out of memory"] = float("nan")
-        for name, value in found.items():
-            print(f"| {N} | {name} | {value:.0f} | {value / best:.2f} | {value / floor:.1%} |", flush=True)
+            row(N, f"pack of {size}", partial(packed, spec, device, seconds, size), floor, best)
 
 
 if __name__ == "__main__":

@@ -17,24 +17,25 @@ import ray
 import safetensors.torch
 import torch
 from ray import tune
-from safetensors import SafetensorError
 
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.errors import printable, storable
-from trainables.needs import Parent, trained
+from trainables.needs import Parent, WeightsError, trained
 from trainables.program import PATH as PROGRAM
 from trainables.program_run import ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task, load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
+from trainables.training.memory import is_out_of_memory
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
 from trainables.training.result import CURVES
 from trainables.training.run import Run, RunError, UnfitError
 
-OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+MEMORY_SHARE = 0.95
+"""Of a worker's part of a GPU's memory, how much it may fill with tensors. CUDA takes the rest for each process, uncounted."""
 
 
 @functools.cache
@@ -57,8 +58,6 @@ class PackTrainable(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         quiet_cpu()
-        if 0 < config["gpus"] < 1 and torch.cuda.is_available():
-            torch.cuda.set_per_process_memory_fraction(config["gpus"])  # it shares the GPU with others
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -82,6 +81,9 @@ class PackTrainable(tune.Trainable):
         self._seconds: dict[str, float] = {}
         self._since_saved = 0.0
         self._best_pack_size: int | None = None
+        trains_here = any(order.spec["task"] != PROGRAM for order in self._order.runs)  # a program has a process of its own
+        if trains_here and 0 < self._gpus < 1 and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE * self._gpus)  # it shares the GPU with others
 
     def step(self) -> dict[str, Any]:
         # Ends the process, also while it is deep in a library: the engine knows by its silence what happened.
@@ -113,7 +115,7 @@ class PackTrainable(tune.Trainable):
             return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
         except (Exception, SystemExit) as error:
             self._pack = None
-            return PackReport(error=storable(traceback.format_exc()), out_of_memory=_is_out_of_memory(error))
+            return PackReport(error=storable(traceback.format_exc()), out_of_memory=is_out_of_memory(error))
 
     def _tell_unstacked(self, key: str) -> None:
         """Say once, with a run of the pack, that it is none."""
@@ -136,7 +138,7 @@ class PackTrainable(tune.Trainable):
             except UnfitError:
                 raise
             except (Exception, SystemExit) as error:
-                if _is_out_of_memory(error):
+                if is_out_of_memory(error):
                     raise
                 self._errors[key] = storable(traceback.format_exc())
             self._seconds[key] += time.perf_counter() - began
@@ -258,21 +260,16 @@ def _with_parents(task: Task, spec: RunSpec, parents: Mapping[str, Parent], devi
     """As `trained`.
 
     Raises:
-        UnfitError: a network cannot be made of its weights. That says nothing of the run that needs it.
+        UnfitError: weights give no network. That says nothing of the run that needs it.
     """
     try:
         return trained(task, parents, device)
-    except (SafetensorError, RuntimeError) as error:
-        if _is_out_of_memory(error):
+    except WeightsError as error:
+        if is_out_of_memory(error):
             raise
-        keys = (run_key(parent.spec, load_task(parent.spec.task).version) for parent in parents.values())
-        needed = ", ".join(f"{name} {key}" for name, key in zip(parents, keys, strict=True))
-        why = printable(" ".join(str(error).split())[:200])
+        left = error.spec.task
+        key, why = run_key(error.spec, load_task(left).version), printable(" ".join(str(error).split())[:200])
         raise UnfitError(
-            f"the weights that {spec.task} needs ({needed}) give no network ({why}): move them away from weights/, and their "
-            "run is trained again; or give the task a new version if it has changed"
+            f"the weights of run {key} of {left}, which {spec.task} needs, give no network ({why}): move "
+            f"weights/{key}.safetensors away, and the run is trained again; or give {left} a new version if it has changed"
         ) from error
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY_WORDS)

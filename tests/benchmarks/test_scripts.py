@@ -1,5 +1,6 @@
 """The scripts that measure: what they count, and that they run without the hardware they are meant for."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from benchmarks import analysis, decoder_parts, gpu, validation
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
 from trainables.regularization import DECODER_TASK
+from trainables.training.loop import Training
+from trainables.training.packs import Pack
 
 
 def test_operations_are_those_of_the_layers() -> None:
@@ -38,9 +41,46 @@ def test_the_bytes_of_a_step_are_parameters_and_activations() -> None:
 def test_the_gpu_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     gpu.main("cpu", "mlp", "float32", sizes="8", packs="1,3", processes="2", seconds=0.2, quick=False)
     lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| 8")]
-    assert [way for _, way, *_ in lines] == ["alone, plain loop", "2 processes", "pack of 1", "pack of 3"]
+    assert [way for _, way, *_ in lines] == ["2 processes", "alone, plain loop", "pack of 1", "pack of 3"]
     assert all(float(rate) > 5 for _, _, rate, *_ in lines)
+    assert [best == "-" for *_, best, _ in lines] == [True, False, False, False]
     assert all(0 < float(share.rstrip("%")) < 100 for *_, share in lines)
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize(
+    ("words", "told"), [("no rule", "trained one by one, RuntimeError: no rule"), ("out of memory", "out of memory")]
+)
+def test_the_gpu_benchmark_has_no_rate_of_a_pack_whose_runs_were_trained_one_by_one(
+    words: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: Pack) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Pack, "_compute", fail)
+    monkeypatch.setattr(gpu, "shared", lambda *_: 10.0)
+    gpu.main("cpu", "mlp", "float32", sizes="8", packs="2", processes="2", seconds=0.05, quick=False)
+    assert f"| 8 | pack of 2: {told} | - | - | - |" in capsys.readouterr().out
+
+
+def test_runs_of_the_gpu_benchmark_have_batches_of_their_own_are_looked_at_and_never_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packs: list[Pack] = []
+    monkeypatch.setattr(gpu, "Pack", lambda runs: packs.append(Pack(runs)) or packs[0])
+    spec = gpu.make_spec("mlp", 8, "float32")
+    gpu.packed(spec, "cpu", 0.5, 3)
+    assert [run.spec.seed for run in packs[0].runs] == [0, 1, 2]
+    for run in packs[0].runs:
+        assert run.look_every == 20
+        assert run.curve_step == list(range(20, run.step + 1, 20))
+    short = dataclasses.replace(spec, max_steps=20)
+    for kind, reason in ((gpu.Endless, ""), (Training, "budget")):
+        run = kind(short, BumpTask())
+        run.advance(0.0)
+        while run.step < 20:
+            run.advance(0.0)
+        assert run.reason == reason
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

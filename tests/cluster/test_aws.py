@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-import boto3
-import moto
 import pytest
 import yaml
-from botocore.exceptions import ClientError
 
 from tests.conftest import ROOT
+
+boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto")
+ClientError = pytest.importorskip("botocore.exceptions").ClientError
 
 FILES = ("gpu", "cpu")
 HOME = "198.51.100.7/32"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote
 
-import boto3
 import pandas as pd
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,7 +106,7 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.url = f"http://127.0.0.1:{hear(process)}"
-        self.client = boto3.client(
+        self.client = pytest.importorskip("boto3").client(
             "s3", endpoint_url=self.url, region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
         )
         self.buckets = 0

@@ -29,10 +29,11 @@ from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row
-from tests.toy import Pupil, Toy, threshold
+from tests.toy import Pupil, Teacher, Toy, threshold
 from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
 from trainables.generative.tiers import generator
+from trainables.program import PATH as PROGRAM
 from trainables.spec import RunSpec, run_key
 from trainables.task import load_task
 from trainables.training.loop import Training
@@ -243,8 +244,41 @@ def test_weights_of_a_parent_that_give_no_network_fail_no_run(monkeypatch: pytes
         report = PackTrainable({"order": Order(runs=[order]), "cpus": 1, "gpus": 0}).step()["report"]
         assert report.unfit
         assert report.error is not None
-        assert f"teacher {run_key(teacher, '1')}" in report.error
+        key = run_key(teacher, "1")
+        assert f"the weights of run {key} of tests.toy:Teacher, which tests.toy:Pupil needs, give no network (" in report.error
+        assert f": move weights/{key}.safetensors away, and the run is trained again; or " in report.error
         assert why in report.error
+
+
+@pytest.mark.parametrize("member", ["model", "to"])
+def test_a_failure_that_is_none_of_the_weights_of_a_parent_is_one_of_the_run(
+    member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
+    weights = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
+
+    def busy(*given: object) -> None:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+
+    monkeypatch.setattr(*((Teacher, "model", busy) if member == "model" else (torch.nn.Module, "to", busy)))
+    order = ordered(spec, parents={"teacher": ParentOrder(Pupil().needs(spec)["teacher"].to_dict(), weights, {})})
+    report = PackTrainable({"order": Order(runs=[order]), "cpus": 1, "gpus": 0}).step()["report"]
+    assert (report.unfit, report.error) == (False, None)
+    assert "RuntimeError: CUDA error: all CUDA-capable devices are busy" in report.runs[order.key].error
+
+
+def test_weights_of_a_parent_for_which_there_is_no_memory_are_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_worker, "ray", SimpleNamespace(get=lambda given: given))
+    spec = dataclasses.replace(SPEC, task="tests.toy:Pupil", options=tuple(Pupil.defaults.items()), data_count=30)
+
+    def full(data: bytes) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr(safetensors.torch, "load", full)
+    order = ordered(spec, parents={"teacher": ParentOrder(Pupil().needs(spec)["teacher"].to_dict(), b"", {})})
+    report = PackTrainable({"order": Order(runs=[order]), "cpus": 1, "gpus": 0}).step()["report"]
+    assert (report.unfit, report.out_of_memory) == (False, True)
 
 
 def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eight_is_left(
@@ -903,15 +937,20 @@ def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStor
     assert len(watcher.notices) == 2
 
 
-@pytest.mark.parametrize(("gpus", "capped"), [(0.25, [0.25]), (1.0, []), (0.0, [])])
+@pytest.mark.parametrize(
+    ("gpus", "task", "capped"),
+    [(0.25, SPEC.task, [0.2375]), (1.0, SPEC.task, []), (0.0, SPEC.task, []), (0.25, PROGRAM, [])],
+)
 def test_workers_that_share_a_gpu_are_held_to_their_part_of_its_memory(
-    gpus: float, capped: list[float], monkeypatch: pytest.MonkeyPatch
+    gpus: float, task: str, capped: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And leave room for what CUDA takes for each process, which a worker of programs is not to make take anything."""
     seen: list[float] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", seen.append)
-    PackTrainable({"order": Order([]), "cpus": 1.0, "gpus": gpus})
-    assert seen == capped
+    spec = dataclasses.replace(SPEC, task=task).to_dict()
+    PackTrainable({"order": Order([RunOrder("0" * 16, spec)]), "cpus": 1.0, "gpus": gpus})
+    assert seen == pytest.approx(capped)
 
 
 def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_start_for_them() -> None:

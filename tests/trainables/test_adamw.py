@@ -79,6 +79,21 @@ def test_it_goes_on_from_a_state_of_torchs_own() -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
+def test_what_is_loaded_lies_in_memory_as_its_parameter() -> None:
+    """The fused kernel goes by places in memory."""
+    model = nn.Conv2d(3, 4, 2)
+    model(torch.ones(1, 3, 2, 2)).sum().backward()
+    former = AdamW(model.parameters(), 0.1, 0.0)
+    former.step()
+    other = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    later = AdamW(other.parameters(), 0.1, 0.0)
+    later.load_state_dict(former.state_dict())
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        for name, value in later.state[q].items():
+            assert torch.equal(value, former.state[p][name])
+            assert name == "step" or value.stride() == q.stride()
+
+
 def test_gradients_are_cleared() -> None:
     model = network()
     gradients(model, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import io
 from collections.abc import Callable
@@ -126,6 +127,19 @@ def test_what_a_run_has_left_is_continued(steps: int) -> None:
     for run in (training, whole):
         run.advance()
     assert training.result() == whole.result()
+
+
+def test_moments_that_lie_otherwise_in_memory_than_their_weights_are_not_continued() -> None:
+    """Packs of CNNs in bfloat16 once saved such, and they were of other weights than they said."""
+    spec = dataclasses.replace(SPEC, decoder="cnn", precision="bfloat16")
+    training, fresh = (Training(spec, BumpTask()) for _ in range(2))
+    training.advance(0.0)
+    saved: State = {"training": training.state_dict(), "seconds": 1.5}
+    check_saved(saved, fresh)
+    model = saved["training"]["model"]
+    model |= {name: weight.contiguous() for name, weight in model.items()}
+    with pytest.raises(ValueError, match="no run has such values of layout"):
+        check_saved(saved, fresh)
 
 
 class Masked(BumpTask):

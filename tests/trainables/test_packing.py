@@ -23,7 +23,9 @@ from trainables.task import Split, Task
 from trainables.training import pack_size as packing
 from trainables.training import packs
 from trainables.training.attributes import differing
+from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
+from trainables.training.memory import is_out_of_memory
 from trainables.training.pack_size import best_pack_size
 from trainables.training.packs import Pack
 from trainables.training.precision import quiet_cpu
@@ -236,6 +238,58 @@ def test_a_saved_run_of_a_pack_goes_on_anywhere() -> None:
     for run, other, whole in zip(together, later, uninterrupted, strict=True):
         assert distance(run, whole) == 0
         assert distance(other, whole) < 1e-5
+
+
+@pytest.fixture
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdamW refuses tensors that do not lie alike in memory, as on a GPU. On a CPU it takes them by their places in memory."""
+    fused = torch._fused_adamw_
+
+    def strict(parameters: list[Tensor], *lists: list[Tensor], **settings: Any) -> None:
+        for tensors in lists[:3]:
+            for p, tensor in zip(parameters, tensors, strict=True):
+                strides = zip(p.shape, p.stride(), tensor.stride(), strict=True)
+                if p.shape != tensor.shape or any(size > 1 and ours != theirs for size, ours, theirs in strides):
+                    raise RuntimeError("params, grads, exp_avgs, and exp_avg_sqs must have same dtype, device, and layout")
+        fused(parameters, *lists, **settings)
+
+    monkeypatch.setattr(torch, "_fused_adamw_", strict)
+
+
+def images_last(**changes: Any) -> RunSpec:
+    """In bfloat16 the kernels of a network lie otherwise in memory than a stack of them."""
+    return bumps("cnn", N=8, data_count=30, precision="bfloat16", stop="budget", **changes)
+
+
+@pytest.mark.slow(2)
+@pytest.mark.usefixtures("_as_on_a_gpu")
+@pytest.mark.parametrize("begun", [0, 3])
+def test_tensors_of_the_optimizer_lie_alike_in_a_pack_and_in_a_run_that_is_left(begun: int) -> None:
+    runs = [Training(images_last(seed=seed, max_steps=steps), BumpTask()) for seed, steps in ((0, 25), (1, 25), (2, 45))]
+    for run in runs:
+        for _ in range(begun):
+            run.train_step()
+    pack = Pack(runs)
+    assert pack.advance()
+    assert not pack.unstacked
+    assert [run.step for run in runs] == [25, 25, 45]
+
+
+@pytest.mark.slow(4)
+def test_a_saved_run_of_a_pack_goes_on_alone_where_it_was() -> None:
+    specs = [images_last(seed=seed, max_steps=40) for seed in (0, 1)]
+    runs = [Training(spec, BumpTask()) for spec in specs]
+    pack = Pack(runs)
+    while runs[0].step < 20:
+        pack.advance(seconds=0)
+    saved = [run.state_dict() for run in runs]
+    pack.advance()
+    for run, state in zip(runs, saved, strict=True):
+        later = Training(run.spec, BumpTask())
+        check_saved({"training": state, "seconds": 1.0}, later)
+        later.load_state_dict(state)
+        later.advance()
+        assert distance(later, run) < 0.04
 
 
 def test_shapes_must_agree() -> None:
@@ -785,6 +839,33 @@ def test_a_pack_whose_runs_fail_alone_too_fails() -> None:
     assert best_pack_size(together[0]) == 1
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         Pack(together).advance()
+
+
+FULL = (
+    "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", "Cannot: Out of memory",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", FULL)
+def test_a_first_step_for_which_memory_is_too_small_does_not_say_that_runs_cannot_be_stacked(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Pack) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Pack, "_compute", fail)
+    specs, task = PACKS["any model"]
+    pack = Pack([Training(spec, task) for spec in specs])
+    with pytest.raises(RuntimeError) as caught:
+        pack.advance()
+    assert is_out_of_memory(caught.value)
+    assert not pack.unstacked
+
+
+def test_memory_that_is_full_is_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
 
 def rotation(**changes: Any) -> RunSpec:

@@ -78,6 +78,30 @@ def test_batches_are_one_stream_of_permutations(size: int) -> None:
         assert sorted(epoch.tolist()) == list(range(size))
 
 
+def test_the_batches_of_many_runs_are_those_of_one_and_few_orders_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = {(seed, size): torch.cat([batch_indices(seed, size, 4, step) for step in range(40)])
+             for seed in range(5) for size in (3, 50)}  # fmt: skip
+    monkeypatch.setattr(schedule, "KEPT_INDICES", 200)
+    draws: list[int] = []
+    randperm = torch.randperm
+    monkeypatch.setattr(torch, "randperm", lambda size, **given: draws.append(size) or randperm(size, **given))
+    schedule._orders.clear()
+    for steps in (1, 3, 10):
+        for first in (0, 10, 13, 20, 10, 11, 9, 0):  # it also goes back, as a run that is resumed does
+            for (seed, size), batches in alone.items():
+                for step in (first, first + 1, first):
+                    found = batch_indices(seed, size, 4, step, steps)
+                    assert torch.equal(found, batches[4 * step :][: 4 * steps])
+    assert len(schedule._orders) == 8
+    schedule._orders.clear()
+    draws.clear()
+    monkeypatch.setattr(schedule, "KEPT_INDICES", 1000)
+    for step in (0, 1, 2, 3):
+        for seed in range(20):
+            batch_indices(seed, 50, 4, step)
+    assert draws == [50] * 20
+
+
 def test_the_learning_rate_is_constant_or_falls_to_zero_along_half_a_cosine() -> None:
     constant, cosine = spec(lr=0.004, max_steps=1000), spec(lr=0.004, max_steps=1000, schedule="cosine")
     assert {learning_rate(constant, step) for step in (0, 1, 500, 999)} == {0.004}

@@ -80,6 +80,7 @@ class AdamW:
         group |= {"lr": saved["lr"], "weight_decay": saved["weight_decay"]}
         for place, of_parameter in state["state"].items():
             p = group["params"][place]
-            self.state[p] = {
-                name: value.to(p.device, torch.float32 if name == "step" else p.dtype) for name, value in of_parameter.items()
+            self.state[p] = {  # moments lie in memory as the parameter does, for the fused kernel goes by places in memory
+                name: value.to(p.device, torch.float32) if name == "step" else torch.empty_like(p).copy_(value)
+                for name, value in of_parameter.items()
             }

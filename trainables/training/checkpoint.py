@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from trainables.training.adamw import MOMENTS
 from trainables.training.result import CURVES
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def check_saved(saved: Mapping[str, Any], fresh: Training) -> None:
         ),
         "weights": all(bool(torch.isfinite(t).all()) for t in floats),
         "optimizer": [*map(_settings, group)] == [*map(_settings, usual)] and _fit(state["optimizer"]["state"], fresh),
+        "layout": _lie_alike(state["optimizer"]["state"], state["model"], fresh),
     }
     if wrong := [name for name, is_sound in sound.items() if not is_sound]:
         raise ValueError(f"no run has such values of {', '.join(wrong)}")
@@ -86,6 +88,23 @@ def _fit(moments: Mapping[int, Mapping[str, Any]], fresh: Training) -> bool:
         for i, of_parameter in moments.items()
         for name, tensor in of_parameter.items()
     )
+
+
+def _lie_alike(moments: Mapping[int, Mapping[str, Any]], weights: Mapping[str, Any], fresh: Training) -> bool:
+    """Whether what the optimizer keeps of each parameter lies in memory as the parameter does. In what packs of CNNs in
+    bfloat16 once saved it did not, and the values were those of other places."""
+    names = [name for name, _ in fresh.model.named_parameters()]
+    return all(
+        _steps(of_parameter[moment]) == _steps(weights[names[i]])
+        for i, of_parameter in moments.items()
+        for moment in MOMENTS
+        if names[i] in weights and moment in of_parameter
+    )
+
+
+def _steps(tensor: Tensor) -> list[int]:
+    """From place to place in memory along each dimension; one of size 1 has none."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _tensors(value: Any) -> list[Tensor]:

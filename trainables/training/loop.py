@@ -1,4 +1,4 @@
-"""One training, from a spec to a result: a loop that can be suspended at any step and resumed to the same bits.
+"""One training, from a spec to a result: a loop that can be suspended at any step and, on a CPU, resumed to the same bits.
 
 Nothing here knows bumps or Ray. A task gives tensors, a model and a measure. The loss is the mean squared error between the
 model's outputs and the targets, or what the task or the model say instead (see `objectives`), plus the model's `penalty()` if
@@ -71,7 +71,8 @@ class Training:
     """One run. `advance` it until it returns True, then ask for its `result`.
 
     The state is complete: a Training made from the same spec and task that loads the state of another one continues it to
-    bit-identical weights, curves and results on the same kind of device, wherever it was cut.
+    bit-identical weights, curves and results on a CPU of the same kind, wherever it was cut. On a GPU they differ by rounding:
+    some of its sums have no fixed order.
     """
 
     def __init__(self, spec: RunSpec, task: Task, device: str = "cpu") -> None:
@@ -199,12 +200,18 @@ class Training:
     def look_is_due(self) -> bool:
         return self.step % self.look_every == 0 or self.step == self.spec.max_steps
 
-    def look(self) -> Measuring:
-        """Add a point to the curve, and decide whether this was the last step."""
+    def at_look(self) -> list[Tensor]:
+        """What a look has to know of the device, each a number: the `loss_sum`, and, where the stopping rule asks for it, the
+        norm of the parameters. So many runs can be asked at once."""
+        norms = [] if self.spec.stop == "budget" or self.given_up_step is not None else [self._norm()]
+        return [self.loss_sum, *norms]
+
+    def look(self, loss_sum: float | None = None, norm: float | None = None) -> Measuring:
+        """Add a point to the curve, and decide whether this was the last step. The numbers are those of `at_look`, if known."""
         spec = self.spec
         stretch = self.step - (self.curve_step[-1] if self.curve_step else 0)
         self.curve_step.append(self.step)
-        self.curve_loss.append(self.loss_sum.item() / stretch)
+        self.curve_loss.append((self.loss_sum.item() if loss_sum is None else loss_sum) / stretch)
         self.loss_sum.zero_()
         seen = yield self.subset
         self.curve_accuracy.append(seen["correct"])
@@ -219,7 +226,7 @@ class Training:
         samples = None if spec.stop == "budget" else len(self.subset.inputs)
         curves = self.curve_loss, self.curve_accuracy
         flat = has_converged(*curves, target, spec.max_steps, self.variance, self.look_every, samples)
-        gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat))
+        gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat, norm))
         if gives_up:
             self.given_up_step = self.step
         ends = self.step == spec.max_steps or (gives_up and spec.stop == "early")
@@ -245,12 +252,12 @@ class Training:
         for name, value in numbers.items():
             self.curve_summary.setdefault(name, []).append(float(value))
 
-    def _gives_up(self, flat: bool) -> Generator[Split, dict[str, float], bool]:
+    def _gives_up(self, flat: bool, norm: float | None) -> Generator[Split, dict[str, float], bool]:
         """What the stopping rule says now, given that the accuracy looks `flat` or does not.
 
         Chance is what the network's outputs score when each is judged as if it belonged to another sample.
         """
-        self.curve_norm.append(self.weight_norm())
+        self.curve_norm.append(self.weight_norm() if norm is None else norm)
         if not flat or not has_come_to_rest(self.curve_loss, self.curve_norm, self.variance):
             return False
         if self.chance is None:
@@ -260,7 +267,10 @@ class Training:
 
     def weight_norm(self) -> float:
         """Euclidean norm of all parameters together, or of their average."""
-        return nn.utils.get_total_norm(p.detach() for p in self.network.parameters()).item()
+        return self._norm().item()
+
+    def _norm(self) -> Tensor:
+        return nn.utils.get_total_norm(p.detach() for p in self.network.parameters())
 
     @property
     def progress(self) -> Progress:

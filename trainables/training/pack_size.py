@@ -13,6 +13,7 @@ from trainables.objectives import draws_inside
 from trainables.task import Split
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
+from trainables.training.result import CURVES
 
 GAIN = 0.9
 """A pack is made twice as large if a step then takes less than this share of its former time for each run."""
@@ -76,4 +77,6 @@ def twin(run: Training) -> Training:
     twin.penalty = getattr(twin.model, "penalty", None)
     twin.optimizer = twin.new_optimizer(twin.model.parameters())
     twin.loss_sum = run.loss_sum.clone()
+    for name in (*CURVES, "curve_norm", "curve_summary"):
+        setattr(twin, name, copy.copy(getattr(run, name)))
     return twin

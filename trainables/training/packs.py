@@ -12,7 +12,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.attributes import differing
 from trainables.training.batched import Batched
 from trainables.training.loop import EVAL_BATCH, Measuring, Trained, Training, eval_mode
+from trainables.training.memory import is_out_of_memory
 from trainables.training.precision import autocast
 from trainables.training.schedule import batch_indices, learning_rate, set_learning_rate
 from trainables.training.stopping import EVAL_EVERY
@@ -150,6 +151,7 @@ class Pack:
         self._index = torch.zeros(len(runs) * runs[0].spec.batch_size, dtype=torch.int64, device=self.device)
         self._replay: Callable[[], None] | None = None
         self._warm = 0
+        self._stream: torch.cuda.Stream | None = None
 
     def _stack_averages(self) -> None:
         """Averages of parameters, by the name of each, and how far they move in a step; none if the runs keep none."""
@@ -192,9 +194,9 @@ class Pack:
             self._restore(before)
             if not why:
                 self._train_steps(left, end)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             why = " ".join(f"{type(error).__name__}: {error}".split())
             if left[0].step == step:
                 self._restore(before)
@@ -244,7 +246,7 @@ class Pack:
             batch_indices(run.spec.seed, len(run.train.inputs), run.spec.batch_size, run.step, steps) for run in self._packed
         ]
         indices = torch.stack(orders).add_(self._offsets[:, None]).unflatten(1, (steps, -1)).transpose(0, 1).flatten(1)
-        for index in indices.to(self.device, non_blocking=True):
+        for index in _waiting_for_none(indices, self.device).to(self.device, non_blocking=True):
             self._index.copy_(index)
             for some, _, optimizer in self._optimizers:
                 step = max((run.step for run in self._packed[some] if not run.reason), default=0)
@@ -267,7 +269,7 @@ class Pack:
             self._draws = tuple(t.to(self.device) for t in draws)
         else:
             for place, new in zip(self._draws, draws, strict=True):
-                place.copy_(new, non_blocking=True)
+                place.copy_(_waiting_for_none(new, self.device), non_blocking=True)
 
     def _batch(self) -> Split:
         """The samples of the step (M, B, ...), for losses of the model's own."""
@@ -283,7 +285,7 @@ class Pack:
             self._replay()
         elif self._warm < WARM_UP:
             self._warm += 1
-            stream = torch.cuda.Stream()
+            self._stream = stream = self._stream or torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._compute()
@@ -324,7 +326,9 @@ class Pack:
         return run_losses(runs[0].loss, outputs.float(), targets)
 
     def _look(self, runs: Sequence[Training]) -> None:
-        self._answer([(run, run.look()) for run in runs])
+        known = [run.at_look() for run in runs]
+        numbers = iter(torch.stack([t.double() for of_run in known for t in of_run]).tolist() if runs else ())  # one transfer
+        self._answer([(run, run.look(*islice(numbers, len(of_run)))) for run, of_run in zip(runs, known, strict=True)])
         ended = [run for run in runs if run.reason]
         self._answer([(run, run.evaluate()) for run in ended])
         self._let_go(ended)
@@ -472,6 +476,13 @@ def _close(alone: float, together: float, share: float, least: float) -> bool:
     return abs(alone - together) <= share * max(abs(alone), abs(together), least)
 
 
+def _waiting_for_none(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU whose copy to a GPU does not wait until the steps before are done. Its memory is not used again
+    before it is copied: torch sees to that."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
 def _moment(run: Training, p: Tensor, key: str) -> Tensor:
+    """A moment of the optimizer that lies in memory as a row of a stack does: the fused kernel goes by places in memory."""
     state = run.optimizer.state.get(p)
-    return state[key] if state else torch.zeros_like(p)
+    return (state[key] if state else torch.zeros_like(p)).contiguous()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +15,11 @@ from trainables.training.stopping import EVAL_EVERY
 
 BUDGET_LOOKS = 200
 """A run that always takes its whole budget is looked at this often to twice as often, if every EVAL_EVERY steps is more."""
+KEPT_ORDERS, KEPT_INDICES = 8, 2**24
+"""Orders of training sets that are kept at least, and indices that all of them may have: for the runs of a pack to find theirs
+again."""
+_orders: dict[tuple[int, int], tuple[int, Tensor]] = {}
+"""By seed and size of a training set the last epoch that was asked for, and its order; the newest at the end."""
 
 
 def batch_indices(seed: int, size: int, batch_size: int, step: int, steps: int = 1) -> Tensor:
@@ -26,13 +30,13 @@ def batch_indices(seed: int, size: int, batch_size: int, step: int, steps: int =
     """
     start, count = step * batch_size, steps * batch_size
     first, last = start // size, (start + count - 1) // size
-    order = torch.cat([_epoch_order(seed, size, epoch) for epoch in range(first, last + 1)])
-    return order[start - first * size :][:count]
-
-
-@lru_cache(maxsize=8)
-def _epoch_order(seed: int, size: int, epoch: int) -> Tensor:
-    return torch.randperm(size, generator=stream(seed, "order", epoch))
+    epoch, order = _orders.pop((seed, size), (-1, None))
+    orders = [order] if order is not None and epoch == first else []
+    orders += [torch.randperm(size, generator=stream(seed, "order", e)) for e in range(first + len(orders), last + 1)]
+    _orders[seed, size] = last, orders[-1]
+    while len(_orders) > max(KEPT_ORDERS, KEPT_INDICES // size):
+        _orders.pop(next(iter(_orders)), None)
+    return torch.cat(orders)[start - first * size :][:count]
 
 
 def look_every(spec: RunSpec, task: Task | None = None) -> int:
