@@ -55,11 +55,11 @@ def export(
 
     **Examples**
 
-    `python -m analysis.export --tensorboard board`   then `tensorboard --logdir board`
+    `python -m analysis.export --tensorboard board`  # then `tensorboard --logdir board`
 
-    `python -m analysis.export --csv runs.csv --where dataset=bumps --where status=passed,missed`   some of the runs
+    `python -m analysis.export --csv runs.csv --where dataset=bumps --where status=passed,missed`  # some of the runs
 
-    `python -m analysis.export --store s3://bucket/results --tensorboard board --csv runs.csv`   of a bucket
+    `python -m analysis.export --store s3://bucket/results --tensorboard board --csv runs.csv`  # of a bucket
 
     **Exit codes**: 0 written; 1 the disk is full, or the bucket does not answer; 2 a mistake in the command, or no such runs;
     130 and 143 after Ctrl-C and SIGTERM.

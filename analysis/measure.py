@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
@@ -22,7 +23,7 @@ from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from analysis.trained import ParentError, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
-from orchestrator.command.progress import say
+from orchestrator.command.progress import QUIET_SECONDS, format_seconds, say
 from orchestrator.command.reading import check_named, check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
 from orchestrator.errors import UserError, counted, printable
@@ -38,6 +39,57 @@ IN_FLIGHT = 2
 Row = Mapping[str, Any]
 
 app = App()
+
+
+class Steps:
+    """Tells how far something is that takes long: a bar on a terminal, elsewhere a plain line about every ten seconds, and more
+    rarely while nothing changes. Use it as a context manager."""
+
+    def __init__(self, console: Console, quiet: float = QUIET_SECONDS) -> None:
+        """`quiet`: seconds between two plain lines."""
+        self.console, self.quiet = console, quiet
+        self._text = self._said = ""
+        self._began = self._told = time.monotonic()
+        self._over = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Steps:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+            self._bar = Progress(*columns, console=self.console, transient=True)
+            self._bar.add_task("")
+            self._bar.start()
+        else:
+            self._began = self._told = time.monotonic()
+            self._watcher = threading.Thread(target=self._watch, daemon=True, name="steps")
+            self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._watcher is not None:
+            self._over.set()
+            self._watcher.join(timeout=1.0)
+
+    def __call__(self, text: str, done: int = 0, total: int | None = None) -> None:
+        """What goes on, as a plain line says it; how much is done, and how much there is if that is known."""
+        self._text = printable(text)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=self._text, completed=done, total=total)
+
+    def _watch(self) -> None:
+        """The thread of plain lines."""
+        try:
+            while not self._over.wait(self.quiet / 20):
+                now, text = time.monotonic(), self._text
+                rests = self.quiet if text != self._said else max(self.quiet, (now - self._began) / 6)
+                if text and now - self._told >= rests:
+                    say(self.console, f"after {format_seconds(now - self._began)}: {text}")
+                    self._said, self._told = text, now
+        except (OSError, SystemExit):  # nobody reads any more
+            return
 
 
 @dataclass(slots=True)
@@ -91,8 +143,10 @@ def measure_missing(
             return outcome
         cluster = Cluster(address, workers, verbose=verbose)
         cluster.check()
-        with cluster.connected():
-            job.run(results, cluster.worker_count(), follow)
+        with Steps(console) as steps:
+            steps("Ray is starting")
+            with cluster.connected():
+                job.run(results, cluster.worker_count(), follow, steps)
     return outcome
 
 
@@ -105,6 +159,7 @@ class _Job:
         self.waiting: dict[str, tuple[Row, list[str]]] = {}
         self._seen: set[str] = set()
         self._known = table.known()
+        self._done = self._total = 0
 
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
@@ -117,19 +172,22 @@ class _Job:
                 if missing:
                     self.waiting[row["key"]] = row, missing
 
-    def run(self, results: ResultStore, workers: int, follow: bool) -> None:
-        columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=self.console, transient=True) as progress:
-            bar = progress.add_task("", total=len(self.waiting))
-            while True:
-                self._drain(workers, progress, bar)
-                if not follow:
-                    return
-                time.sleep(LOOK_EVERY)
-                self.look(results)
-                progress.update(bar, total=progress.tasks[bar].completed + len(self.waiting))
+    def run(self, results: ResultStore, workers: int, follow: bool, steps: Steps) -> None:
+        self._steps, self._total = steps, len(self.waiting)
+        while True:
+            self._advance(0)
+            self._drain(workers)
+            if not follow:
+                return
+            time.sleep(LOOK_EVERY)
+            self.look(results)
+            self._total = self._done + len(self.waiting)
 
-    def _drain(self, workers: int, progress: Progress, bar: TaskID) -> None:
+    def _advance(self, runs: int = 1) -> None:
+        self._done += runs
+        self._steps(f"measured {self._done} of {counted(self._total, 'run')}", self._done, self._total)
+
+    def _drain(self, workers: int) -> None:
         """Start tasks and keep what they give, until nothing is waiting."""
         import ray
 
@@ -140,7 +198,7 @@ class _Job:
                 key = next(iter(self.waiting))
                 row, names = self.waiting.pop(key)
                 if not self.table.claim(key):  # another call has it
-                    progress.advance(bar)
+                    self._advance()
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 try:
@@ -149,7 +207,7 @@ class _Job:
                     gone = isinstance(error, FileNotFoundError)
                     self._failed(key, "all measures", "its weights are gone" if gone else str(error))
                     self.table.release(key)
-                    progress.advance(bar)
+                    self._advance()
                     continue
                 streams[task.remote(dict(row), weights, names, self.kinds[row["task"]], parents)] = key
             if not streams:
@@ -161,7 +219,7 @@ class _Job:
                     del streams[stream]
                     self.table.release(key)
                     self.outcome.runs += 1
-                    progress.advance(bar)
+                    self._advance()
 
     def _take(self, stream: Any, key: str) -> bool:
         """Keep the next result of a stream; True if it was the last."""

@@ -62,15 +62,15 @@ def report(
 
     **Examples**
 
-    `python -m analysis.report`   the store in `results`, the page in `report/index.html`
+    `python -m analysis.report`  # the store in `results`, the page in `report/index.html`
 
-    `python -m analysis.report --follow --serve`   a page that shows a study while it runs
+    `python -m analysis.report --follow --serve`  # a page that shows a study while it runs
 
-    `python -m analysis.report --with colleague/results`   two stores side by side
+    `python -m analysis.report --with colleague/results`  # two stores side by side
 
-    `python -m analysis.report --store s3://bucket/folder --follow`   a study on a cluster, seen from a laptop
+    `python -m analysis.report --store s3://bucket/folder --follow`  # a study on a cluster, seen from a laptop
 
-    `python -m analysis.report --no-measure`   faster, only from what is already measured
+    `python -m analysis.report --no-measure`  # faster, only from what is already measured
 
     **Exit codes**: 0 written, whatever the answers; 1 a measure failed, or a figure, named on the page, or the bucket
     does not answer; 2 a mistake in the command; 130 after Ctrl-C, but 0 if --follow or --serve were ended so.
@@ -87,7 +87,9 @@ def report(
         return _stopped(error)
     if waits:
         print(f"warning: --store {store} has no runs yet; waiting for the first", file=sys.stderr)
-    from analysis.measure import measure_missing
+    from rich.console import Console
+
+    from analysis.measure import Steps, measure_missing
     from analysis.report.build import LOOK_EVERY, Builder
 
     builder = Builder(store, out, task or (), beside or (), LOOK_EVERY if follow else 0.0)
@@ -95,7 +97,8 @@ def report(
         with ends_on_interrupt():
             is_measured = measure and not follow
             unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if is_measured else []
-        page, written = builder.build()
+        with Steps(Console(stderr=True)) as steps:
+            page, written = builder.build(say=steps)
     except (StoreError, OSError) as error:
         return _stopped(error)
     for notice in builder.notices:
@@ -119,12 +122,20 @@ def _stopped(error: StoreError | OSError) -> int:
 
 
 def _tell(page: Report) -> None:
-    """A line for each study and each claim."""
+    """Of each study its state and its question; a line for each claim that runs speak of, and one for all others."""
+    from analysis.report.findings import NOT_ENOUGH
+
     for part in page.studies:
         print(printable(f"{part.told.state:<16}{part.told.id:<32}{part.told.progress}".rstrip()))
+        print(printable(f"{'':<16}{part.told.title}"))
     for claim, finding, _ in page.sections:
+        if not finding.speaks:
+            continue
         seeds = counted(finding.seeds, "seed")
         print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
+    if silent := [finding for _, finding, _ in page.sections if not finding.speaks]:
+        of_some = f"; of {sum(bool(one.unmet) for one in silent)} there are runs, but {page.unmet}" if page.unmet else ""
+        print(f"{NOT_ENOUGH:<16}{counted(len(silent), 'claim')} of papers: no run counts{of_some}")
 
 
 def _tell_written(page: Report) -> None:

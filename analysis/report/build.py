@@ -16,7 +16,7 @@ from analysis.files import weights_of
 from analysis.generators import MEASURES, numbers_of
 from analysis.report import papers
 from analysis.report.compare import side_by_side
-from analysis.report.page import Report, StudyPart, clear
+from analysis.report.page import Report, Say, StudyPart, clear, unsaid
 from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
 from analysis.report.told import Around
@@ -55,8 +55,11 @@ class Builder:
     _shown: int = 0
     """Runs of the last page."""
 
-    def build(self, results: Results | None = None) -> tuple[Report, list[Path]]:
+    def build(self, results: Results | None = None, say: Say = unsaid) -> tuple[Report, list[Path]]:
         """Read the store, answer, draw and write.
+
+        Args:
+            say: is given what goes on.
 
         Returns:
             The report and the files written, without those of single runs.
@@ -65,17 +68,19 @@ class Builder:
             StoreError: a store cannot be read.
             UserError: a task cannot be loaded.
         """
+        say("reading the store", 0, 1)
         results = Results.of(self.store, self.tasks) if results is None else results
-        told, notices = studies_of(results, _around(self.store))
+        told, notices = studies_of(results, _around(self.store), say)
         others, unread = {}, len(notices)
         for store in self.others:
             of_other = Results.of(store, self.tasks)
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
         self.notices = [*results.notices, *notices]
-        report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread)
+        report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread, say)
         self._studies = {part.told.id: part for part in report.studies}
         files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look
+        say("writing the page", 0, 1)
         runs = files.of(results.runs, {one.id: one.keys for one in told})
         if runs:
             write_files(self.out / FOLDER, runs)

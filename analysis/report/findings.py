@@ -123,6 +123,8 @@ class Finding:
     """Seeds that a given verdict rests on."""
     comparisons: Sequence[Comparison] = ()
     """Those behind a given verdict."""
+    unmet: Sequence[int] = ()
+    """Gates that there are runs for which do not meet them."""
 
     @property
     def verdict(self) -> str:
@@ -134,6 +136,11 @@ class Finding:
         if self.counted is not None:
             return self.counted
         return min((len(condition.values) for condition in self.conditions), default=0)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether any run says something of the claim: figures of others would show what nobody asked for."""
+        return any(condition.values for condition in self.conditions) if self.counted is None else self.counted > 0
 
 
 @dataclass(frozen=True, slots=True)

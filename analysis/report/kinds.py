@@ -35,6 +35,8 @@ LEAST = (
 Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
 """The lines, the tables and the figures of an answer."""
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
+OPPOSED = "the trials by the first two objectives, and what fresh seeds say of the confirmed ones"
+"""Where there are several objectives."""
 
 
 def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) -> Told:
@@ -135,7 +137,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
     state = _state(search, rows, doubts, [row for _, row in search.following(rows) if row is not None])
     pictures = []
     if done:
-        pictures.append(Picture("search", SEARCHED, lambda: draw(answer)))
+        pictures.append(Picture("search", _searched(answer), lambda: draw(answer)))
         if answer.trials[answer.aims[0].name].notna().any():
             drawn: Any = partial(draw_settings, answer)
             pictures.append(Picture("settings", "every searched setting against the objective", drawn))
@@ -151,16 +153,26 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
     )
 
 
+def _searched(answer: tune.Answer) -> str:
+    """What the figure of a search shows."""
+    return SEARCHED if len(answer.aims) == 1 else OPPOSED
+
+
 def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[Sheet]:
     sheets = []
+    heads = {
+        f"{aim.name}{part}": f"{aim.name}{part.replace('_', ' ')}"
+        for aim in answer.aims
+        for part in ("", "_search", "_lower", "_upper")
+    }  # objectives have the name by which they were asked for, as in the answer
     if len(answer.confirmed):
-        sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), tune.COUNTS))
+        sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), tune.COUNTS, heads))
     if importances := importances_of(search, rows):
         table = pd.DataFrame([{"setting": name, "importance": value} for name, value in importances.items()])
         title = "how much each setting matters: its share of the variance of the first objective, by Optuna's fANOVA"
         sheets.append(Sheet("importances", title, table))
     if len(answer.trials):
-        sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), tune.COUNTS))
+        sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), tune.COUNTS, heads))
     return sheets
 
 
@@ -200,7 +212,7 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
     pictures = list(_pictures(draw(answer, regularization.load_decoders(answer, around.weights))))
     if answer.search is not None and answer.search.names and len(answer.trials):
         drawn = answer.search
-        pictures.append(Picture("search", SEARCHED, lambda: of_search.draw(drawn)))
+        pictures.append(Picture("search", _searched(drawn), lambda: of_search.draw(drawn)))
     sheets = []
     if len(answer.summary):
         sheets.append(Sheet("summary", "every setting over its seeds", answer.summary, (), regularization.COUNTS))

@@ -245,6 +245,15 @@ function curve(name, steps, values) {
   return [element("h3", (NAMES[name] || name.replace(/_/g, " ")) + (logs ? ", on a logarithmic scale" : "")), picture];
 }
 
+// ------------------------------------------------------------------ printing shows what is folded
+
+let unfolded = [];
+addEventListener("beforeprint", () => {
+  unfolded.push(...document.querySelectorAll("details:not([open])"));
+  unfolded.forEach(part => { part.open = true; });
+});
+addEventListener("afterprint", () => { unfolded.forEach(part => { part.open = false; }); unfolded = []; });
+
 // ------------------------------------------------------------------ a page that follows a study
 
 const root = document.documentElement.dataset;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,12 @@ class Drawn:
 
 
 Section = tuple[Claim, Finding, list[Drawn]]
+Say = Callable[[str, int, int], None]
+"""Is given what goes on, how much of it is done, and how much there is."""
+
+
+def unsaid(text: str, done: int, total: int) -> None:
+    """What nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +104,32 @@ class Report:
         compared: Sequence[Compared] = (),
         known: Mapping[str, StudyPart] = MappingProxyType({}),
         unread: int = 0,
+        say: Say = unsaid,
     ) -> Report:
         """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page.
 
         Args:
             known: studies as they were shown before, by id; one that has not changed is not drawn again.
             unread: how many questions could not be asked again.
+            say: is given what is judged or drawn next.
         """
         parts = []
         for paper in papers if are_of_papers(results) else ():
             sections: list[Section] = []
             own = paper.own(results)
-            for claim in paper.claims if paper.is_told_of(results) else ():
+            claims = paper.claims if paper.is_told_of(results) else ()
+            for place, claim in enumerate(claims):
+                say(f"judging claim {place + 1} of {len(claims)}: {claim.id}", place, len(claims))
                 try:
                     finding = claim.evaluate(own)
                 except Exception as error:  # rows may come from anywhere, and must not cost the page
                     why = printable(f"{type(error).__name__}: {error}")[:200]
                     finding = Finding([], f"its runs cannot be judged ({why})")
-                sections.append((claim, finding, [draw(picture) for picture in finding.pictures]))
+                sections.append((claim, finding, [draw(picture) for picture in finding.pictures if finding.speaks]))
             parts.append(Part(paper, sections))
         studies = []
-        for one in told:
+        for place, one in enumerate(told):
+            say(f"drawing study {place + 1} of {len(told)}: {one.title}", place, len(told))
             before = known.get(one.id)
             if before is not None and before.told.keys == one.keys and before.told.state == one.state:
                 studies.append(StudyPart(one, before.pictures))
@@ -142,6 +153,13 @@ class Report:
     def has_seeds(self) -> bool:
         """Whether any run speaks of any claim."""
         return any(finding.seeds for _, finding, _ in self.sections)
+
+    @property
+    def unmet(self) -> str:
+        """The gates that runs do not meet, which no claim counts for that; empty if there are none."""
+        gates = sorted({gate for _, finding, _ in self.sections if not finding.speaks for gate in finding.unmet})
+        listed = " and ".join([", ".join(map(str, gates[:-1])), str(gates[-1])] if len(gates) > 1 else map(str, gates))
+        return listed and f"gate{'s' * (len(gates) > 1)} {listed} {'are' if len(gates) > 1 else 'is'} not met"
 
     @property
     def errors(self) -> list[str]:
@@ -246,7 +264,9 @@ def draw(picture: Picture) -> Drawn:
     """The picture as bytes; whatever its function raises is kept in `error`."""
     try:
         figure = picture.draw()
-        return Drawn(picture.name, picture.alt, image(figure, "png"), image(figure, "svg"))
+        png = image(figure, "png")
+        figure.set_layout_engine("none")  # what it has placed for the first file stays there: to place it takes long
+        return Drawn(picture.name, picture.alt, png, image(figure, "svg"))
     except Exception as error:  # one figure must not cost the page
         return Drawn(picture.name, picture.alt, b"", b"", f"{type(error).__name__}: {error}".splitlines()[0])
 

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from analysis.remake import search_of
 from analysis.report.drawn import drawn_by_task
 from analysis.report.kinds import OF_SEARCH
-from analysis.report.told import FORMER, GOING, Around, Told
+from analysis.report.told import FORMER, GOING, Around, Told, shortened
 from analysis.results import Results
 from orchestrator.errors import printable
 from orchestrator.searches import Rows
 from orchestrator.store import Question
 
-TITLED = ("task", "N")
-"""Settings that a title names."""
+TITLED = "task", "N"
+"""Settings that a title names; N not of every kind of study."""
 MOST_BESIDE = 4
 """Settings that tell a study from the others of its kind."""
+MOST_LETTERS = 60
+"""Of one of these settings."""
 
 
-def studies_of(results: Results, around: Around) -> tuple[list[Told], list[str]]:
-    """The studies in order of their last run, the latest first; and a line for each question that cannot be asked again."""
+def studies_of(
+    results: Results, around: Around, say: Callable[[str, int, int], object] = lambda *_: None
+) -> tuple[list[Told], list[str]]:
+    """The studies in order of their last run, the latest first; and a line for each question that cannot be asked again.
+
+    Args:
+        say: is given which question is next, how many there were, and how many there are.
+    """
     rows, told, notices = Rows(results.runs), [], []
-    for question in results.questions:
+    for number, question in enumerate(results.questions):
+        say(f"answering question {number + 1} of {len(results.questions)}", number, len(results.questions))
         try:
             told.append(tell(question, results, rows, around))
         except Exception as error:  # a question may come from anywhere, and must not cost the page
@@ -38,15 +47,17 @@ def studies_of(results: Results, around: Around) -> tuple[list[Told], list[str]]
 def _beside(told: Sequence[Told]) -> list[str]:
     """Of each study the first settings in which it differs from others of its kind."""
     found, values = [one.settings for one in told], dict[tuple[str, str], Counter[str]]()
+    items = [one.items for one in told]
     kinds = Counter(one.question.study for one in told)
     for one, settings in zip(told, found, strict=True):
         for name, value in settings.items():
             values.setdefault((one.question.study, name), Counter())[value] += 1
     beside = []
-    for one, settings in zip(told, found, strict=True):
+    for one, settings, parts in zip(told, found, items, strict=True):
         kind = one.question.study
-        differ = [name for name, value in settings.items() if values[kind, name][value] < kinds[kind] and name not in TITLED]
-        beside.append(", ".join(f"{name} {settings[name]:.60}" for name in differ[:MOST_BESIDE]))
+        titled = TITLED if "N = " in one.title else TITLED[:1]
+        differ = [name for name, value in settings.items() if values[kind, name][value] < kinds[kind] and name not in titled]
+        beside.append(" · ".join(f"{name} {shortened(parts[name], MOST_LETTERS)}" for name in differ[:MOST_BESIDE]))
     return beside
 
 

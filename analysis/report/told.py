@@ -14,14 +14,19 @@ from analysis.report.findings import Picture
 from orchestrator.errors import printable
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
+from trainables.program import COMMAND, FILES, VALUES
 from trainables.program import PATH as PROGRAMS
-from trainables.settings import value_of
+from trainables.settings import IN_SPEC, value_of
 from trainables.spec import RunSpec
 
 ANSWERED, DOUBTFUL, GOING, FAILED = "answered", "not answered", "not finished", "runs failed"
 FORMER = "of a former version"
 """States of a study. DOUBTFUL: all is trained, and the answer means nothing, as the launch says."""
 NO_SETTINGS = ("options", "store", "out", "versions")
+OF_NETWORKS = ("decoder", "depth", "width", "encoding")
+"""Settings that a task without a network of this project's kind does not take; its runs have those of IN_SPEC then."""
+OF_TRAINING = ("schedule", "precision")
+"""Settings that no program takes."""
 PYTHON, MODULE = re.compile(r"(?:.*/)?python[0-9.]*"), re.compile(r"orchestrator(?:\.[a-z_]+)?")
 """The words by which commands of this program begin, with -m between them."""
 SHORTENED = 12
@@ -95,11 +100,21 @@ class Told:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What it was asked with, by name, but for where it was written and with which versions."""
+        """What it was asked with in words, by name, but for where it was written and with which versions; without those that
+        are empty or that its task does not take."""
+        found = {name: ", ".join(items) for name, items in self.items.items()}
+        return {name: words for name, words in found.items() if words}
+
+    @property
+    def items(self) -> dict[str, list[str]]:
+        """Of each of `settings` its parts: of a list or an object several."""
         settings = {name: value for name, value in self.question.settings.items() if name not in NO_SETTINGS}
         options = self.question.settings.get("options")
         known = settings | (options if isinstance(options, dict) else {})
-        return {name: json.dumps(value) if isinstance(value, dict | list) else str(value) for name, value in known.items()}
+        if self.question.task == PROGRAMS:
+            known |= {FILES: _read(known.get(FILES))}
+        not_taken = _not_taken(known, self.question.task)
+        return {name: _items(value) for name, value in known.items() if name not in not_taken}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,48 @@ class Around:
     """Of a run, by its key; OSError if there are none."""
 
 
+def shortened(items: Sequence[str], most: int) -> str:
+    """As many items as have room in so many letters, with "…" for the others; of a first one that is too long the beginning."""
+    text = ", ".join(items)
+    if len(text) <= most:
+        return text
+    count = len(items) - 1
+    while count and len(", ".join([*items[:count], "…"])) > most:
+        count -= 1
+    return ", ".join([*items[:count], "…"]) if count else f"{items[0][: most - 1]}…"
+
+
+def _read(files: Any) -> Any:
+    """The files of a program with their digests, which a spec holds as JSON."""
+    try:
+        return json.loads(files)
+    except (TypeError, ValueError, RecursionError):
+        return files
+
+
+def _items(value: Any) -> list[str]:
+    """A value in words, part by part, without those that are empty."""
+    if isinstance(value, dict):
+        return [f"{name} {_word(part)}" for name, part in value.items() if _word(part)]
+    return [word for part in (value if isinstance(value, list) else [value]) if (word := _word(part))]
+
+
+def _word(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return ""
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+def _not_taken(settings: Mapping[str, Any], task: str) -> set[str]:
+    """The names of those that say nothing, as the task does not take them."""
+    if task == PROGRAMS:
+        command = str(settings.get(COMMAND, ""))
+        unnamed = {name for name in VALUES if f"{{{name}}}" not in command} - {"N", "seed", "target"}
+        return {*OF_NETWORKS, *OF_TRAINING, *unnamed}
+    without = all(name not in settings or settings[name] == IN_SPEC[name] for name in OF_NETWORKS)
+    return set(OF_NETWORKS) if without else set()
+
+
 def title_of(question: Question) -> str:
     """The question in words."""
     first = next(spec for specs in question.specs.values() for spec in specs)
@@ -122,12 +179,23 @@ def title_of(question: Question) -> str:
         specs = [spec for part in question.specs.values() for spec in part]
         values = list(dict.fromkeys(value_of(spec, str(along)) for spec in specs))
         reaches = f"{subject} reaches accuracy {first.target:g} on what is held out"
-        return f"What is the {what} with which {reaches}, at {along} = {_listed(values)}?"
+        fixed = "" if "N" in (along, least) else _fixed_size(question, specs)
+        return f"What is the {what} with which {reaches}, at {fixed and f'{fixed} and '}{along} = {_listed(values)}?"
     if question.study == "tune":
-        names = ", ".join(map(str, question.search.get("space", {})))
+        space = question.search.get("space", {})
+        names = ", ".join(map(str, space))
+        fixed = "" if "N" in space else _fixed_size(question, [first])
         aims = ", ".join(str(aim).partition(":")[2] for aim in question.search.get("objectives", []))
-        return f"Which {names} give {subject} the best {aims}?"
+        return f"Which {names} give {subject} the best {aims}{fixed and f' at {fixed}'}?"
     return TITLES.get(question.study, f"{question.study}: {subject}")
+
+
+def _fixed_size(question: Question, specs: Sequence[RunSpec]) -> str:
+    """`N = 16`, if all runs have the same; nothing of a program that is not told it."""
+    command = dict(specs[0].options).get(COMMAND, "")
+    is_told = question.task != PROGRAMS or "{N}" in str(command)
+    sizes = {spec.N for spec in specs}
+    return f"N = {min(sizes)}" if is_told and len(sizes) == 1 else ""
 
 
 def _subject(question: Question, spec: RunSpec) -> str:

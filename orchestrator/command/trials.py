@@ -119,8 +119,8 @@ def trials_table(
     if left_out := front - shown.keys():
         ended.append(f"{len(front) - len(left_out)} of {len(front)} of the front")
     table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
-    for name in ("trial", *names, *(aim.name for aim in tuning.aims), "seeds", "state"):
-        table.add_column(name.replace("_", " "), justify="right")
+    for name in ("trial", *(name.replace("_", " ") for name in names), *(aim.name for aim in tuning.aims), "seeds", "state"):
+        table.add_column(name, justify="right")
     for trial in shown.values():
         first = bool(best) and trial.number == best[0].number and not several
         state = "best" if first else "front" if trial.number in front else ending(trial.row)

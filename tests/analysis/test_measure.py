@@ -1,5 +1,6 @@
 """Measuring a store: killed and started again it gives the same table, shares work, and loses nothing to one bad network."""
 
+import io
 import random
 import shutil
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from safetensors import torch as safetensors
 
 from analysis import measure
@@ -47,6 +49,13 @@ def trained_store(path: Path, seeds: int, **fields: object) -> list[str]:
             store.save_weights(row["key"], safetensors.save(training.model.state_dict()))
             keys.append(row["key"])
     return keys
+
+
+def wait_for(seen: Callable[[], bool], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def table_of(store: Path) -> pd.DataFrame:
@@ -153,6 +162,27 @@ def test_the_table_that_figures_get(tmp_path: Path) -> None:
         [keys[0], 0, "bump", "error", 0.5], [keys[0], 0, "bump", "map", -1],
     ]  # fmt: skip
     assert results.table["array"][1].tolist() == [[1, 0], [0, 1]]
+
+
+def test_plain_lines_tell_how_far_it_is_now_and_then() -> None:
+    out = io.StringIO()
+    with measure.Steps(Console(file=out, width=40), quiet=0.1) as steps:
+        assert out.getvalue() == "", "what is over at once says nothing"
+        for done in range(3):
+            steps(f"measured {done} of 3 runs \x1b[2J[bold]{'x' * 60}", done, 3)
+            wait_for(lambda done=done: f"measured {done} of 3" in out.getvalue())  # type: ignore[misc]
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("after ")
+    assert lines[0].endswith(rf" s: measured 0 of 3 runs \x1b[2J[bold]{'x' * 60}"), "in one line, as it is"
+    assert 3 <= len(lines) < 30
+
+
+def test_a_terminal_has_a_bar() -> None:
+    out = io.StringIO()
+    with measure.Steps(Console(file=out, force_terminal=True, width=90, _environ={"TERM": "xterm"})) as steps:
+        steps("drawing study 1 of 2: [bold]a title", 0, 2)
+    assert "drawing study 1 of 2: [bold]a title" in out.getvalue()
+    assert "\u2501" in out.getvalue()
 
 
 def test_every_measure_has_a_version() -> None:

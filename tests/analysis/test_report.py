@@ -1,5 +1,6 @@
 """The report's page: what it says, that it stands alone, and that a real browser shows all of it."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -156,9 +157,10 @@ def test_every_figure_is_on_the_page_and_a_file(report: Path) -> None:
     names = {path.stem for path in report.glob("*.svg")}
     assert names == {path.stem for path in report.glob("*.png")}
     assert {name.rsplit("-", 1)[-1] for name in names} >= {
-        "errors", "generated", "depth", "bumps", "superposition", "kernels", "corner", "numbers", "volumes", "gap", "layer",
-        "tuning", "striped", "rotation", "scaling",
+        "errors", "generated", "depth", "bumps", "kernels", "corner", "numbers", "volumes", "gap", "layer", "tuning", "striped",
+        "rotation", "scaling",
     }  # fmt: skip
+    assert "superposition" not in names, "of networks so small its numbers are none: no run speaks of the claim"
     html = (report / "index.html").read_text()
     assert all(html.count(f'href="{name}.svg"') == html.count(f'<img src="{name}.png"') == 1 for name in names)
 
@@ -203,9 +205,10 @@ def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Pa
     store = tmp_path / "store"
     assert all(f"<code>{claim.command} --store {store} --dry-run</code>" in html for claim in CLAIMS)
     assert "<img" not in html
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[3] for line in lines[: len(CLAIMS)]] == [claim.id for claim in CLAIMS]
-    assert [Path(line).name for line in lines[len(CLAIMS) :]] == ["index.html", "claims.json"]
+    told, *files = capsys.readouterr().out.splitlines()
+    assert told == "not enough runs 15 claims of papers: no run counts"
+    assert [Path(line).name for line in files] == ["index.html", "claims.json"]
+    assert len(re.findall(r"<h1\b", html)) == 1
 
 
 def inside(seeds: int) -> pd.DataFrame:
@@ -260,8 +263,13 @@ def test_a_store_without_generators_has_what_they_cost_and_none_of_their_claims(
 
 
 @pytest.mark.slow(10)
-def test_generators_bring_their_claims_and_their_figures_and_change_no_other_claim(tmp_path: Path) -> None:
+def test_generators_bring_their_claims_and_their_figures_and_change_no_other_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
     results = generative()
+    pairs = results.table["quantity"].str.startswith("unseen_pairs")
+    results = Results(results.runs, results.table.assign(value=results.table["value"].where(~pairs, 0.1)))
     report = pages.Report.of(PAPERS, results)
     assert report.errors == []
     files = {path.name for path in report.write(tmp_path)}
@@ -398,6 +406,23 @@ def test_no_command_trains_what_is_there(
     assert few[1] == ["python -m orchestrator.objectives --store 'a store' --dry-run"]
 
 
+def test_runs_that_a_gate_keeps_out_are_told_and_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+    [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
+    found = {unseen: found_of(claim.id, drawing(0.9, 0.1), unseen) for unseen in (0.1, 0.3)}
+    assert {unseen: (one.speaks, one.unmet) for unseen, one in found.items()} == {0.1: (True, []), 0.3: (False, [3])}
+    for unseen, finding in found.items():
+        shown = dataclasses.replace(finding, pictures=[Picture("one", "a picture", lambda: Figure(figsize=(1, 1)))])
+        alone = dataclasses.replace(claim, evaluate=lambda _, shown=shown: shown)  # type: ignore[misc]
+        report = pages.Report.of([paper_of(alone)], Results([], table_of([])))
+        html = report.html()
+        assert ("<img" in html) is (unseen == 0.1)
+        assert ("There are runs, but gate 3 is not met, so no claim counts them." in html) is (unseen == 0.3)
+        assert "No run of this store speaks of a claim" not in html
+    several = dataclasses.replace(found[0.3], unmet=[1, 2, 3])
+    assert pages.Report([pages.Part(paper_of(claim), [(claim, several, [])])], 1, 1.0).unmet == "gates 1, 2 and 3 are not met"
+
+
 def test_the_command_of_a_claim_trains_all_its_sides() -> None:
     for claim in GENERATIVE_CLAIMS:
         words = shlex.split(claim.command)
@@ -469,7 +494,7 @@ def test_a_figure_that_fails_costs_one_line_and_not_the_page(tmp_path: Path) -> 
 def test_the_exit_code_tells_of_a_figure_that_failed(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finding = Finding([], pictures=[Picture("bad", "a bad one", refuse)])
+    finding = Finding([Condition("x", {0: 1.0}, ">", 0)], pictures=[Picture("bad", "a bad one", refuse)])
     claim = Claim("one", "One", "1", "python", "rule", lambda results: finding)
     monkeypatch.setattr("analysis.report.papers.PAPERS", (paper_of(claim),))
     assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 1

@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import math
+import re
 import shlex
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,6 +21,7 @@ from matplotlib.figure import Figure
 from safetensors import torch as safetensors
 
 from analysis.report.build import Builder
+from analysis.report.cells import heads_of
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
 from analysis.report.kinds import _table
@@ -37,6 +41,7 @@ from trainables.bumps import BumpTask
 from trainables.spec import Counts, RunSpec
 from trainables.task import DRAWN
 
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 Ask = Callable[[str], Study]
 TOY = "--task tests.toy:Toy"
 QUESTIONS = {
@@ -49,6 +54,9 @@ QUESTIONS = {
     "--objective accuracy --search kind=a|b,noise=0.1|0.5 --sampler grid --trials 4 --confirm 2 --seeds 2",
     "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
     "never so narrow": f"scaling {TOY} --N 8,16,24 --resolution 0.3 --seeds 3 --until-width 0.001",
+    "two objectives": "tune --decoder mlp --search width=16|64,depth=1|2 --objective mse,id_mse --N 8 --trials 8 --confirm 2 "
+    "--seeds 2",
+    "along encodings": "scaling --decoder mlp --along encoding=bump,positional --N 12 --seeds 2 --datasets bumps",
     "penalties": "regularization --N 8 --epochs 2 --trials 7 --seeds 2 --confirm 2 --confirm-seeds 2",
     "the whole decoder": "regularization --N 8 --epochs 2 --search decoder --trials 6 --seeds 2 --confirm 1 --confirm-seeds 2",
     "a grid": "encodings --N 8 --seeds 2",
@@ -104,6 +112,9 @@ def test_a_study_has_the_answer_of_its_launch(name: str, ask: Ask, tmp_path: Pat
         if name in ("thresholds", "least width"):
             assert (", 51 at N = 16, " if quantity == "images" else ": 4 at N = 8, ") in means
         assert ("without" in sheets) == (name == "until a width")
+    elif name == "two objectives":
+        assert sorted(sheets["trials"]["key"]) == sorted(trial["key"] for trial in printed["trials"])
+        assert told.lines[0].startswith("on the front: ")
     elif study.name == "tune":
         assert sorted(sheets["trials"]["key"]) == sorted(trial["key"] for trial in printed["trials"])
         [winner] = sheets["confirmed"][sheets["confirmed"]["winner"]].to_dict("records")
@@ -316,6 +327,111 @@ def test_only_commands_of_this_program_are_shown(command: str, ask: Ask, tmp_pat
     assert "\u202e" not in page
 
 
+TITLES = {
+    "along encodings": "What is the least number of training samples with which the mlp reaches accuracy 0.9 on what is held "
+    "out, at N = 12 and encoding = bump, positional?",
+    "least width": "What is the least width with which the mlp reaches accuracy 0.9 on what is held out, at N = 8, 12?",
+    "two objectives": "Which width, depth give the mlp the best mse, id_mse at N = 8?",
+    "a program": "Which kind, noise give the program echo the best accuracy?",
+}
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_question_says_what_size_it_is_about(name: str, ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS[name]} --store {tmp_path}"), most=0)
+    assert [one.title for one in told_of(tmp_path)] == [TITLES[name]]
+
+
+def test_a_search_for_two_objectives_is_told_as_one(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['two objectives']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    assert told.pictures[0].alt.startswith("the trials by the first two objectives, ")
+    heads = {sheet.name: [cell.text for cell in heads_of(sheet)] for sheet in told.sheets}
+    assert {"mse", "id_mse", "id_mse search", "id_mse lower"} <= set(heads["confirmed"]), "as the answer names them"
+    assert {"mse", "id_mse"} <= set(heads["trials"])
+
+
+def test_settings_are_told_in_words(ask: Ask, tmp_path: Path) -> None:
+    question = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}").question
+    space = {"lr": "1e-4..1e-1:log", "width": "32|64|128|256", "depth": "1..3", "weight_decay": "0|1e-4..1:log"}
+    given = {"search": space, "objective": ["min:mse", "min:id_mse"], "none": None, "empty": {"d": ""}, "yes": True}
+    given |= {"decoder": "", "width": 64, "nested": [{"a": [1]}], "one": "x" * 90, "options": {"noise": 0.5}}
+
+    def told_with(task: str, settings: dict[str, Any]) -> Told:
+        [(name, specs)] = question.specs.items()
+        of_task = {name: [dataclasses.replace(spec, task=task) for spec in specs]}
+        return Told(dataclasses.replace(question, settings=settings, specs=of_task), "t", ANSWERED, "", [], frozenset())
+
+    told = told_with("mine:Task", given)
+    assert told.settings == {
+        "search": "lr 1e-4..1e-1:log, width 32|64|128|256, depth 1..3, weight_decay 0|1e-4..1:log",
+        "objective": "min:mse, min:id_mse", "yes": "True", "width": "64", "nested": '{"a": [1]}', "one": "x" * 90,
+        "noise": "0.5",
+    }  # fmt: skip
+    [beside, _] = _beside([told, told_with("mine:Task", {"yes": True})])
+    assert beside == (
+        "search lr 1e-4..1e-1:log, width 32|64|128|256, depth 1..3, … · objective min:mse, min:id_mse · width 64 · "
+        'nested {"a": [1]}'
+    )
+    [beside, _] = _beside([told_with("mine:Task", {"one": "x" * 90}), told_with("mine:Task", {})])
+    assert beside == f"one {'x' * 59}…"
+    no_network = {"decoder": "", "depth": 0, "width": 1, "encoding": ""}
+    assert told_with("mine:Task", no_network).settings == {}
+    of_program = {**no_network, "lr": 0.1, "batch_size": 3, "schedule": "constant", "target": 0.9, "N": [8, 16]}
+    of_program["options"] = {"program": "awk {lr} {N}", "files": '{"a.awk": "4f"}', "counts": "1..9"}
+    assert told_with("trainables.program:ProgramTask", of_program).settings == {
+        "lr": "0.1", "target": "0.9", "N": "8, 16", "program": "awk {lr} {N}", "files": "a.awk 4f", "counts": "1..9",
+    }  # fmt: skip
+
+
+def test_pictures_are_told_by_the_question_and_the_page_has_one_heading(ask: Ask, tmp_path: Path) -> None:
+    for target in ("0.8", "0.9"):
+        launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --target {target} --store {tmp_path}"))
+    said: list[str] = []
+    builder = Builder(str(tmp_path), tmp_path / "page")
+    html = builder.build(say=lambda text, done, total: said.append(text))[0].html()
+    titles = [one.title for one in told_of(tmp_path)]
+    alts = re.findall(r'<img [^>]*alt="([^"]*)"', html)
+    assert len(alts) == 4
+    assert len(set(alts)) == 2, "that of a study on its card and in its part"
+    assert all(sum(alt.startswith(f"{title} Small dots are ") for alt in alts) == 2 for title in titles)
+    assert len(re.findall(r"<h1\b", html)) == 1
+    assert [line for line in said if line.startswith("drawing")] == [
+        f"drawing study {place} of 2: {title}" for place, title in enumerate(titles, 1)
+    ]
+
+
+PRINTING = """<script>addEventListener("load", () => setTimeout(() => {
+  const folded = () => document.querySelectorAll("details:not([open])").length, before = folded();
+  dispatchEvent(new Event("beforeprint"));
+  const cut = [...document.querySelectorAll("table")].filter(table => table.getBoundingClientRect().right > innerWidth).length;
+  const during = folded();
+  dispatchEvent(new Event("afterprint"));
+  document.title = [before > 0, during, folded() === before, cut, document.documentElement.scrollWidth <= innerWidth];
+}, 2000));</script></body>"""
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_a_printed_page_has_all_that_is_folded_and_no_table_is_cut(ask: Ask, tmp_path: Path) -> None:
+    for more in ("", " --batch-size 16"):
+        launched(tmp_path, ask(f"{QUESTIONS['two objectives']}{more} --store {tmp_path}"))
+    out = tmp_path / "page"
+    Builder(str(tmp_path), out).build()
+    html = (out / "index.html").read_text()
+    assert html.count("@media print") == 1
+    page = out / "printed.html"  # 700 pixels are what A4 has room for
+    page.write_text(html.replace("@media print", "@media all").replace("</body>", PRINTING))
+    assert BROWSER is not None
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=700,1200",
+        "--virtual-time-budget=6000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert re.findall("<title>(.*)</title>", dom) == ["true,0,true,0,true"]
+
+
 def test_many_studies_with_many_settings_are_told_apart_at_once(ask: Ask, tmp_path: Path) -> None:
     study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
     settings = [{f"s{j}": j * (i > 0) for j in range(500)} for i in range(200)]
@@ -325,7 +441,7 @@ def test_many_studies_with_many_settings_are_told_apart_at_once(ask: Ask, tmp_pa
     began = time.process_time()
     beside = _beside(told)
     assert time.process_time() - began < 5
-    assert beside == ["s1 0, s2 0, s3 0, s4 0"] + 199 * ["s1 1, s2 2, s3 3, s4 4"] + [""]
+    assert beside == ["s1 0 · s2 0 · s3 0 · s4 0"] + 199 * ["s1 1 · s2 2 · s3 3 · s4 4"] + [""]
 
 
 def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:
@@ -336,7 +452,7 @@ def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:
             when = datetime(2026, 1, day, tzinfo=UTC)
             made = [{**row, "finished_at": when + timedelta(seconds=i)} for i, row in enumerate(train(study, Rows()))]
             store.append(made)
-    assert [one.settings["N"] for one in told_of(tmp_path)] == ["[8]", "[16]"]
+    assert [one.settings["N"] for one in told_of(tmp_path)] == ["8", "16"]
 
 
 def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path: Path) -> None:
