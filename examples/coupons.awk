@@ -3,7 +3,7 @@
 #     awk -v kinds=50 -v draws=120 -v seed=0 -f examples/coupons.awk
 
 BEGIN {
-    srand(seed)
+    srand(seed + 1) # 0 and 1 are the same to some
     for (draw = 1; draw <= draws; draw++) {
         kind = int(kinds * rand())
         if (!(kind in seen)) {

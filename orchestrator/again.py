@@ -190,11 +190,11 @@ def again(
 
     **Examples**
 
-    `python -m orchestrator.again 3f0c9a`   a run of the store in `results`, trained in the store `again`
+    `python -m orchestrator.again 3f0c9a`  # a run of the store in `results`, trained in the store `again`
 
-    `python -m orchestrator.again 3f0c9a --dry-run`   which run it is, how it ended, and how long it took
+    `python -m orchestrator.again 3f0c9a --dry-run`  # which run it is, how it ended, and how long it took
 
-    `python -m orchestrator.again 3f0c9a --store s3://bucket/results --into here --json`   of a bucket; the answer as JSON
+    `python -m orchestrator.again 3f0c9a --store s3://bucket/results --into here --json`  # of a bucket; the answer as JSON
 
     **Exit codes**: 0 it ended as the store says; 1 it ended otherwise, or has not ended (a limit, a full disk, a bucket that
     does not answer); 2 a mistake in the command, or a run that today's code does not train; 130 and 143 after Ctrl-C and

@@ -43,11 +43,11 @@ def encodings(
 
     **Examples**
 
-    `python -m orchestrator.encodings --N 16 --max-steps 800 --decoders mlp --by-depth none`   a small one, a minute
+    `python -m orchestrator.encodings --N 16 --max-steps 800 --decoders mlp --by-depth none`  # a small one, a minute
 
-    `python -m orchestrator.encodings`   as the paper trains, hours on a laptop
+    `python -m orchestrator.encodings`  # as the paper trains, hours on a laptop
 
-    `python -m orchestrator.encodings --dry-run`   what would be trained, and how long it may take
+    `python -m orchestrator.encodings --dry-run`  # what would be trained, and how long it may take
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.

@@ -41,11 +41,11 @@ def geometry(
 
     **Examples**
 
-    `python -m orchestrator.geometry --N 16 --max-steps 800 --depths 2,4 --decoders mlp`   a small one, a minute
+    `python -m orchestrator.geometry --N 16 --max-steps 800 --depths 2,4 --decoders mlp`  # a small one, a minute
 
-    `python -m orchestrator.geometry`   as the paper trains, hours on a laptop
+    `python -m orchestrator.geometry`  # as the paper trains, hours on a laptop
 
-    `python -m orchestrator.geometry --dry-run`   what would be trained, and how long it may take
+    `python -m orchestrator.geometry --dry-run`  # what would be trained, and how long it may take
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.

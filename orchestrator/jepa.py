@@ -44,15 +44,15 @@ def jepa(
 
     **Examples**
 
-    `python -m orchestrator.jepa --tier smoke`   shows that everything runs, two minutes
+    `python -m orchestrator.jepa --tier smoke`  # shows that everything runs, two minutes
 
-    `python -m orchestrator.jepa`   the question: 18 generators, hours on two cores
+    `python -m orchestrator.jepa`  # the question: 18 generators, hours on two cores
 
-    `python -m orchestrator.jepa --families maskgit --jepa 0,0.1,0.6,2`   how much of it
+    `python -m orchestrator.jepa --families maskgit --jepa 0,0.1,0.6,2`  # how much of it
 
-    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-layers 1,2,one,4,three`   at which layers
+    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-layers 1,2,one,4,three`  # at which layers
 
-    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-teacher ema,same,gradient`   is the average needed?
+    `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-teacher ema,same,gradient`  # is the average needed?
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.

@@ -45,17 +45,17 @@ def objectives(
 
     **Examples**
 
-    `python -m orchestrator.objectives --tier smoke`   shows that everything runs, two minutes
+    `python -m orchestrator.objectives --tier smoke`  # shows that everything runs, two minutes
 
-    `python -m orchestrator.objectives`   the core question: nine generators with their tokenizers, about an hour on two cores
+    `python -m orchestrator.objectives`  # the core question: nine generators with their tokenizers, about an hour on two cores
 
-    `python -m orchestrator.objectives --families dit,maskgit,givt,mar`   is it masking, or guessing codes?
+    `python -m orchestrator.objectives --families dit,maskgit,givt,mar`  # is it masking, or guessing codes?
 
-    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`   what keeps it from forgetting?
+    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`  # what keeps it in mind?
 
-    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`   settings to choose from, by trying
+    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`  # settings to choose from, by trying
 
-    `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`   faces, from files in the folder celeba
+    `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`  # faces, from files in the folder celeba
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.

@@ -351,15 +351,15 @@ def regularization(
 
     **Examples**
 
-    `python -m orchestrator.regularization --N 8 --trials 16 --epochs 150 --lr 0.01`   a small one, two minutes
+    `python -m orchestrator.regularization --N 8 --trials 16 --epochs 150 --lr 0.01`  # a small one, two minutes
 
-    `python -m orchestrator.regularization`   the whole study
+    `python -m orchestrator.regularization`  # the whole study
 
-    `python -m orchestrator.regularization --search decoder --rank 1`   the decoder too, but for its rank
+    `python -m orchestrator.regularization --search decoder --rank 1`  # the decoder too, but for its rank
 
-    `python -m orchestrator.regularization --objectives id,validation --sampler nsga2`   the Pareto front of both errors
+    `python -m orchestrator.regularization --objectives id,validation --sampler nsga2`  # the Pareto front of both errors
 
-    `python -m orchestrator.regularization --export-optuna study.db`   for optuna-dashboard
+    `python -m orchestrator.regularization --export-optuna study.db`  # for optuna-dashboard
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer, nothing
     learned); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.

@@ -62,13 +62,13 @@ def rotation(
 
     **Examples**
 
-    `python -m orchestrator.rotation --N 16 --width 32 --epochs 50 --seeds 1`   a small one, a minute
+    `python -m orchestrator.rotation --N 16 --width 32 --epochs 50 --seeds 1`  # a small one, a minute
 
-    `python -m orchestrator.rotation`   as the paper trains, half an hour on a laptop
+    `python -m orchestrator.rotation`  # as the paper trains, half an hour on a laptop
 
-    `python -m orchestrator.rotation --mnist MNIST --digit 7`   a digit of MNIST, from files in the folder MNIST
+    `python -m orchestrator.rotation --mnist MNIST --digit 7`  # a digit of MNIST, from files in the folder MNIST
 
-    `python -m orchestrator.rotation --gap 90..180`   a wider gap
+    `python -m orchestrator.rotation --gap 90..180`  # a wider gap
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.

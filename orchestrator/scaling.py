@@ -81,20 +81,20 @@ def scaling(
 
     **Examples**
 
-    `python -m orchestrator.scaling --N 16,24 --decoder mlp`   two sizes, a minute
+    `python -m orchestrator.scaling --N 16,24 --decoder mlp`  # two sizes, a minute
 
-    `python -m orchestrator.scaling --N 16..64`   the whole study
+    `python -m orchestrator.scaling --N 16..64`  # the whole study
 
-    `python -m orchestrator.scaling --N 16..64 --dry-run`   what would be done, and how long it may take
+    `python -m orchestrator.scaling --N 16..64 --dry-run`  # what would be done, and how long it may take
 
-    `python -m orchestrator.scaling --N 16..64 --address auto`   the same on the Ray cluster this machine belongs to
+    `python -m orchestrator.scaling --N 16..64 --address auto`  # the same on the Ray cluster this machine belongs to
 
     `python -m orchestrator.scaling --least width --between 4..256 --data-count 120 --N 12,16,20 --decoder mlp --datasets bumps`
     the least width
 
-    `python -m orchestrator.scaling --along width=32,64,128 --N 24`   the least number of images as the width grows
+    `python -m orchestrator.scaling --along width=32,64,128 --N 24`  # the least number of images as the width grows
 
-    `python -m orchestrator.scaling --program "python train.py {data_count} {N} {seed}" --counts 10..1200 --N 8,16`   a script
+    `python -m orchestrator.scaling --program "python train.py {data_count} {N} {seed}" --counts 10..1200 --N 8,16`  # a script
     of your own, which prints its accuracy
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake

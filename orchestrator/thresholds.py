@@ -17,7 +17,7 @@ from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, usual
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import BUMPS, Axes, value_of
-from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.bracket import MISSED, Bracket, ThresholdResult
 from orchestrator.searches.narrowing import threshold_search
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
@@ -25,7 +25,7 @@ from orchestrator.store.questions import THRESHOLDS
 from orchestrator.study import facts_of
 from trainables.program import ProgramTask
 from trainables.settings import settings_class, settings_of
-from trainables.spec import RunSpec, Scalar
+from trainables.spec import GIVEN_UP, RunSpec, Scalar
 from trainables.task import Task
 from trainables.training.stopping import LEAST_POINTS, has_converged
 
@@ -113,7 +113,9 @@ class ThresholdStudy:
         value, along = value_of(row, self.axes.least), value_of(row, self.axes.along)
         run = f"{row['dataset']} {self.axes.along}={along} seed {row['seed']}: {self.axes.told(value, self._subject)}"
         run += f" {row['status']}"
-        if row["stop"] == "target" and not self.of_program:
+        if row["reason"] == GIVEN_UP:
+            run += ", given up"
+        elif row["status"] == MISSED and row["stop"] == "target" and not self.of_program:
             run += ", trained to the end"
         if row["accuracy"] is None:
             return run

@@ -227,7 +227,7 @@ def tune(
         ),
     ] = "mse",
     trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,
-    confirm: Annotated[int, opt.asked(min=1, max=100, help="The best so many trials are trained anew.")] = 3,
+    confirm: Annotated[int, opt.asked(min=1, max=100, help="How many of the best trials are trained anew.")] = 3,
     seeds: Annotated[int, opt.asked(min=1, max=FRESH, help="Fresh seeds of each of these, which no trial used.")] = 5,
     target: Annotated[
         float | None,
@@ -285,17 +285,17 @@ def tune(
 
     **Examples**
 
-    `python -m orchestrator.tune --search "lr=1e-3..1e-1:log,width=16|64" --decoder mlp --N 8 --max-steps 300 --trials 12`   a
+    `python -m orchestrator.tune --search "lr=1e-3..1e-1:log,width=16|64" --decoder mlp --N 8 --max-steps 300 --trials 12`  # a
     minute
 
     `python -m orchestrator.tune --search "lr=1e-4..1e-2:log,width=32|64|128,decoder=cnn|mlp" --objective mse`
 
-    `python -m orchestrator.tune --search "weight_decay=0|1e-4..1:log" --objective accuracy --seeds-per-trial 3`   0, or a
+    `python -m orchestrator.tune --search "weight_decay=0|1e-4..1:log" --objective accuracy --seeds-per-trial 3`  # 0, or a
     range
 
-    `python -m orchestrator.tune --search "lr=1e-4..1e-2:log,width=16..128:16" --objective mse,id_mse`   a Pareto front
+    `python -m orchestrator.tune --search "lr=1e-4..1e-2:log,width=16..128:16" --objective mse,id_mse`  # a Pareto front
 
-    `python -m orchestrator.tune --task mine:Task --search "lr=1e-4..1e-2:log"`   a task of your own
+    `python -m orchestrator.tune --task mine:Task --search "lr=1e-4..1e-2:log"`  # a task of your own
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer, no complete
     trial); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.

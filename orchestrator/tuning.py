@@ -44,11 +44,11 @@ def tuning(
 
     **Examples**
 
-    `python -m orchestrator.tuning --N 16 --max-steps 800 --decoder mlp`   a small one, a minute
+    `python -m orchestrator.tuning --N 16 --max-steps 800 --decoder mlp`  # a small one, a minute
 
-    `python -m orchestrator.tuning`   as the paper trains, an hour on a laptop
+    `python -m orchestrator.tuning`  # as the paper trains, an hour on a laptop
 
-    `python -m orchestrator.tuning --dry-run`   what would be trained, and how long it may take
+    `python -m orchestrator.tuning --dry-run`  # what would be trained, and how long it may take
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130 and 143 after Ctrl-C and SIGTERM.

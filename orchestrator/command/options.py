@@ -74,7 +74,7 @@ Along = Annotated[
     str,
     asked(
         help="The setting along which this is done, with its values: `N` (those of `--N`), `width=32,64,128`, "
-        "`max_steps=500..2000:500`; also words, `encoding=bump,ramp`.",
+        "`max_steps=500..900:200`; also words, `encoding=bump,ramp`.",
         show_default="the values of --N",
     ),
 ]
@@ -146,7 +146,7 @@ Gates = Annotated[
     placed(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),
 ]
 NoGates = Annotated[bool, placed(help="Always `--no-gates`: the answer says which needed run missed its target.")]
-SaveWeights = Annotated[bool, placed("--save-weights", help="Keep the weights of all runs, STORE/weights/KEY.safetensors.")]
+SaveWeights = Annotated[bool, placed("--save-weights", help="Keep the weights of all runs in STORE/weights.")]
 Json = Annotated[bool, placed("--json", help="Print the answer as JSON on stdout, and everything else on stderr.")]
 Verbose = Annotated[bool, placed("--verbose", help="Show Ray's own messages.")]
 

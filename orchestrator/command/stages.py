@@ -181,7 +181,8 @@ class Stages:
         run = f"{name} (needed by others): N = {row['N']}, seed {row['seed']}: {ending(row)}"
         if row["accuracy"] is None:
             return run
-        return f"{run} (accuracy {row['accuracy']:.3f}, {row['steps']} steps, {row['seconds']:.1f} s)"
+        of_task = (f", {name} {value:.3f}" for name, value in _own_measures(row).items())
+        return f"{run} (accuracy {row['accuracy']:.3f}{''.join(of_task)}, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def obstacles(self) -> list[str]:
         """Why runs are not trained: a sentence for each run that they need and that has not made it, and for each that keeps
@@ -369,3 +370,10 @@ def _number(value: float | None) -> str:
 
 def _pairs(parents: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {key}" for name, key in parents.items()) or "none"
+
+
+def _own_measures(row: Row) -> dict[str, float]:
+    """What a task measures on what is held out besides the accuracy and the loss: these are often told in better words so."""
+    known = ("correct", "loss", "mse")
+    found = {name: value for name, value in row["measures"].items() if name not in known and not name.startswith("id_")}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}

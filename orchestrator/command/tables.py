@@ -11,8 +11,9 @@ from rich.text import Text
 
 
 class FittingTable(Table):
-    """Where there is not room for all, its cells break between words, never within them, and it drops its padding before that
-    would not do. Words are shown as they are: some are a user's, and brackets in them are no markup."""
+    """Where there is not room for all, its cells break between words, and it drops its padding before that would not do. Only
+    where not even the longest words have room side by side, these break, and none is cut. Words are shown as they are: some are
+    a user's, and brackets in them are no markup."""
 
     def __init__(self, title: str) -> None:
         super().__init__(title=Text(title, style="table.title"), title_justify="left")
@@ -35,8 +36,11 @@ class FittingTable(Table):
         for _ in range(options.max_width - lines - sum(least)):
             wanting = max(range(len(widths)), key=lambda i: most[i] - widths[i])
             widths[wanting] = min(widths[wanting] + 1, most[wanting])
+        while sum(widths) + lines > options.max_width and max(widths) > 1:
+            widest = max(range(len(widths)), key=widths.__getitem__)
+            widths[widest] -= 1
         for column, width in zip(self.columns, widths, strict=True):
-            column.width = width
+            column.width, column.overflow = width, "fold"
         return super().__rich_console__(console, options)
 
 

@@ -45,7 +45,10 @@ class Axes:
 
     def told(self, value: object, task: str) -> str:
         """A value of the searched setting in words."""
-        return f"{value} {self.words(task)}" if self.least == "data_count" else f"{self.least} {value}"
+        if self.least != "data_count":
+            return f"{self.least} {value}"
+        words = self.words(task)
+        return f"{value} {words.removesuffix('s') if value == 1 else words}"
 
 
 BUMPS = "trainables.bumps:BumpTask"

@@ -89,7 +89,7 @@ def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> Non
     assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
     doubt = search.doubt(rows)
     assert doubt is not None
-    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added, but more")
+    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added, but")
 
 
 def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:

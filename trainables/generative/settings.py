@@ -159,7 +159,7 @@ class GeneratorSettings(OfTokens):
     )  # fmt: skip
     jepa_layers: str = setting(
         "three",
-        "Layers at which it does: three or one, those nearest to 7, 9 and 11 or to 9 of 12, or a list such as 2+3+4.",
+        "Layers at which it does: one (at three quarters of the depth), three (about 7, 9 and 11 of 12), or a list, as 2+3+4.",
         later=True,
     )
     jepa_teacher: str = setting(
