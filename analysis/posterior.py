@@ -15,13 +15,13 @@ sizes lie on the law (`off` is 0) is as likely before as that they do not, and t
 All is integrated numerically (A. Gelman et al., Bayesian Data Analysis, 3rd ed., chapters 5 and 10.3), and the interval has
 equal tails.
 
-Two sizes always lie on a law. So what is said of a slope through two is said as if `off` were 0.
+Two sizes always lie on a law. So what is said of a slope through two is said as if `off` were 0, and luck alike at both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +73,7 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     if unit < 1e-9:
         return slope, slope
     places = np.unique(x)
-    offs = OFFS if len(places) > 2 else OFFS[:1]
+    offs, tilts = (OFFS, TILTS) if len(places) > 2 else (OFFS[:1], {1.0: 1.0})
     a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(places))
     b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(places @ places))
     law = a[:, None, None] + b[:, None] * places  # the log of its thresholds over the line of least squares
@@ -81,13 +81,13 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
     apart = (cells[:, None] - cells) ** 2 / 2
     moves = np.stack([_moves(apart, off) for off in offs])
-    prior = _prior(len(offs))
+    prior = _prior(tilts.values(), len(offs))
     found = []
     for place in places:
         thresholds = cells * unit + height + slope * place
         of_place = [one for one, centred in zip(seen, x, strict=True) if centred == place]
         share = place / (places[-1] - places[0])
-        tilted = [_likelihood(of_place, thresholds, unit, tilt**share, apart, moves) for tilt in TILTS]
+        tilted = [_likelihood(of_place, thresholds, unit, tilt**share, apart, moves) for tilt in tilts]
         found.append(np.stack(tilted).reshape(len(prior), -1))
     # kinds of luck that are hopeless whatever the law, beside the best kind on the line of least squares, are passed over
     least = (prior + sum(table[:, len(cells) // 2] for table in found)).max()
@@ -106,12 +106,12 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     return slope + unit * float(low), slope + unit * float(high)
 
 
-def _prior(offs: int) -> np.ndarray:
-    """The log of the probability of each kind of luck, up to a constant: (TILTS, offs, SPREADS, NOISES), flat."""
+def _prior(of_tilts: Collection[float], offs: int) -> np.ndarray:
+    """The log of the probability of each kind of luck, up to a constant: (tilts, offs, SPREADS, NOISES), flat."""
     of_offs = np.full(offs, (1 - ON_LAW) / max(1, offs - 1))
     of_offs[0] = ON_LAW
     of_luck = np.ones(len(SPREADS) * len(NOISES))
-    return np.log(np.multiply.outer(np.multiply.outer(list(TILTS.values()), of_offs), of_luck)).ravel()
+    return np.log(np.multiply.outer(np.multiply.outer([*of_tilts], of_offs), of_luck)).ravel()
 
 
 def _likelihood(

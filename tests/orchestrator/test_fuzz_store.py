@@ -40,6 +40,7 @@ import pytest
 import safetensors.torch
 import torch
 import typer
+from matplotlib.figure import Figure
 from spoil import change, no_text, replaced
 
 from analysis.measures.quantity import Quantity
@@ -193,7 +194,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "orchestrator.store.folder.os.fsync": lambda descriptor: None,
         "orchestrator.scaling.check_task": lambda task, spec: None,
         "analysis.figures.style.image": lambda figure, kind: b"",
-        "analysis.figures.scaling.draw": lambda answer: None,
+        "analysis.figures.scaling.draw": lambda answer: Figure(),
         "analysis.report.papers.PAPERS": [Paper("paper", "", "", [EVERYTHING], [])],
         "analysis.report.page.image": lambda figure, kind: b"",
         "analysis.report.page.Report.html": lambda page, every: "",
