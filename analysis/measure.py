@@ -61,7 +61,6 @@ class Steps:
             self._bar.add_task("")
             self._bar.start()
         else:
-            self._began = self._told = time.monotonic()
             self._watcher = threading.Thread(target=self._watch, daemon=True, name="steps")
             self._watcher.start()
         return self

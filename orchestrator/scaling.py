@@ -90,7 +90,7 @@ def scaling(
     `python -m orchestrator.scaling --N 16..64 --address auto`  # the same on the Ray cluster this machine belongs to
 
     `python -m orchestrator.scaling --least width --between 4..256 --data-count 120 --N 12,16,20 --decoder mlp --datasets bumps`
-    the least width
+    \\# the least width
 
     `python -m orchestrator.scaling --along width=32,64,128 --N 24`  # the least number of images as the width grows
 

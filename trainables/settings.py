@@ -120,8 +120,13 @@ RUN_SETTINGS: Mapping[str, Setting] = {
 
 def alternatives(words: Sequence[Scalar]) -> str:
     """`a, b or c`."""
+    return listed(words, "or")
+
+
+def listed(words: Sequence[Scalar], last: str = "and") -> str:
+    """`a, b and c`, or with another word before the last."""
     told = [*map(str, words)]
-    return " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+    return f" {last} ".join(filter(None, (", ".join(told[:-1]), told[-1])))
 
 
 def settings_class(task: Any) -> type:

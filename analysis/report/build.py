@@ -16,10 +16,10 @@ from analysis.files import weights_of
 from analysis.generators import MEASURES, numbers_of
 from analysis.report import papers
 from analysis.report.compare import side_by_side
-from analysis.report.page import Report, Say, StudyPart, clear, unsaid
+from analysis.report.page import Report, StudyPart, clear
 from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
-from analysis.report.told import Around
+from analysis.report.told import Around, Say, unsaid
 from analysis.results import Results
 from orchestrator.command.files import write_files
 from orchestrator.store import MeasureTable, StoreError

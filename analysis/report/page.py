@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,13 @@ from analysis.report.compare import Compared
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.report.papers import Paper, are_of_papers
 from analysis.report.runs import Ended, call, ended_badly
-from analysis.report.told import Told
+from analysis.report.told import Say, Told, unsaid
 from analysis.results import Results
 from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
 from orchestrator.command.progress import format_seconds
 from orchestrator.errors import printable
 from orchestrator.searches.needs import with_needed
+from trainables.settings import listed
 
 PAGE, NUMBERS, STAMP = "index.html", "claims.json", "stamp.js"
 FOLDER = "studies"
@@ -48,12 +49,6 @@ class Drawn:
 
 
 Section = tuple[Claim, Finding, list[Drawn]]
-Say = Callable[[str, int, int], None]
-"""Is given what goes on, how much of it is done, and how much there is."""
-
-
-def unsaid(text: str, done: int, total: int) -> None:
-    """What nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +153,9 @@ class Report:
     def unmet(self) -> str:
         """The gates that runs do not meet, which no claim counts for that; empty if there are none."""
         gates = sorted({gate for _, finding, _ in self.sections if not finding.speaks for gate in finding.unmet})
-        listed = " and ".join([", ".join(map(str, gates[:-1])), str(gates[-1])] if len(gates) > 1 else map(str, gates))
-        return listed and f"gate{'s' * (len(gates) > 1)} {listed} {'are' if len(gates) > 1 else 'is'} not met"
+        if not gates:
+            return ""
+        return f"gates {listed(gates)} are not met" if len(gates) > 1 else f"gate {gates[0]} is not met"
 
     @property
     def errors(self) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.remake import search_of
 from analysis.report.drawn import drawn_by_task
 from analysis.report.kinds import OF_SEARCH
-from analysis.report.told import FORMER, GOING, Around, Told, shortened
+from analysis.report.told import FORMER, GOING, Around, Say, Told, shortened, unsaid
 from analysis.results import Results
 from orchestrator.errors import printable
 from orchestrator.searches import Rows
@@ -23,13 +23,11 @@ MOST_LETTERS = 60
 """Of one of these settings."""
 
 
-def studies_of(
-    results: Results, around: Around, say: Callable[[str, int, int], object] = lambda *_: None
-) -> tuple[list[Told], list[str]]:
+def studies_of(results: Results, around: Around, say: Say = unsaid) -> tuple[list[Told], list[str]]:
     """The studies in order of their last run, the latest first; and a line for each question that cannot be asked again.
 
     Args:
-        say: is given which question is next, how many there were, and how many there are.
+        say: is given which question is next.
     """
     rows, told, notices = Rows(results.runs), [], []
     for number, question in enumerate(results.questions):

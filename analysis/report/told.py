@@ -42,6 +42,12 @@ TITLES = {
     "signal": "How faint may a factor be before a generator no longer composes it?",
     "jepa": "Does an auxiliary loss on features make a generator compose?",
 }
+Say = Callable[[str, int, int], None]
+"""Is given what goes on, how much of it is done, and how much there is."""
+
+
+def unsaid(text: str, done: int, total: int) -> None:
+    """What nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
