@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 LAG_SECONDS = 0.3
 """A finished run is told so much later in plain lines: by then its worker has its next one, and is counted."""
 QUIET_SECONDS = 10.0
-"""Until the first run has ended, plain lines tell at least so often what is going on, later on more rarely."""
+"""Plain lines tell at least so often what is going on while no run has ended, and more rarely the longer a launch takes."""
+MOST_QUIET_SECONDS = 600.0
+"""Of a long launch."""
 SHARE = 0.05
 """The most of its time that a launch spends writing result files while it trains, and as much to guess the time left."""
 
@@ -167,13 +169,13 @@ class Progress:
             while not self._over.wait(LAG_SECONDS / 2):
                 self._tell_finished(LAG_SECONDS)
                 quiet, spent = time.monotonic() - self._told, time.monotonic() - self.began
-                if not (self.outcome.trained or self.outcome.failed) and quiet > max(QUIET_SECONDS, spent / 6):
+                if quiet > max(QUIET_SECONDS, min(spent / 6, MOST_QUIET_SECONDS)):
                     self._say(f"after {format_seconds(spent)}: {self._waiting_for()}")
         except (OSError, SystemExit) as error:  # nobody reads any more
             self._unheard = error
 
     def _waiting_for(self) -> str:
-        """What goes on before the first run has ended."""
+        """What goes on while no run ends."""
         running = list(self.running.values())
         if not self._connected:
             return "Ray is starting"

@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_shows_what_its_task_said_last(console: Console) -> N
         assert (progress.running["a"].step, progress.running["a"].summary) == (6, {})
 
 
-def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
     monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.1)
 
@@ -146,9 +146,23 @@ def test_before_the_first_run_has_ended_it_is_said_what_goes_on(console: Console
         wait_for_line("s: 2 running, one is at step 4 of 10")
         end(progress, "a")
         wait_for_line("run a | 1 done, 1 running")
+        progress.progressed("b", SPEC, RunReport(step=8, accuracy=0.5))
+        wait_for_line("s: 1 running, one is at step 8 of 10")
+
+
+def test_a_long_launch_is_quieter(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
+    monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.05)
+    progress = make(console)
+    progress.began -= 3600.0
+    with progress:
+        end(progress, "a")
+        wait_for(lambda: len(lines(console)) == 1)
         told = lines(console)
         time.sleep(0.3)
         assert lines(console) == told
+        monkeypatch.setattr(of_progress, "MOST_QUIET_SECONDS", 0.1)
+        wait_for(lambda: "after 1 h 00 min: Ray is starting" in lines(console))
 
 
 def test_a_reader_that_has_gone_ends_the_launch() -> None:
