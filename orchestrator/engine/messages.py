@@ -65,7 +65,7 @@ class RunReport:
     error_is_mse: bool = True
     """Whether the curve of the error holds mean squared errors, and not another loss."""
     checkpoint: bytes | None = None
-    """Now and then, of a run that goes on."""
+    """Now and then, of a run that goes on. The worker keeps it until it is asked, see `PackReport.keeper`."""
     result: Mapping[str, Any] | None = None
     """A `RunResult` as a dict."""
     weights: bytes | None = None
@@ -95,6 +95,9 @@ class PackReport:
     """
 
     runs: Mapping[str, RunReport] = field(default_factory=dict)
+    keeper: Any = None
+    """The worker as an actor of Ray, if it has new checkpoints: its method `checkpoints` gives them. Tune keeps all reports of
+    a trial until its end, so with checkpoints in them they would fill Ray's memory, and then a disk."""
     best_pack_size: int | None = None
     """Once it has been measured, if the order asks for it."""
     error: str | None = None

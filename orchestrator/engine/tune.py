@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.engine.execution import Execution
-from orchestrator.engine.messages import Order, ParentOrder, RunOrder
+from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder
 from orchestrator.errors import printable
 from orchestrator.store import ResultStore, StoreError
 from trainables.spec import RunSpec
@@ -27,6 +28,8 @@ SLICE_SECONDS = 2.0
 CHECKPOINT_SECONDS = 60.0
 """A run that trains longer than this is checkpointed this often; shorter ones are simply trained again."""
 
+HANDED_OVER_SECONDS = 60.0
+"""A worker that does not give its checkpoints within this time keeps them; the next ones come a minute later."""
 READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
 """What Tune itself reads of a result after the callbacks had it."""
 WORKER = b"ray::"
@@ -242,7 +245,7 @@ class Ending(_Stateless, Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         try:
-            return self._execution.on_report(trial_id, result["report"])
+            return self._execution.on_report(trial_id, _with_checkpoints(result["report"]))
         except Exception as error:
             self._execution.fatal = self._execution.fatal or error
             return True
@@ -250,3 +253,15 @@ class Ending(_Stateless, Stopper):
     def stop_all(self) -> bool:
         self._execution.on_tick()
         return self._execution.is_done()
+
+
+def _with_checkpoints(report: PackReport) -> PackReport:
+    """The report with the checkpoints that its worker has; without, if they cannot be had: Tune hears of lost workers, too."""
+    if report.keeper is None:
+        return report
+    try:
+        held = ray.get(report.keeper.checkpoints.remote(), timeout=HANDED_OVER_SECONDS)
+    except ray.exceptions.RayError:
+        return report
+    runs = {key: dataclasses.replace(told, checkpoint=held.get(key)) for key, told in report.runs.items()}
+    return dataclasses.replace(report, runs=runs)

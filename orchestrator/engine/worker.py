@@ -71,7 +71,9 @@ class PackTrainable(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         for run in getattr(self, "_runs", {}).values():
             run.close()
-        self._order: Order = config["order"]
+        given: Order = config["order"]
+        self._order = dataclasses.replace(given)
+        given.runs = []  # Tune sends the config with every result
         self._gpus: float = config["gpus"]
         self._pack: Pack | Run | None = None
         self._runs: dict[str, Run] = {}
@@ -79,6 +81,7 @@ class PackTrainable(tune.Trainable):
         self._notices: dict[str, str] = {}
         """Of runs, to be told with their next report."""
         self._seconds: dict[str, float] = {}
+        self._checkpoints: dict[str, bytes] = {}
         self._since_saved = 0.0
         self._best_pack_size: int | None = None
         trains_here = any(order.spec["task"] != PROGRAM for order in self._order.runs)  # a program has a process of its own
@@ -93,6 +96,11 @@ class PackTrainable(tune.Trainable):
         finally:
             faulthandler.cancel_dump_traceback_later()
         return {"done": report.done, "report": report}
+
+    def checkpoints(self) -> dict[str, bytes]:
+        """Those that were made for the last report, by run key: given away once."""
+        given, self._checkpoints = self._checkpoints, {}
+        return given
 
     def _advance(self) -> PackReport:
         try:
@@ -126,7 +134,9 @@ class PackTrainable(tune.Trainable):
     def _make(self) -> None:
         """Make the runs; one that cannot be made does not keep the others from being trained."""
         device = "cuda" if torch.cuda.is_available() and self._gpus else "cpu"
-        for order in self._order.runs:
+        orders = self._order.runs
+        self._order.runs = [dataclasses.replace(order, checkpoint=None, parents={}) for order in orders]  # large, and read once
+        for order in orders:
             key, spec = order.key, RunSpec.from_dict(order.spec)
             self._seconds[key] = 0.0
             began = time.perf_counter()
@@ -172,7 +182,7 @@ class PackTrainable(tune.Trainable):
 
     def _report(self) -> PackReport:
         runs = {key: RunReport(error=error) for key, error in self._errors.items()}
-        self._errors = {}
+        self._errors, self._checkpoints = {}, {}
         save = self._since_saved >= self._order.checkpoint_seconds
         orders = {order.key: order for order in self._order.runs}
         for key, run in list(self._runs.items()):
@@ -180,7 +190,9 @@ class PackTrainable(tune.Trainable):
                 told = self._ending(run, orders[key])
                 del self._runs[key]
             else:
-                told = self._progress(run, key, save)
+                told = self._progress(run)
+                if save and (state := run.state_dict()) is not None:
+                    self._checkpoints[key] = self._saved(key, state)
             runs[key] = dataclasses.replace(
                 told,
                 seconds=self._seconds[key],
@@ -193,18 +205,17 @@ class PackTrainable(tune.Trainable):
         self._notices = {}
         if save:
             self._since_saved = 0.0
-        report = PackReport(runs=runs, best_pack_size=self._best_pack_size)
+        keeper = ray.get_runtime_context().current_actor if self._checkpoints and ray.is_initialized() else None
+        report = PackReport(runs=runs, keeper=keeper, best_pack_size=self._best_pack_size)
         self._best_pack_size = None
         return report
 
-    def _progress(self, run: Run, key: str, save: bool) -> RunReport:
-        state = run.state_dict() if save else None
+    def _progress(self, run: Run) -> RunReport:
         return RunReport(
             step=run.progress.step,
             accuracy=run.progress.accuracy,
             curves={name: list(getattr(run, name)) for name in CURVES} | {"curve_summary": copy.deepcopy(run.curve_summary)},
             error_is_mse=run.error_is_mse,
-            checkpoint=None if state is None else self._saved(key, state),
         )
 
     def _ending(self, run: Run, order: RunOrder) -> RunReport:

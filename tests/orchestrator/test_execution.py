@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -10,9 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import ray
 import safetensors.torch
 import torch
 
@@ -21,7 +23,7 @@ from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.engine.tune import NewestFirst, StudySearcher, kill_worker
+from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, kill_worker
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.errors import StuckError, shown, storable
 from orchestrator.searches import Rows
@@ -702,11 +704,40 @@ def test_the_trainable_continues_from_a_checkpoint_to_the_same_bits() -> None:
     cut = PackTrainable(config(0.0))
     reports = [report_of(cut) for _ in range(7)]
     assert not reports[-1].done
-    resumed = report_of(PackTrainable(config(1e9, reports[-1].checkpoint)))
+    (checkpoint,) = cut.checkpoints().values()
+    assert cut.checkpoints() == {}
+    going_on = PackTrainable(config(0.0, checkpoint))
+    assert len(pickle.dumps(going_on.train())) < len(checkpoint) / 2  # Tune keeps it until the trial ends
+    assert len(going_on.checkpoints()) == 1
+    resumed = report_of(PackTrainable(config(1e9, checkpoint)))
     assert resumed.result == whole.result
     assert resumed.weights == whole.weights
     damaged = report_of(PackTrainable(config(1e9, b"no checkpoint")))
     assert damaged.result == whole.result
+
+
+@pytest.mark.parametrize(
+    ("answer", "checkpoint"), [({"a": b"state"}, b"state"), (ray.exceptions.GetTimeoutError("it does not answer"), None)]
+)
+def test_checkpoints_are_asked_of_the_worker_that_made_them(
+    answer: Any, checkpoint: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(asked: str, timeout: float) -> Any:
+        assert (asked, timeout) == ("asked", 60.0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ray, "get", get)
+    told: list[PackReport] = []
+    ending = Ending(cast(Execution, SimpleNamespace(on_report=lambda trial, report: told.append(report))))
+    keeper = SimpleNamespace(checkpoints=SimpleNamespace(remote=lambda: "asked"))
+    report = PackReport(runs={"a": RunReport(step=3), "b": RunReport(error="it failed")}, keeper=keeper)
+    ending("trial", {"report": report})
+    assert told[0].runs == {"a": RunReport(step=3, checkpoint=checkpoint), "b": RunReport(error="it failed")}
+    plain = PackReport(runs={"a": RunReport(step=4)})
+    ending("trial", {"report": plain})
+    assert told[1] is plain
 
 
 def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) -> None:
