@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,6 +73,8 @@ class TuneStudy:
     settings: dict[str, Any]
     varied: Sequence[str]
     """What may differ between the runs: the searched settings, and those that the task chooses with them."""
+    ends: Sequence[RunSpec]
+    """The cheapest and the dearest run of what is searched: how long one takes is guessed from these."""
     export: Path | None = None
     _known: Latest[Answer] = field(init=False)
 
@@ -158,8 +161,12 @@ class TuneStudy:
         if self.of_program:
             done = [row["seconds"] for row in found if row["status"] != "failed"]
             return left * sum(done) / len(done) if done else None
-        times, template = StepTimes.of(found), self.search.tuning.template
-        return left * template.max_steps * times(template) if times else None
+        times = StepTimes.of(found)
+        return left * self._seconds(times) if times else None
+
+    def _seconds(self, times: StepTimes) -> float:
+        """Of a run, as far as this can be guessed."""
+        return sum(spec.max_steps * times(spec) for spec in self.ends) / len(self.ends)
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
         """What is searched, and the runs of the search and its confirmation: done, to do, and their estimated time."""
@@ -169,19 +176,20 @@ class TuneStudy:
             space.add_column(name)
         for dimension in self.dimensions:
             space.add_row(dimension.name, dimension.text)
-        table = plan_table(self.search, rows, "" if self.of_program else f"{tuning.template.max_steps}")
+        steps = " to ".join(dict.fromkeys(str(spec.max_steps) for spec in self.ends))
+        table = plan_table(self.search, rows, "" if self.of_program else steps)
         s = self.settings
         aims = ", ".join(aim.text for aim in tuning.aims)
         where = Text(
-            f"{aims}; {s['sampler']} sampler, {s['pruner']} pruner\n"
+            f"{aims}; {s['sampler']} sampler, {'no' if s['pruner'] == 'none' else s['pruner']} pruner\n"
             f"rows go to {s['store']}/runs, tables and figures to {s['out']}"
         )
         if self.of_program:
             return Group(space, table, where), self.seconds_left(rows)
         times = StepTimes.of(rows_of(self.search, rows))
-        times.measure(tuning.template, self.task)
-        left = runs_left(self.search, rows) * tuning.template.max_steps
-        return Group(space, table, where), left * times(tuning.template)
+        for spec in self.ends:
+            times.measure(spec, self.task)
+        return Group(space, table, where), runs_left(self.search, rows) * self._seconds(times)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:
@@ -357,6 +365,8 @@ def tune(
             if aim.name not in numbers:
                 raise UserError(f"--objective {aim.name!r} is no number of these runs: choose of {', '.join(numbers)}")
         aims = with_curves(aims, error_is_mse)
+    if pruner not in (None, "none") and "max_steps" in names:
+        raise UserError(f"--pruner {pruner} compares runs at the same step, and --search has max_steps: use --pruner none")
     if pruner is None:
         pruner = "median" if len(aims) == 1 and aims[0].curve and "max_steps" not in names else "none"
     made = partial(OptunaSearch, make=recipe.make, matters=matters, seeds=seeds_per_trial)
@@ -374,7 +384,9 @@ def tune(
         **{"store": where.store, "out": where.folder(NAME), "versions": versions()},
     }
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
-    return launch(TuneStudy(task_, confirming, settings, varied, export_optuna), where, invocation())
+    dearness = attrgetter("max_steps", "N", "depth", "width")
+    ends = min(corners, key=dearness), max(corners, key=dearness)
+    return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
 
 
 def _check_seed(task: ProgramTask) -> None:

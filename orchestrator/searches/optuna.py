@@ -126,7 +126,8 @@ class OptunaSearch:
         self._known: dict[str, Values | None] = {}
         self._latest = Latest(self._known_of)
         self._contending = Latest(self._contenders)
-        self._compared: tuple[int, optuna.Study] | None = None
+        self._compared = Latest(lambda rows: self._make_study(self.finished_trials(rows)))
+        """The study that pruning compares with."""
         self._asked: dict[str, int] = {}
         self._exhausted = Latest(self._has_no_further_point)
         self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
@@ -273,7 +274,7 @@ class OptunaSearch:
             return None
         if (key := self._key(spec)) in self._known_keys:
             return None
-        study = self._study_of(rows)
+        study = self._compared.of(rows)
         pruner = pruner_of(self.pruner)
         warmup, interval = pruning_steps(spec.max_steps)
         known = self._asked.get(key, 0)
@@ -386,13 +387,6 @@ class OptunaSearch:
             else:
                 study.add_trial(frozen(trial, self._space, self.aims))
         return study
-
-    def _study_of(self, rows: Rows) -> optuna.Study:
-        """The study that pruning compares with; made anew only when there are more trials."""
-        trials = self.finished_trials(rows)
-        if self._compared is None or self._compared[0] != len(trials):
-            self._compared = len(trials), self._make_study(trials)
-        return self._compared[1]
 
     def _begin(self, study: optuna.Study, values: Values) -> None:
         """Add a trial in progress."""

@@ -647,6 +647,41 @@ def test_only_the_first_seed_is_pruned_and_by_the_curve_of_the_objective() -> No
     assert made.pruned_at(rows, dataclasses.replace(spec, seed=1), poor) is None
 
 
+def test_a_trial_that_diverges_on_a_further_seed_no_longer_counts_for_pruning() -> None:
+    def fresh() -> OptunaSearch:
+        return search(sampler="random", trials=40, pruner="median", seeds=2)
+
+    made = fresh()
+    specs = [with_values(TEMPLATE, {"lr": 0.01 * (i + 1), "width": 8}) for i in range(12)]
+    rows = Rows(finish(spec, i, float(i)) for i, spec in enumerate(specs))
+    middling = Curve([20, 40, 60, 80, 100], [8.5] * 5, [0.1] * 5)
+    spec = with_values(TEMPLATE, {"lr": 0.5, "width": 8})
+    assert made.pruned_at(rows, spec, middling) is not None
+    for i in range(6):  # the best ones
+        rows.add(finish(dataclasses.replace(specs[i], seed=1), 12 + i, math.nan, status="diverged"))
+    assert fresh().pruned_at(rows, spec, middling) is None
+    assert made.pruned_at(rows, spec, middling) is None
+
+
+def test_where_the_steps_are_searched_none_is_pruned_and_a_plan_tells_both_ends() -> None:
+    steps = [*CHOOSY[:4], "--search", "max_steps=20..4000"]
+    study = made_by(*steps)
+    assert study.search.tuning.pruner == "none"
+    assert [spec.max_steps for spec in study.ends] == [20, 4000]
+    console = Console(file=StringIO(), width=120)
+    table, seconds = study.plan(Rows())
+    console.print(table)
+    assert "tpe sampler, no pruner" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"trials\s+│\s+0\s+│\s+\d+\s+│\s+20 to 4000", console.file.getvalue())  # type: ignore[attr-defined]
+    short = made_by(*steps[:-1], "max_steps=20..21")
+    _, less = short.plan(Rows())
+    assert seconds is not None
+    assert less is not None
+    assert seconds > 20 * less
+    with pytest.raises(UserError, match="--pruner median compares runs at the same step"):
+        tune.app([*steps, "--pruner", "median"], standalone_mode=False)
+
+
 def test_what_is_larger_is_better_where_the_objective_says_so() -> None:
     made = search(objectives=(Objective("accuracy", up=True),), trials=25)
     rows = walk(made)
