@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -136,10 +137,11 @@ class Answer:
             if flips:  # on another curve of the data set
                 lines.append(f"{audited}, of other runs: enough that it gave up were trained to the end, and none passed")
             else:
-                known = f", {rule['known']} of them before this study" if rule["known"] else ""
+                known = f", {rule['known']} of them before this study and perhaps at other sizes" if rule["known"] else ""
+                most = math.ceil(1000 * rule["bound"]) / 10
                 lines.append(
                     f"{audited}. {rule['known'] + rule['audits']} runs that it gave up were trained to the end{known}, "
-                    f"and none passed: it is wrong in under {100 * rule['bound']:.1f} % (95 % confidence)"
+                    f"and none passed: of such runs it is wrong in under {most:.1f} % (95 % confidence)"
                 )
         return lines
 

@@ -76,7 +76,7 @@ class Answer:
         for row in thresholds.summary.to_dict("records"):
             factor = str(row["faint"])
             own = [r for r in results if r.along == factor]
-            below = [run for r in own if (run := by_place.get((factor, r.missed, r.seed))) is not None]
+            below = [run for r in own if (run := by_place.get((factor, _missed(r), r.seed))) is not None]
             at_least_tried = any(r.verdict == "minimum" for r in own)
             lower, upper = math.nan if at_least_tried else row["lower"], row["upper"]
             unbounded = not math.isnan(row["total_images"]) and upper > FULL
@@ -119,7 +119,7 @@ def _line(row: Mapping[str, Any]) -> str:
     """What there is to say of a factor."""
     notes = row["note"].split("; ")
     if math.isnan(row["contrast"]):
-        told = f"{row['factor']}: no threshold, since {row['reached']} of {row['seeds']} seeds compose at some contrast"
+        told = f"{row['factor']}: no threshold, since {row['reached']} of {row['seeds']} seeds compose from some contrast on"
         where, notes = "highest contrast that misses", [n for n in notes if n.endswith(("non-monotone", "failed", "open"))]
     else:
         least, where = f"{row['contrast']:.3g}", "contrast below"
@@ -130,6 +130,13 @@ def _line(row: Mapping[str, Any]) -> str:
     told += f" ({'; '.join(notes)})" * any(notes)
     told += f"; at the {where}, what fails is the {row['held_by']}" * bool(row["held_by"])
     return told + f"; what is misread most is the {row['lost']}" * bool(row["lost"])
+
+
+def _missed(result: ThresholdResult) -> float | None:
+    """The contrast that says what fails: right below the threshold, and the highest that misses where there is none."""
+    if result.threshold is not None:
+        return result.missed
+    return max((value for value, passes in result.tried if not passes), default=None)
 
 
 def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:

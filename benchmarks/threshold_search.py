@@ -27,7 +27,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 import pandas as pd
 
@@ -94,6 +94,8 @@ class World:
     """Times the usual slope of logit(accuracy); None: accuracies tell nothing."""
     kind: str = ""
     """One of KINDS, or the usual one."""
+    lapses: float = 0.0
+    """The share of the runs that fail whatever their count; if 0, that of the kind."""
 
     @property
     def exponent(self) -> float:
@@ -133,8 +135,8 @@ class World:
             deviate = NormalDist().inv_cdf(chance) * NORMAL if self.kind == "normal" else -math.log(1 / chance - 1)
             edge = math.log(middle) + noise * deviate
             dips = dip <= count < end
-            if self.kind == "lapses":
-                dips = random.Random(f"{self.name} {N} {seed} {count} lapse").random() < LAPSES
+            if share := self.lapses or LAPSES * (self.kind == "lapses"):
+                dips = random.Random(f"{self.name} {N} {seed} {count} lapse").random() < share
             if not dips and math.log(max(count, 0.5)) >= edge:
                 return True, TARGET
             luck = random.Random(f"{self.name} {N} {seed} {count} accuracy")
@@ -332,6 +334,19 @@ def scale(workers: int, speculate: bool, studies: int) -> tuple[float, float]:
     return trainings / studies / len(plan), lasted / studies
 
 
+def lapsing(share: float, studies: int) -> tuple[Tally, float]:
+    """Studies in which this share of the runs fails whatever its count, and the median of thresholds over D*."""
+    plan = brackets()
+    search, ours, ratios = ThresholdSearch(plan, RESOLUTION), Tally(), list[float]()
+    for name in range(studies):
+        world = World(name, 0.05, kind="lapses", lapses=share)
+        rows, _ = simulate(search, plan, world, 1, real_duration)
+        results = search.answer(rows)
+        ours.add(table(results), world)
+        ratios += [found.threshold / world.truth(found.N) for found in results if found.threshold is not None]
+    return ours, median(ratios)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost and coverage of the threshold search on simulated studies.")
     parser.add_argument("--quick", action="store_true", help="40 studies per line instead of 400")
@@ -368,6 +383,13 @@ def main() -> None:
     for workers in (1, 2, 4, 8, 16, 32):
         with_it, without = (scale(workers, speculate, max(1, studies // 8)) for speculate in (True, False))
         print(f"| {workers} | {with_it[0]:.2f} | {with_it[1]:.0f} | {without[0]:.2f} | {without[1]:.0f} |", flush=True)
+    print("\nRuns that fail whatever their count, noise 0.05:\n")
+    print("| share | n | non-monotone | coverage of D* | threshold / D* |")
+    print("|" + " ---: |" * 5)
+    for share in (0.05, 0.1, 0.2, 0.5):
+        ours, ratio = lapsing(share, max(1, studies // 4))
+        k, held = ours.thresholds, ours.covered / ours.summaries
+        print(f"| {share:.0%} | {ours.trainings / k:.2f} | {ours.contrary / k:.1%} | {held:.1%} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -172,9 +172,23 @@ def test_a_factor_that_no_run_composes_has_no_threshold(monkeypatch: pytest.Monk
 
     rows = answered(study, missed)
     [line] = study._answer(rows).lines()
-    told = "colour: no threshold, since 0 of 1 seeds compose at some contrast; at the highest contrast that misses, "
+    told = "colour: no threshold, since 0 of 1 seeds compose from some contrast on; at the highest contrast that misses, "
     assert line == told + "what fails is the probe (1 of 1)"
     assert draw(study._answer(rows)).axes[0].get_title() == "colour faint"
+
+
+def test_a_seed_that_composes_between_contrasts_that_miss_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 3 --factors colour", monkeypatch)
+
+    def only_between(spec: RunSpec) -> list[Row]:
+        contrast = float(str(value_of(spec, "contrast")))
+        passes = 0.34 < contrast < 0.38 if spec.seed == 0 else contrast > 0.4
+        row = generator_row(spec, status="passed" if passes else "missed", accuracy=1.0 if passes else 0.5)
+        return [row, *parent_rows(spec, read=0.5 if contrast == 1.0 else 1.0)]
+
+    [line] = study._answer(answered(study, only_between)).lines()
+    told = "colour: no threshold, since 2 of 3 seeds compose from some contrast on (1 non-monotone)"
+    assert line == f"{told}; at the highest contrast that misses, what fails is the generator (2 of 3) or probe (1 of 3)"
 
 
 def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +248,7 @@ def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pyte
             if value_of(spec, "faint") == "colour":
                 rows.add({**generator_row(spec), **failed})
     assert study.write(rows, tmp_path, force=False), "one factor is settled, and the other has not begun"
-    assert study._answer(rows).lines() == ["colour: no threshold, since 0 of 0 seeds compose at some contrast (1 failed)"]
+    assert study._answer(rows).lines() == ["colour: no threshold, since 0 of 0 seeds compose from some contrast on (1 failed)"]
 
 
 def test_runs_of_another_pool_are_not_in_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
