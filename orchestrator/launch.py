@@ -22,7 +22,16 @@ from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json, typed
-from orchestrator.command.progress import Progress, Running, Sparing, cost_text, estimate_text, format_seconds, say
+from orchestrator.command.progress import (
+    Progress,
+    Running,
+    Sparing,
+    cost_text,
+    estimate_text,
+    format_seconds,
+    rough_seconds,
+    say,
+)
 from orchestrator.command.reading import check_named
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
@@ -364,7 +373,7 @@ def _conclude(
         }
         why = reasons.get(outcome.stopped or "", "it was interrupted")
         if (seconds := stages.seconds_left(study.seconds_left(rows))) is not None:
-            why += f", and about {format_seconds(seconds)} of one worker's time are still needed"
+            why += f", and about {rough_seconds(seconds)} of one worker's time are still needed"
             why += f" ({cost_text(seconds, price)})" if price else ""
         say(console, f"not answered: {why}; to continue: {resume}")
         return Exit.NOT_ANSWERED

@@ -160,7 +160,7 @@ class Progress:
         """Runs done, failed and running in this launch, time spent, time left."""
         parts = [f"{done} done", *([f"{failed} failed"] if failed else []), f"{len(self.running)} running"]
         parts += [f"{format_seconds(time.monotonic() - self.began)} spent"]
-        parts += [f"about {format_seconds(left)} left"] if left is not None else []
+        parts += [f"about {rough_seconds(left)} left"] if left is not None else []
         return ", ".join(parts)
 
     def _watch(self) -> None:
@@ -226,6 +226,15 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def rough_seconds(seconds: float) -> str:
+    """A guessed time, no more exact than it is known: `4 s`, `40 s`, `3 min`, `2 h 05 min`."""
+    if seconds < 57.5:
+        return f"{round(seconds / 5) * 5 if seconds > 10 else round(seconds)} s"
+    if seconds < 3570:
+        return f"{max(1, round(seconds / 60))} min"
+    return format_seconds(round(seconds / 300) * 300)
+
+
 def time_taken(row: Mapping[str, Any]) -> str:
     """`200 steps, 3.1 s`. Programs need not tell their steps."""
     steps = f"{row['steps']} steps, " if row["steps"] or row["task"] != PROGRAM_TASK else ""
@@ -236,7 +245,7 @@ def estimate_text(seconds: float | None, workers: int, price: float | None) -> s
     """Time and cost of so many seconds of one worker's work; None: nobody knows of how many."""
     if seconds is None:
         return f"with {workers} in parallel; how long it takes is known when some runs have ended"
-    text = f"about {format_seconds(seconds / workers)} with {workers} in parallel"
+    text = f"about {rough_seconds(seconds / workers)} with {workers} in parallel"
     return text if price is None else f"{text}, cost {cost_text(seconds, price)}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress, Sparing, say
+from orchestrator.command.progress import Progress, Sparing, rough_seconds, say
 from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
@@ -199,3 +199,14 @@ def test_what_a_terminal_would_take_for_a_command_is_escaped() -> None:
     console = Console(file=StringIO(), width=200)
     say(console, "it failed:\nError: \x1b[2J\x07 gone\n\tat line 1 of ä.py")
     assert console.file.getvalue() == "it failed:\nError: \\x1b[2J\\x07 gone\n        at line 1 of ä.py\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.2, "0 s"), (4, "4 s"), (12, "10 s"), (57, "55 s"), (58, "1 min"), (95, "2 min"), (727, "12 min"), (3569, "59 min"),
+        (3571, "1 h 00 min"), (7499, "2 h 05 min"), (36_100, "10 h 00 min"),
+    ],
+)  # fmt: skip
+def test_a_guessed_time_is_told_roughly(seconds: float, told: str) -> None:
+    assert rough_seconds(seconds) == told
