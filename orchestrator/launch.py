@@ -13,6 +13,7 @@ import platform
 import secrets
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -261,7 +262,7 @@ def _train_and_answer(
                 _drop_kept_ends(store, rows)
             stages.complete()
         except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
-            farewell(error)
+            farewell(_disk_named(error))
             return _signalled(execution.outcome) or Exit.NOT_ANSWERED
         files, unwritten = _written(study, rows, store, out, console)
         console.print(_table(study, rows, stages, {}))
@@ -284,6 +285,14 @@ def _train_and_answer(
     with contextlib.ExitStack() as training:  # Ray ends when all is told
         code = execution.outcome.code = train_and_tell(training)
     return code
+
+
+def _disk_named(error: Exception) -> Exception:
+    """The error; of a full disk that is not the store's, with what to do."""
+    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    where = printable(error.filename or tempfile.gettempdir())
+    return OSError(f"the disk of temporary files is full ({where}): make room there, or set TMPDIR to a folder elsewhere")
 
 
 def _signalled(outcome: Outcome) -> int:

@@ -77,6 +77,8 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
         if execution.outcome.stopped in INTERRUPTED:  # Ray got the signal as well
             leaving.now(128 + signal.Signals[execution.outcome.stopped])
             return
+        if answered:  # nothing needs Ray any more
+            return
         since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
         told = f"{part.name} {since}; perhaps someone ended it, or its machine ran out of memory"
         leaving.now(NOT_ANSWERED, LostRayError(told))
@@ -91,9 +93,9 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
             if execution.outcome.stopped is None:
                 with watched(cluster.parts(), lost):
                     _fit(execution, cluster, folder / "tune")
-                    if execution.fatal is None and execution.outcome.stopped not in INTERRUPTED:
-                        answered = True
-                        yield execution.outcome
+                if execution.fatal is None and execution.outcome.stopped not in INTERRUPTED:
+                    answered = True
+                    yield execution.outcome
             if execution.outcome.code is not None:
                 leaving.all_told(execution.outcome.code)
             if execution.fatal is not None:

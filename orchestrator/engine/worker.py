@@ -162,7 +162,7 @@ class PackTrainable(tune.Trainable):
 
     def _load(self, order: RunOrder, spec: RunSpec, device: str) -> Training:
         key, checkpoint = order.key, order.checkpoint
-        own = load_task(spec.task)
+        own = _task(spec.task)
         _check_key(key, spec, own.version)
         task = _with_parents(own, spec, _parents(order.parents), device)
         if checkpoint is not None:
@@ -234,6 +234,23 @@ class PackTrainable(tune.Trainable):
         return buffer.getvalue()
 
 
+def _task(path: str) -> Task:
+    """
+    Raises:
+        UnfitError: it cannot be loaded. Where the command was started it was, so this says something of the machine.
+    """
+    try:
+        return load_task(path)
+    except ValueError as error:
+        if is_out_of_memory(error):
+            raise
+        why = printable(" ".join(f"{type(cause).__name__}: {cause}".split())[:200]) if (cause := error.__cause__) else error
+        raise UnfitError(
+            f"{path} cannot be loaded ({why}), though it could where the command was started: put the same files and packages "
+            "on all machines"
+        ) from error
+
+
 def _check_key(key: str, spec: RunSpec, version: str) -> None:
     """
     Raises:
@@ -260,7 +277,13 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _parents(orders: Mapping[str, ParentOrder]) -> dict[str, Parent]:
-    """Runs that another one needs, with their weights fetched."""
+    """Runs that another one needs, with their weights fetched. Their tasks can be loaded.
+
+    Raises:
+        UnfitError: as `_task`.
+    """
+    for order in orders.values():
+        _task(order.spec["task"])
     return {
         name: Parent(RunSpec.from_dict(order.spec), ray.get(order.weights), _parents(order.parents))
         for name, order in orders.items()

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,9 @@ Ended = dict[str, Any]
 """How training ends."""
 
 
-def order(monkeypatch: pytest.MonkeyPatch, ended: Ended, answer: Exception | None = None) -> tuple[list[str], str]:
+def order(
+    monkeypatch: pytest.MonkeyPatch, ended: Ended, answer: Callable[[], Exception] | None = None
+) -> tuple[list[str], str]:
     """What happened, one after another, and the error that came out of it."""
     happened: list[str] = []
 
@@ -49,7 +51,7 @@ def order(monkeypatch: pytest.MonkeyPatch, ended: Ended, answer: Exception | Non
             assert outcome is execution.outcome
             happened.append("answered")
             if answer is not None:
-                raise answer
+                raise answer()
     except StoreError as error:
         return happened, str(error)
     return happened, ""
@@ -66,8 +68,31 @@ def test_after_a_signal_ray_ends_first(monkeypatch: pytest.MonkeyPatch, stopped:
 
 
 def test_ray_ends_also_if_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert order(monkeypatch, {}, StoreError("full")) == (["trained", "answered", "Ray ended"], "full")
+    assert order(monkeypatch, {}, lambda: StoreError("full")) == (["trained", "answered", "Ray ended"], "full")
     assert order(monkeypatch, {"fatal": StoreError("gone")}) == (["trained", "Ray ended"], "gone")
+
+
+def test_an_answer_is_told_also_if_ray_dies_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[Any] = []
+
+    @contextmanager
+    def watched(parts: Any, told: Any) -> Iterator[None]:
+        lost.append(told)
+        yield
+        lost.append("unwatched")
+
+    monkeypatch.setattr(driver, "watched", watched)
+    monkeypatch.setattr(driver, "SIGNAL_SECONDS", 0.0)
+    ended: list[int] = []
+    monkeypatch.setattr(driver._Leaving, "now", lambda leaving, code, error=None: ended.append(code))
+
+    def dies() -> Exception:
+        assert lost[1:] == ["unwatched"]
+        lost[0](SimpleNamespace(name="gcs_server", patience=0.0))
+        return StoreError("all was told")
+
+    assert order(monkeypatch, {}, dies) == (["trained", "answered", "Ray ended"], "all was told")
+    assert ended == []
 
 
 LAUNCH = """

@@ -228,6 +228,20 @@ def test_a_worker_tells_in_a_line_what_its_machine_lacks(monkeypatch: pytest.Mon
     assert report.error == f"{where}: set SWEEP_DATA to their folder"
 
 
+@pytest.mark.parametrize("stage", ["its own", "a parent's"])
+def test_a_worker_without_a_task_trains_nothing(stage: str) -> None:
+    lacking = dataclasses.replace(SPEC, task="nowhere:Toy").to_dict()
+    own = RunOrder("0" * 16, lacking)
+    child = RunOrder(run_key(SPEC, Toy.version), SPEC.to_dict(), parents={"teacher": ParentOrder(lacking, None, {})})
+    order = Order([own if stage == "its own" else child])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    assert (report.unfit, report.done, report.runs) == (True, True, {})
+    assert report.error == (
+        f"on {socket.gethostname()}: nowhere:Toy cannot be loaded (ModuleNotFoundError: No module named 'nowhere'), though it "
+        "could where the command was started: put the same files and packages on all machines"
+    )
+
+
 def test_a_worker_with_another_version_of_the_task_trains_nothing() -> None:
     order = Order([RunOrder(run_key(SPEC, "2"), SPEC.to_dict())])
     report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]

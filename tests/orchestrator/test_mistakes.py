@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from orchestrator.command import cli
 from orchestrator.command.cli import run
 from orchestrator.command.mistakes import with_options
 from orchestrator.engine.cluster import Cluster
+from orchestrator.store import StoreError
 from tests.conftest import check_refusal
 from trainables.generative.settings import GeneratorSettings
 from trainables.settings import settings_of
@@ -243,3 +245,13 @@ def test_an_output_that_cannot_be_written_is_told_as_such(how: str, monkeypatch:
     monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
     assert run(failing_app(lambda: print("answer")), []) == 1
     assert [error.errno for error in told] == [errno.ENOSPC]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_of_temporary_files_is_told_as_such(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/full")
+    told = "the disk of temporary files is full ({}): make room there, or set TMPDIR to a folder elsewhere"
+    assert str(launch._disk_named(OSError(number, "no space"))) == told.format("/full")
+    assert str(launch._disk_named(OSError(number, "no space", "/other/file"))) == told.format("/other/file")
+    for other in (OSError(errno.EACCES, "no"), StoreError("the store's disk is full")):
+        assert launch._disk_named(other) is other
