@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.intervals import exp_or_inf, half_width
 from orchestrator.command.files import plain, records
+from orchestrator.command.tables import digits_for, digits_for_means, number_text
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import setting_of
 from orchestrator.searches.objective import Objective, is_share, mean
@@ -106,15 +107,19 @@ class Answer:
     def lines(self) -> list[str]:
         """The winner, how the search had overrated it, and the comparison with the second."""
         lines = []
-        for row in self.confirmed[self.confirmed["winner"]].to_dict("records"):
+        rows = self.confirmed.to_dict("records")
+        digits = {aim.name: digits_for_means(rows, aim.name) for aim in self.aims}
+        for row in (row for row in rows if row["winner"]):
             head = "winner" if len(self.aims) == 1 else "on the front"
             lines.append(f"{head}: {row['setting']} ({self.describe(row)})")
             for aim, logs in zip(self.aims, self.geometric, strict=True):
                 kind = "geometric mean" if logs else "mean"
-                found = f"{aim.name} {interval_text(row, aim.name)}, {kind} over {int(row['seeds'])} fresh seeds"
-                lines.append(f"  {found}; in the search it had {row[f'{aim.name}_search']:.3g}")
+                n = digits[aim.name]
+                found = f"{aim.name} {interval_text(row, aim.name, n)}, {kind} over {int(row['seeds'])} fresh seeds"
+                lines.append(f"  {found}; in the search it had {number_text(row[f'{aim.name}_search'], n)}")
         if not math.isnan(self.crossed):
-            lines.append(f"  chosen on all seeds but one and judged on that one, each in turn: {self.crossed:.3g}")
+            crossed = number_text(self.crossed, digits[self.aims[0].name])
+            lines.append(f"  chosen on all seeds but one and judged on that one, each in turn: {crossed}")
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
@@ -155,12 +160,13 @@ def state_of(trial: Trial) -> str:
     return next((end for end in ends if end in ("pruned", "diverged", "failed")), "finished" if trial.scores else "no number")
 
 
-def interval_text(found: Mapping[str, Any], name: str) -> str:
+def interval_text(found: Mapping[str, Any], name: str, digits: int) -> str:
     """`0.00012 [8e-05, 0.00018]` of a row of the confirmed settings, without the interval where there is none."""
     middle, lower, upper = (found[f"{name}{part}"] for part in ("", "_lower", "_upper"))
     if math.isnan(middle):
         return ""
-    return f"{middle:.3g}" + ("" if math.isnan(lower) else f" [{lower:.3g}, {upper:.3g}]")
+    ends = "" if math.isnan(lower) else f" [{number_text(lower, digits)}, {number_text(upper, digits)}]"
+    return number_text(middle, digits) + ends
 
 
 def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -207,7 +213,10 @@ def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool)
 def comparison_text(found: Mapping[str, Any]) -> str:
     """The comparison of the winner with the second, in a line. A ratio is one of errors: above 1 the winner is worse."""
     kind = "ratio" if "ratio" in found else "difference"
-    text = f"{found['winner']} against {found['second']}, seed by seed: {kind} of {found['objective']} {found[kind]:.3g}"
+    middle, ends = found[kind], (found["lower"], found["upper"])
+    digits = digits_for([middle, *ends], [*ends, 1.0 if kind == "ratio" else 0.0])
+    against = f"{found['winner']} against {found['second']}, seed by seed"
+    text = f"{against}: {kind} of {found['objective']} {number_text(middle, digits)}"
     if math.isnan(found["lower"]):
         return f"{text}; " + ("one seed tells no more" if found["pairs"] == 1 else "how sure that is, no float can tell")
     verdict = "so they cannot be told apart"
@@ -215,7 +224,7 @@ def comparison_text(found: Mapping[str, Any]) -> str:
         verdict = "so it is worse" if kind == "ratio" and found["lower"] > 1 else "so it is better"
     elif found["lower"] == found["upper"]:
         verdict = "so they are the same"
-    return f"{text} [{found['lower']:.3g}, {found['upper']:.3g}], {verdict}"
+    return f"{text} [{', '.join(number_text(end, digits) for end in ends)}], {verdict}"
 
 
 def _crown(

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
-from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, usual_of
+from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, probes_left, usual_of
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import BUMPS, Axes, value_of
@@ -192,7 +192,7 @@ class ThresholdStudy:
             steps: float = result.audits_left * spec.max_steps
         else:
             audits = result.audits_left * usual.share_audited
-            steps = (result.probes_left or usual.probes) * pace.steps(spec) + audits * spec.max_steps
+            steps = probes_left(result, usual.probes) * pace.steps(spec) + audits * spec.max_steps
         return steps * pace.times(spec)
 
     def _pace(self, rows: Rows) -> Pace:

@@ -24,12 +24,16 @@ LEGEND_WIDTH = 92
 """Letters of a line of the legend."""
 APART, TOGETHER = 0.16, 0.6
 """Of categories, whose places are 1 apart: how far data sets stand from each other, and all of them at most."""
+ROOM = 3.0
+"""How many times the largest value that is shown, or what part of the least, the frame has of intervals at most: those of few
+seeds may span decades in which nothing can lie."""
 
 
 def draw(answer: Answer) -> Figure:
     """Total images against N, log-log: every seed, the geometric mean with its interval, the fitted law and what stands
     beside it, and the reference lines N, N^2, N^3 through the first mean. Categories stand side by side, with neither law nor
-    references."""
+    references. An interval begins at the images that are always there, and one far longer than the others goes on beyond the
+    frame."""
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.add_subplot()
     along, is_usual = answer.axes.along, answer.axes.is_usual
@@ -42,11 +46,14 @@ def draw(answer: Answer) -> Figure:
     if answer.axes.scaled:
         axes.set_xscale("log", base=2)
     found = answer.table["total_images"].dropna()
-    if len(found) or (answer.table["verdict"] == "none reached").any():
-        if (found > 0).all():
-            axes.set_yscale("log")
-            label_decades(axes.yaxis, whole=bool((found % 1 == 0).all()))
-    else:
+    is_known = len(found) > 0 or bool((answer.table["verdict"] == "none reached").any())
+    is_log = is_known and bool((found > 0).all())
+    if is_log:
+        axes.set_yscale("log")
+    _draw_intervals(axes, answer)
+    if is_log:
+        label_decades(axes.yaxis, whole=bool((found % 1 == 0).all()))
+    if not is_known:
         axes.text(0.5, 0.5, "no threshold is known", transform=axes.transAxes, ha="center")
         axes.set_yticks([])
     if answer.axes.scaled:
@@ -100,33 +107,61 @@ def _apart(sizes: np.ndarray) -> list[float]:
 
 
 def _draw_dataset(axes: Axes, dataset: str, part: pd.DataFrame, answer: Answer, index: int) -> None:
-    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-    values = answer.table[answer.axes.along].unique()
-    datasets = answer.table["dataset"].nunique()
-    beside = (index - (datasets - 1) / 2) * min(APART, TOGETHER / datasets)
-    at = {value: value if answer.axes.scaled else i + beside for i, value in enumerate(values)}
-
-    def place(rows: pd.DataFrame) -> pd.Series:
-        return rows[answer.axes.along].map(at).astype(float)
-
+    """All of a data set but its means and their intervals."""
+    colour = COLOURS[index % len(COLOURS)]
     found = part[part["total_images"].notna()]
-    axes.scatter(place(found), found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
-    summary = answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
-    mean = summary["total_images"]
-    bars = np.array([mean - summary["lower"], summary["upper"] - mean])
-    label = f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset
-    label = label.replace(": no interval", ": no interval of the exponent")  # the bars are intervals of means
-    label = textwrap.fill(literal(label), LEGEND_WIDTH)
-    axes.errorbar(place(summary), mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
+    axes.scatter(_places(found, answer, index), found["total_images"], s=12, color=colour, alpha=0.5, linewidths=0)
     censored = part[part["verdict"] == "none reached"]
     if len(censored):
-        label = literal(f"{dataset}: more than this")
-        axes.scatter(place(censored), censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
+        label, places = literal(f"{dataset}: more than this"), _places(censored, answer, index)
+        axes.scatter(places, censored["lower"], marker="^", facecolors="none", edgecolors=colour, label=label)
     fit = answer.fits.get(dataset)
     if fit is not None and fit.exponent is not None and fit.prefactor is not None:
-        sizes = np.array([place(summary).min(), place(summary).max()], dtype=float)
+        places = _places(_means(answer, dataset), answer, index)
+        sizes = np.array([places.min(), places.max()], dtype=float)
         axes.plot(sizes, fit.prefactor * sizes**fit.exponent, color=colour, lw=1.5)
         _draw_alternatives(axes, dataset, fit, sizes, answer, colour)
+
+
+def _draw_intervals(axes: Axes, answer: Answer) -> None:
+    """The means with their intervals, once all else is drawn: they widen the frame as far as ROOM says."""
+    means = answer.summary[answer.summary["total_images"].notna()]
+    if len(means):
+        shown = answer.table["total_images"]
+        frame = max(_begins(means, answer).min(), shown.min() / ROOM), min(means["upper"].max(), shown.max() * ROOM)
+        axes.update_datalim([(0.0, end) for end in frame], updatex=False)
+        axes.autoscale_view(scalex=False)
+    axes.set_autoscaley_on(False)
+    for index, dataset in enumerate(answer.table["dataset"].unique()):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        of_dataset = _means(answer, dataset)
+        mean = of_dataset["total_images"]
+        bars = np.array([mean - _begins(of_dataset, answer), of_dataset["upper"] - mean])
+        label = f"{dataset}: {answer.describe(dataset)}" if dataset in answer.fits else dataset
+        label = label.replace(": no interval", ": no interval of the exponent")  # the bars are intervals of means
+        label = textwrap.fill(literal(label), LEGEND_WIDTH)
+        places = _places(of_dataset, answer, index)
+        axes.errorbar(places, mean, yerr=bars, fmt=marker, color=colour, capsize=3, ms=6, label=label)
+
+
+def _means(answer: Answer, dataset: str) -> pd.DataFrame:
+    return answer.summary[(answer.summary["dataset"] == dataset) & answer.summary["total_images"].notna()]
+
+
+def _places(rows: pd.DataFrame, answer: Answer, index: int) -> pd.Series:
+    """Where rows of a data set stand along; `index` is the number of the data set."""
+    values, datasets = answer.table[answer.axes.along].unique(), answer.table["dataset"].nunique()
+    beside = (index - (datasets - 1) / 2) * min(APART, TOGETHER / datasets)
+    at = {value: value if answer.axes.scaled else i + beside for i, value in enumerate(values)}
+    return rows[answer.axes.along].map(at).astype(float)
+
+
+def _begins(means: pd.DataFrame, answer: Answer) -> pd.Series:
+    """Where the intervals of means are drawn from: not below the images that are always there."""
+    place = ["dataset", answer.axes.along]
+    fixed = answer.table.groupby(place)["fixed_images"].min().to_dict()
+    least = pd.Series([fixed[at] for at in means[place].itertuples(index=False, name=None)], means.index, dtype=float)
+    return np.fmin(np.fmax(means["lower"], least), means["total_images"])
 
 
 def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray, answer: Answer, colour: str) -> None:

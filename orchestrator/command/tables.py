@@ -1,13 +1,21 @@
-"""The tables that studies show: made to fit, so that a terminal of 80 columns shows every name in full."""
+"""The tables that studies show: made to fit, so that a terminal of 80 columns shows every name in full. And the digits of the
+numbers in them."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+LEAST_DIGITS, MOST_DIGITS = 3, 8
+"""Significant digits of a number that is shown."""
+LEAST_PLAIN, MOST_PLAIN = 1e-4, 1e6
+"""Sizes of the numbers that are written without an exponent."""
 
 
 class FittingTable(Table):
@@ -46,3 +54,35 @@ class FittingTable(Table):
 
 def _as_is(cell: RenderableType | None) -> Any:
     return Text(cell) if isinstance(cell, str) else cell
+
+
+def digits_for(*groups: Iterable[float]) -> int:
+    """Significant digits that numbers need to be told apart: the least with which those of every group that differ look
+    different. Numbers that MOST_DIGITS do not tell apart ask for no more."""
+    return max((_digits_of([value for value in group if math.isfinite(value)]) for group in groups), default=LEAST_DIGITS)
+
+
+def digits_for_means(rows: Sequence[Mapping[str, Any]], name: str) -> int:
+    """Those of the means and intervals of a number in lines `NAME`, `NAME_lower`, `NAME_upper`, and of what the search said of
+    it, `NAME_search`."""
+    columns = ([row[f"{name}{part}"] for row in rows] for part in ("", "_search"))
+    return digits_for(*columns, *([row[f"{name}{part}"] for part in ("_lower", "", "_upper")] for row in rows))
+
+
+def number_text(value: float, digits: int = LEAST_DIGITS) -> str:
+    """A number with so many significant digits, a whole one with all of them. From LEAST_PLAIN to MOST_PLAIN there is no
+    exponent. More than LEAST_DIGITS are shown though the last are zeros, so that a column has equally many."""
+    if not LEAST_PLAIN <= abs(value) < MOST_PLAIN:
+        return f"{value:.{digits}g}"
+    if value % 1 == 0:
+        return f"{value:.0f}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals and digits == LEAST_DIGITS else text
+
+
+def _digits_of(values: Sequence[float]) -> int:
+    def apart(digits: int) -> int:
+        return len({float(number_text(value, digits)) for value in values})
+
+    return max(range(LEAST_DIGITS, MOST_DIGITS + 1), key=apart)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
+from orchestrator.engine.estimate import probes_left
 from orchestrator.searches.audits import UNAUDITED
 from orchestrator.searches.axes import BUMPS, Axes
 from orchestrator.searches.bracket import ThresholdResult
@@ -80,7 +81,7 @@ def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], 
     for place in dict.fromkeys((r.dataset, r.along) for r in results):
         row = [r for r in results if (r.dataset, r.along) == place]
         still = [r for r in row if r.verdict == "open"]
-        probes, audits = sum(r.probes_left or guessed[r.dataset] for r in still), sum(r.audits_left for r in still)
+        probes, audits = sum(round(probes_left(r, guessed[r.dataset])) for r in still), sum(r.audits_left for r in still)
         counted = (len(still), sum(r.runs for r in row), probes, audits)
         table.add_row(place[0], str(place[1]), *map(str, counted), format_seconds(seconds[place]) if seconds else "unknown")
     return table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
-from orchestrator.command.tables import FittingTable
+from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text
 from orchestrator.errors import UserError
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
@@ -121,10 +121,12 @@ def trials_table(
     table = FittingTable(f"search: {', '.join([f'{len(trials)} of {tuning.trials} trials', *ended])}")
     for name in ("trial", *(name.replace("_", " ") for name in names), *(aim.name for aim in tuning.aims), "seeds", "state"):
         table.add_column(name, justify="right")
+    scored = [trial.scores for trial in shown.values() if trial.scores]
+    digits = [digits_for(scores) for scores in zip(*scored, strict=True)]
     for trial in shown.values():
         first = bool(best) and trial.number == best[0].number and not several
         state = "best" if first else "front" if trial.number in front else ending(trial.row)
-        scores = [f"{score:.3g}" for score in trial.scores] or [""] * len(tuning.aims)
+        scores = [*map(number_text, trial.scores, digits)] or [""] * len(tuning.aims)
         cells = [str(trial.number), *_cells(names, trial.values), *scores, str(len(trial.rows)), state]
         table.add_row(*cells, style="bold green" if first else "")
     for run in running.values():
@@ -136,13 +138,17 @@ def trials_table(
 
 
 def confirmed_table(
-    search: ConfirmBest, rows: Rows, running: Mapping[str, Running], known: pd.DataFrame, interval: Callable[[Any, str], str]
+    search: ConfirmBest,
+    rows: Rows,
+    running: Mapping[str, Running],
+    known: pd.DataFrame,
+    interval: Callable[[Any, str, int], str],
 ) -> FittingTable:
     """The settings on fresh seeds.
 
     Args:
         known: the answer's table of them.
-        interval: a mean and its interval in words, of a line of that table and an objective.
+        interval: a mean and its interval in words, of a line of that table, an objective, and with so many digits.
     """
     tuning = search.tuning
     table = FittingTable("confirmed on fresh seeds: mean and 95 % interval")
@@ -150,12 +156,14 @@ def confirmed_table(
         table.add_column(name, justify="left" if name == "setting" else "right")
     busy = [run.spec for run in running.values()]
     of_setting = {row["setting"]: row for row in known.to_dict("records")}
+    digits = {aim.name: digits_for_means([*of_setting.values()], aim.name) for aim in tuning.aims}
     for setting, specs in search.finals(rows).items():
         found = of_setting[setting]
         done = sum(search.row(rows, spec) is not None for spec in specs)
         started = sum(spec in busy for spec in specs)
-        cells = [c for aim in tuning.aims for c in (f"{found[f'{aim.name}_search']:.3g}", interval(found, aim.name))]
+        told = [(number_text(found[f"{name}_search"], n), interval(found, name, n)) for name, n in digits.items()]
         style = "bold green" if found["winner"] else ""
+        cells = [cell for pair in told for cell in pair]
         table.add_row(setting, f"{done}/{len(specs)}" + (f" +{started}" if started else ""), *cells, style=style)
     return table
 

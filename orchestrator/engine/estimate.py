@@ -147,7 +147,13 @@ def usual_of(results: Sequence[ThresholdResult]) -> Mapping[str, Usual]:
 def runs_left(results: Sequence[ThresholdResult]) -> float:
     """Probes that open thresholds may still ask for."""
     usual = usual_of(results)
-    return sum(r.probes_left or usual[r.dataset].probes for r in results if r.verdict == "open")
+    return sum(probes_left(r, usual[r.dataset].probes) for r in results if r.verdict == "open")
+
+
+def probes_left(result: ThresholdResult, usual: float) -> float:
+    """Probes that an open threshold may still ask for: those that its walk expects, else as many as are usual, and no more
+    than there are counts that it has not tried."""
+    return result.probes_left or min(usual, result.values - len(result.tried))
 
 
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:

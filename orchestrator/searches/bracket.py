@@ -105,6 +105,8 @@ class ThresholdResult:
     failing run right below the threshold counts, and the less firm of the two is named."""
     rule: Record
     """What the audits of this bracket's curve found."""
+    values: int
+    """How many counts the walk may ask for."""
     axes: Axes = USUAL
     tried: tuple[tuple[float, bool], ...] = ()
     """The counts of the walk and whether they passed, ascending."""
@@ -298,6 +300,7 @@ def result_of(
         failed_key=walk.failed_key if walk else None,
         lower_ended=grounds,
         rule=rule,
+        values=len(counts),
         axes=place.bracket.axes,
         tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.seen.items())) if walk else (),
         curve=place.curve,

@@ -306,7 +306,7 @@ def of_curves(*curves: tuple[Record, str], stop: str) -> Answer:
         ThresholdResult(
             family=f"{N}", dataset="bumps", decoder="cnn", N=N, along=N, seed=0, fixed=0, verdict="reached", threshold=N * 4,
             lower=N * 4 - 1, upper=N * 4, missed=N * 4 - 1, runs=4, steps=9, probes_left=0, audits_left=0, outliers=(),
-            failed_key=None, lower_ended=ended, rule=rule, curve=curve,
+            failed_key=None, lower_ended=ended, rule=rule, values=40, curve=curve,
         )
         for curve, (rule, ended) in enumerate(curves)
         for N in (8 + 16 * curve, 16 + 16 * curve)
@@ -403,6 +403,41 @@ def test_it_is_the_exponent_that_has_no_interval_where_means_of_two_seeds_have_b
     assert label.endswith("; two seeds: no interval of the exponent")
     [means] = axes.containers
     assert all(low < high for (_, low), (_, high) in means.lines[2][0].get_segments())
+
+
+def frame_and_bars(*counts: tuple[float, float], fixed: int = 4) -> tuple[tuple[float, float], list[tuple[float, float]]]:
+    """The limits of the figure of two seeds, which need these at N = 4, 8, ...; and the ends of the bars."""
+    found = [
+        row("d", 4 * 2**i, seed, count + fixed, lower=max(count + fixed - 1, fixed), fixed_images=fixed)
+        for i, both in enumerate(counts)
+        for seed, count in enumerate(both)
+    ]
+    answer = Answer.of(found, SETTINGS)
+    before = answer.summary.copy()
+    [axes] = draw(answer).axes
+    assert answer.summary.equals(before)
+    [means] = axes.containers
+    return axes.get_ylim(), [(low, high) for (_, low), (_, high) in means.lines[2][0].get_segments()]
+
+
+def test_an_interval_that_spans_decades_goes_on_beyond_the_frame_and_begins_at_what_is_always_there() -> None:
+    (low, high), bars = frame_and_bars((0, 60), (60, 100), (150, 170))
+    assert 1 < low < 4
+    assert high < 1500, "the frame is that of the values and the references, which reach 1024"
+    assert [begin for begin, _ in bars[:2]] == pytest.approx([4, 4])
+    assert bars[0][1] > 100 * high
+
+
+def test_intervals_that_are_not_far_longer_than_what_they_belong_to_are_seen_in_full() -> None:
+    for counts in (((50, 59),), ((17, 20), (28, 33), (56, 67)), ((50, 50), (90, 90))):
+        (low, high), bars = frame_and_bars(*counts, fixed=0)
+        assert all(low < begin < end < high for begin, end in bars)
+
+
+def test_intervals_are_cut_where_the_axis_is_linear_too() -> None:
+    (_, high), bars = frame_and_bars((0, 60), (0, 100), fixed=0)
+    assert bars[0][1] > high
+    assert 100 < high < 2000
 
 
 def test_one_threshold_is_drawn_without_a_law() -> None:

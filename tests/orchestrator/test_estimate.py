@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
+from orchestrator.command.thresholds import plan_table
 from orchestrator.engine import estimate
-from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, usual_of
+from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, runs_left, usual_of
 from orchestrator.searches import Latest, Rows
+from orchestrator.searches.bracket import Bracket
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
 from tests.toy import Toy
-from trainables.spec import RunSpec
+from trainables.spec import GIVEN_UP, Counts, RunSpec
 from trainables.training.loop import Training
 
 
@@ -118,3 +121,31 @@ def test_what_answered_thresholds_took_is_expected_of_the_others_of_their_data_s
     assert found["toys"] == ((3 * 2 + 3 * GUESSED_PROBES) / 6, (0 + 3 * 1) / 6)
     assert found["others"] == ((2 + 3 * GUESSED_PROBES) / 4, 1.0)
     assert usual_of(answers("open"))["toys"] == (GUESSED_PROBES, 1.0)
+
+
+@pytest.mark.parametrize(("counts", "most"), [(Counts(30, 30), 1), (Counts(30, 32), 3), (Counts(1, 400), GUESSED_PROBES)])
+def test_no_more_runs_are_expected_of_a_threshold_than_there_are_counts(counts: Counts, most: int) -> None:
+    """Of three seeds the first one walks at once, and the others wait for it."""
+    brackets = [
+        Bracket(template=spec(seed=seed, data_count=0, stop="early"), task_version="1", counts=counts) for seed in range(3)
+    ]
+    search = ThresholdSearch(brackets, 0.05, False, "auto")
+    rows = Rows()
+    results = search.answer(rows)
+    left = [r.probes_left or most for r in results]
+    assert left[1:] == [most, most]
+    assert runs_left(results) == sum(left)
+    table = plan_table(results, {}, {"toys": GUESSED_PROBES})
+    cells = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+    assert (cells["open"], cells["runs to do"], cells["audits"]) == (["3"], [str(sum(left))], ["3"])
+
+
+def test_a_threshold_that_only_waits_for_audits_of_all_its_counts_asks_for_no_further_run() -> None:
+    bracket = Bracket(template=spec(data_count=0, stop="early"), task_version="1", counts=Counts(30, 30))
+    search, rows = ThresholdSearch([bracket], 0.05, False, "auto"), Rows()
+    [asked] = search.propose(rows, 1)
+    told = {"status": "missed", "reason": GIVEN_UP, "accuracy": 0.2, "seconds": 1.0, "steps": 100}
+    rows.add(make_row(asked, task_version="1", fixed_count=0, **told))
+    [result] = search.answer(rows)
+    assert (result.verdict, result.audits_left) == ("open", 1)
+    assert runs_left([result]) == 0
