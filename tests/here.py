@@ -4,6 +4,7 @@ asks, stores and answers, whoever trains. Signals, kills, the store, the search 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ def stay() -> None:
     driver._fit_once = _fit_once
     Cluster._connected = lambda self, folder: contextlib.nullcontext()  # type: ignore[method-assign]
     Cluster.parts = lambda self: []  # type: ignore[method-assign]
-    tune.ray = SimpleNamespace(put=lambda weights: weights)
-    worker.ray = SimpleNamespace(get=lambda weights: weights)
+    tune.ray = SimpleNamespace(put=lambda weights: weights, get=lambda given, timeout: given, exceptions=ray.exceptions)
+    worker.ray = SimpleNamespace(get=lambda weights: weights, is_initialized=lambda: False)
     ray.remote = lambda **about: _Remote
     ray.wait = lambda streams, num_returns: (streams[:num_returns], streams[num_returns:])
     ray.get = _get
@@ -56,7 +57,8 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         if not busy:
             time.sleep(0.05)
         for trial, of_trial in list(busy.items()):
-            report = _step(of_trial)
+            keeper = SimpleNamespace(checkpoints=SimpleNamespace(remote=of_trial.checkpoints))  # as an actor of Ray would be
+            report = dataclasses.replace(_step(of_trial), keeper=keeper)
             if ending(trial, {"report": report}) or report.done:
                 searcher.on_trial_complete(trial)
                 idle.append(busy.pop(trial))
