@@ -31,7 +31,7 @@ class Start:
 class Autoencoder:
     """Its targets are its inputs. An image counts as correct if less than half of its variance is lost."""
 
-    version, settings = "1", Noise
+    version, settings = "2", Noise
 
     def counts(self, spec: RunSpec) -> Counts:
         return Counts(low=1, high=len(digits(spec.N)[0].inputs))
@@ -48,7 +48,8 @@ class Autoencoder:
         return nn.Sequential(nn.Sequential(nn.Linear(64, WIDTH), nn.ReLU()), nn.Linear(WIDTH, 64))
 
     def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
-        lost = (outputs - split.targets).square().sum(1) / (split.targets - split.targets.mean(0)).square().sum(1)
+        mean = digits(spec.N)[0].inputs.mean(0).to(outputs.device)  # not of the split, which may be a part of a set
+        lost = (outputs - split.targets).square().sum(1) / (split.targets - mean).square().sum(1)
         return {"correct": lost < 0.5, "lost": lost}
 
 

@@ -43,11 +43,13 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Rows, ending
 from orchestrator.searches.confirm import FRESH, NO_TRIAL, ConfirmBest, first_seed_of
+from orchestrator.searches.objective import COLUMNS, is_hidden
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.searches.space import Dimension, Space, has_value
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
+from trainables.check import names_of
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.program import VALUES, ProgramTask, names_in
 from trainables.settings import Setting, settings_class, settings_of, value_of
@@ -364,6 +366,7 @@ def tune(
         for aim in aims:
             if aim.name not in numbers:
                 raise UserError(f"--objective {aim.name!r} is no number of these runs: choose of {', '.join(numbers)}")
+        _check_hidden(task_, template, [aim.name for aim in aims])
         aims = with_curves(aims, error_is_mse)
     if pruner not in (None, "none") and "max_steps" in names:
         raise UserError(f"--pruner {pruner} compares runs at the same step, and --search has max_steps: use --pruner none")
@@ -387,6 +390,22 @@ def tune(
     dearness = attrgetter("max_steps", "N", "depth", "width")
     ends = min(corners, key=dearness), max(corners, key=dearness)
     return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
+
+
+def _check_hidden(task: Task, spec: RunSpec, names: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: the task has a number of its own with the name of a number that every run has.
+    """
+    if not COLUMNS.keys() & names:
+        return
+    measured, summarised = checked(names_of, task, spec)
+    for name in names:
+        if is_hidden(name, measured, summarised):
+            raise UserError(
+                f"--objective {name} is a number that every run has, and also one that this task measures: rename that of the "
+                f"task, for example to own_{name}"
+            )
 
 
 def _check_seed(task: ProgramTask) -> None:

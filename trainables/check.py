@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -30,6 +30,7 @@ from trainables.objectives import (
     decay_of,
     draws_inside,
     loss_of,
+    sample_losses,
     widened,
 )
 from trainables.spec import LARGEST, Counts, RunSpec
@@ -40,6 +41,8 @@ from trainables.training.stopping import EVAL_EVERY
 
 SAMPLES = 4
 """In the batch that is trained on and measured."""
+MOST_NUMBERS = 2**15
+"""In the outputs of such a batch, if others are measured in their place: where they are more, that may be dear."""
 MOVE = 1e-3
 """What a step adds to or takes from each parameter."""
 OFTEN = 60, 100, 630, 1000, 1024, 2520, 10_000, 27_720, 100_000
@@ -65,9 +68,39 @@ def check_task(task: Task, spec: RunSpec) -> None:
         _check_looks(task, spec)
         judged = _check_judged(task, spec, model) or data
         for split in judged:
-            for size in (SAMPLES, 1):  # the last part of a set may be one sample
-                twice = split is judged.held_out and size == SAMPLES
-                _check_measure(task, spec, model.eval(), split.take(slice(size)), twice)
+            part = split.take(slice(SAMPLES))
+            outputs = _check_measure(task, spec, model.eval(), part, twice=split is judged.held_out)
+            _check_measure(task, spec, model, split.take(slice(1)), twice=False)  # the last part of a set may be one sample
+        _check_alone(task, spec, outputs, part)
+
+
+@torch.no_grad()
+def names_of(task: Task, spec: RunSpec) -> tuple[Collection[str], Collection[str]]:
+    """The names that `measure` of a task that was checked gives, and those that `summarise` gives. There is no `mse` among them
+    if a row has it as its own squared error, too.
+
+    Raises:
+        ValueError: a member raises an exception.
+    """
+    with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
+        task = untrained(task, spec)
+        model = _model(task, spec).eval()
+        with blamed("data()"):
+            judged = task.judged(spec) if hasattr(task, "judged") else task.data(spec)
+        part = judged.held_out.take(slice(SAMPLES))
+        outputs = widened(_outputs(model, part, _loss(task, model), brings(model, "sample")))
+        with blamed("measure()"):
+            measures = task.measure(spec, outputs, part)
+        with blamed("summarise()"):
+            summarised = [*task.summarise(spec, measures, part)] if hasattr(task, "summarise") else []
+        names = [*measures]
+        if "mse" in measures:
+            of_row = measures["mse"]  # unless it has one that is not measured by the task
+            if _loss(task, model) == SQUARED_ERROR:
+                of_row = sample_losses(SQUARED_ERROR, outputs, part.targets)
+            if _near(measures["mse"], of_row, of_row):
+                names.remove("mse")
+        return names, summarised
 
 
 def counts_of(task: Task, spec: RunSpec) -> Counts:
@@ -126,7 +159,21 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
             check_task(of_parent, parent)
         except ValueError as error:
             raise ValueError(f"{name}, which this task needs ({parent.task}): {error}") from error
+    _check_stop(task, spec, needed)
     return bound
+
+
+def _check_stop(task: Task, spec: RunSpec, needed: Mapping[str, RunSpec]) -> None:
+    """Whether a run that may be given up needs the same runs as the one that goes on from there to the end."""
+    if spec.stop != "early":
+        return
+    with blamed("needs() where spec.stop is 'target'", ValueError):
+        to_the_end = needs_of(task, spec.to_the_end())
+    if others := [name for name in (*needed, *to_the_end) if needed.get(name) != to_the_end.get(name)]:
+        raise ValueError(
+            f"the task's needs() must give the same runs whatever spec.stop is, and gives another {others[0]} for 'early' than "
+            "for 'target', so that both would be trained: give it a stop of its own, such as stop='target'"
+        )
 
 
 def _model(task: Task, spec: RunSpec) -> nn.Module:
@@ -447,8 +494,8 @@ def _penalty(model: nn.Module) -> Tensor | float:
 
 
 @torch.no_grad()
-def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twice: bool) -> None:
-    """Measure a part, and ask for all of it twice if told so."""
+def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twice: bool) -> Tensor:
+    """Measure a part, and ask for all of it twice if told so. The outputs that were measured."""
     sampled = brings(model, "sample")
     outputs = widened(_outputs(model, part, _loss(task, model), sampled))
     if sampled and not torch.equal(outputs, widened(_outputs(model, part, _loss(task, model), sampled))):
@@ -482,6 +529,57 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twi
     if not all(_alike(widened(values), widened(again[name])) for name, values in measures.items()):
         raise ValueError("the task's measure() must give the same for the same outputs, and does not: it must not draw")
     _check_summary(task, spec, measures, part)
+    return outputs
+
+
+@torch.no_grad()
+def _check_alone(task: Task, spec: RunSpec, outputs: Tensor, part: Split) -> None:
+    """Whether each sample of a part is judged by itself: with these outputs and, unless they are large, with those of another
+    sample each, and with random ones. An untrained network may score the same whatever it is compared with."""
+    if len(outputs) == 1:
+        return
+    made = [outputs]
+    if outputs.numel() <= MOST_NUMBERS:
+        made.append(outputs.roll(1, 0))
+        if outputs.is_floating_point():
+            made += [torch.randn(outputs.shape, generator=stream(0, "check", "outputs", i)) for i in range(4)]
+    for some in made:
+        name = None
+        with contextlib.suppress(Exception, SystemExit):  # of what no network of this task gives
+            name = _compared(task, spec, some, part)
+        if name is not None:
+            raise ValueError(
+                "the task's measure() must judge each sample by itself, as a set is measured in parts, and gives another "
+                f"'{name}' for a sample alone than among others: "
+                "compare with what the task holds, such as a fixed gallery or mean"
+            )
+
+
+def _compared(task: Task, spec: RunSpec, outputs: Tensor, part: Split) -> str | None:
+    """The name of a measure for which it matters which other samples, or how many, are measured together; None if there is
+    none. The place of a sample may matter, as it does where random numbers are drawn from a seed."""
+
+    def measured(*index: int) -> Mapping[str, Tensor]:
+        at = torch.tensor(index)
+        return task.measure(spec, outputs[at], part.take(at))
+
+    places = range(len(outputs))
+    together = measured(*places)
+    for i in places:
+        alone = measured(i)
+        for name, among in together.items():
+            if _near(among[i], alone[name][0], among):
+                continue
+            copies = measured(*[i] * len(places))[name]
+            if not _near(among[i], copies[i], among) or _near(copies, copies[0].expand_as(copies), among):
+                return name
+    return None
+
+
+def _near(one: Tensor, other: Tensor, among: Tensor) -> bool:
+    """Whether numbers are the same, up to rounding of the largest."""
+    largest = among.double().nan_to_num(0, 0, 0).abs().max().item()
+    return torch.allclose(one.double(), other.double(), rtol=CLOSE, atol=10 * CLOSE * largest, equal_nan=True)
 
 
 def _check_summary(task: Task, spec: RunSpec, measures: Mapping[str, Tensor], part: Split) -> None:

@@ -19,7 +19,7 @@ placed = partial(typer.Option, rich_help_panel="Where and how to run")
 
 Sizes = Annotated[str, asked("--N", help="Grid sizes: 16..64 (every 8th), 16..64:16, or 16,24,48. For bumps from 8 to 1024.")]
 Datasets = Annotated[str | None, asked(help="Comma-separated: `bumps`, `stripes+bumps`.", show_default="all")]
-Target = Annotated[float, asked(help="Accuracy to reach on held-out coordinates, in (0, 1].")]
+Target = Annotated[float, asked(help="Accuracy to reach on what is held out, in (0, 1].")]
 Seeds = Annotated[int, asked(min=1, help="Seeds per grid size.")]
 Resolution = Annotated[float, asked(help="Relative precision of a threshold, in (0, 1).")]
 UntilWidth = Annotated[
@@ -107,7 +107,7 @@ Tolerance = Annotated[int | None, subject(min=0, help="Pixels by which a peak ma
 TaskOption = Annotated[list[str] | None, subject("--option", help="Another option of the task, NAME=VALUE; repeatable.")]
 
 MaxSteps = Annotated[int, trained(min=1, max=LIMITS["max_steps"][1], help="Most optimizer steps of a run.")]
-BatchSize = Annotated[int, trained(min=1, max=LIMITS["batch_size"][1], help="Images per step.")]
+BatchSize = Annotated[int, trained(min=1, max=LIMITS["batch_size"][1], help="Training samples per step.")]
 LearningRate = Annotated[float, trained("--lr", help="Learning rate of AdamW, above 0.")]
 WeightDecay = Annotated[float, trained(min=0, help="Weight decay of AdamW.")]
 Precision = Annotated[str, trained(help="`auto` (the fastest on this machine), `float32`, `bfloat16`, or `tf32` (GPUs only).")]

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields, make_dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, one_of
 from orchestrator.command.programs import Described
 from orchestrator.errors import UserError
 from trainables.check_words import check_words
-from trainables.settings import Setting, alternatives, settings_class, settings_of
+from trainables.settings import Setting, alternatives, listed, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task, load_task
+
+NEUTRAL = {
+    " For bumps from 8 to 1024\\.": "",
+    "; of bumps, the grid": "",
+    ", `encoding=bump,ramp`": "",
+    "the grid\\b": "N",
+    "Grid size": "Size",
+    "grid size": "size",
+    "before it composes": "before it generalizes",
+    "coordinates": "samples",
+    "images": "samples",
+    "(a|the) decoder": r"\1 network",
+}
+"""Words of a help that speaks of bumps, and those that stand in their place where another task is asked for."""
 
 
 class TaskApp(App):
@@ -72,15 +89,62 @@ def own_task(path: str) -> Task:
 
 
 def task_app(command: Callable[..., int], default: str, *but: str) -> TaskApp:
-    """The app of a command with a parameter `subject`, in whose place stand the settings of its task, all `but` some."""
+    """The app of a command with a parameter `subject`, in whose place stand the settings of its task, all `but` some. Its help
+    speaks of the `default` task, and of any other one in its stead."""
+    usual = load_task(default)
 
     def made(task: Task) -> TaskApp:
         app = TaskApp()
         app.make = made
-        app.command()(grouped(command, subject=_options_of(task, command, but)))
+        options = _options_of(task, command, but)
+        adapted = grouped(command, subject=options)
+        if type(task) is not type(usual):
+            _speak_of(task, adapted, [f.name for f in fields(options)])
+        if hidden := [name for name in settings_of(settings_class(task)) if name in {*_names(command)} - {*but}]:
+            also = f"also for {listed([f'`{name}`' for name in hidden])}, whose name another option here has"
+            _say(adapted, "option", lambda help: f"{help.rstrip('.')}; {also}.")
+        app.command()(adapted)
         return app
 
-    return made(load_task(default))
+    return made(usual)
+
+
+def _speak_of(task: Task, command: Callable[..., int], own: Collection[str]) -> None:
+    """The help of a command speaks of a task that is not the one for which it was written. That of the options which are its
+    `own` stays as it is."""
+    known = settings_of(settings_class(task))
+    datasets, cheap = known["dataset"].words if "dataset" in known else (), getattr(task, "cheap", ())
+    several = f"Comma-separated: {_quoted(datasets)}."
+    _say(command, "datasets", lambda _: several if len(datasets) > 1 else "This task has one data set, so omit the option.")
+    _say(command, "cpu_workers", lambda help: help.replace("`mlp`", _quoted(cheap) or "this task has none"))
+    for name in inspect.signature(command).parameters.keys() - {*own}:
+        _say(command, name, _neutral)
+    told, heading, examples = (command.__doc__ or "").partition("**Examples**")
+    command.__doc__ = _neutral(told) + (heading and f"{heading}, of the task that is built in") + examples
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _neutral(help: str) -> str:
+    for word, other in NEUTRAL.items():
+        help = re.sub(word, other, help)
+    return help
+
+
+def _say(command: Callable[..., int], name: str, change: Callable[[str], str]) -> None:
+    """Change the help of an option of a command, if it has one of this name."""
+    signature: inspect.Signature = command.__signature__  # type: ignore[attr-defined]
+    if name not in signature.parameters:
+        return
+    kind, option = get_args(signature.parameters[name].annotation)
+    changed = copy.copy(option)
+    changed.help = change(option.help or "")
+    hint: Any = Annotated[kind, changed]
+    parameters = [p.replace(annotation=hint) if p.name == name else p for p in signature.parameters.values()]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__[name] = hint
 
 
 def given(task: Task, subject: object, pairs: Sequence[str] | None) -> dict[str, Scalar]:

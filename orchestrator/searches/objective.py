@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,16 @@ def number_of(row: Mapping[str, Any], name: str) -> float | None:
         return squared
     curve = (row["curve_summary"] or {}).get(name)
     return curve[-1] if curve else None
+
+
+def is_hidden(name: str, measured: Collection[str], summarised: Collection[str]) -> bool:
+    """Whether `number_of` gives a number of every run where a task has another one of this name.
+
+    Args:
+        measured: the names of the task's measures. On the training set each has `id_` before its name.
+        summarised: those of the curves of its own.
+    """
+    return name in COLUMNS and (name in measured or name in summarised or name.removeprefix("id_") in measured)
 
 
 def direction_of(name: str) -> bool | None:

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestrator import __main__ as everything
-from orchestrator import scaling
+from orchestrator import scaling, tune
 from orchestrator.command.cli import run
+from orchestrator.command.subject import TaskApp
 from orchestrator.launch import LaunchOptions, made_by_other_source, source_of
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
@@ -53,6 +54,22 @@ class Helpful(Toy):
     settings = HelpSettings
 
 
+@dataclass(frozen=True, kw_only=True)
+class SortedSettings:
+    dataset: str = setting("cups", words=("cups", "balls"))
+    decoder: str = setting("linear", words=("linear", "cubic"))
+    seen: str = setting("all", "Images of a grid, as the decoder sees them.")
+    store: str = setting("shop")
+    workers: int = setting(3)
+
+
+class Sorted(Toy):
+    """A toy with data sets, a decoder that needs no GPU, and settings with names of options."""
+
+    settings = SortedSettings
+    cheap = ("cubic",)
+
+
 TASK = ("--task", f"{__name__}:Tuned")
 
 
@@ -82,6 +99,53 @@ def test_help_of_three_tasks_shows_the_options_of_each_and_no_others() -> None:
     assert chords - bumps == {"--error"}
     assert tuned - bumps == {"--strength", "--spins", "--no-spins", "--pause", "--trouble", "--trouble-N", "--ledger"}
     assert bumps - tuned == of_bumps | {"--depth", "--width"}
+
+
+def help_of(app: TaskApp, *words: str) -> str:
+    """Without the lines and the frames of the terminal."""
+    result = CliRunner().invoke(app.of(words), ["--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    return " ".join(re.sub(r"\x1b\[[\d;]*m|[^\x00-\x7f]", "", result.output).split())
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("app", [scaling.app, tune.app], ids=["scaling", "tune"])
+@pytest.mark.parametrize(
+    "words",
+    [TASK, ("--task", "examples.own_task:Chords"), ("--program", "echo {data_count}", "--counts", "1..9")],
+    ids=["toy", "example", "program"],
+)
+def test_help_of_another_task_does_not_speak_of_bumps(app: TaskApp, words: tuple[str, ...]) -> None:
+    usual, told = help_of(app), help_of(app, *words)
+    first, examples, rest = re.split(r"( Examples, of the task that is built in .* Exit codes: )", told)
+    assert examples.replace(", of the task that is built in", "") in usual
+    said = first + rest.replace("trainables.bumps:BumpTask", "")
+    assert not re.search(r"bump|stripe|image|grid size|the grid|coordinate|a decoder|the decoder", said)
+    if app is scaling.app:
+        assert "How many training images does a decoder need before it composes, and how does that grow with the grid?" in usual
+        assert "How many training samples does a network need before it generalizes, and how does that grow with N?" in first
+        assert "For bumps from 8 to 1024." in usual
+        assert "Comma-separated: bumps, stripes+bumps." in usual
+        assert "This task has one data set, so omit the option." in rest
+    assert "for decoders that need none (mlp)" in usual
+    assert "for decoders that need none (this task has none)" in rest
+
+
+def test_help_has_the_data_sets_and_the_decoders_of_the_task() -> None:
+    told = help_of(scaling.app, "--task", f"{__name__}:Sorted")
+    assert "Comma-separated: cups, balls." in told
+    assert "for decoders that need none (cubic)" in told
+    assert "Images of a grid, as the decoder sees them." in told, "the words of the task are left as they are"
+
+
+@pytest.mark.slow(1)
+def test_help_names_the_settings_that_option_alone_gives() -> None:
+    also = "Another option of the task, NAME=VALUE; repeatable; also for seeds, whose name another option here has."
+    assert also in help_of(scaling.app, *TASK)
+    both = "; also for store and workers, whose name another option here has."
+    assert both in help_of(tune.app, "--task", f"{__name__}:Sorted")
+    for app in (scaling.app, tune.app):
+        assert "Another option of the task, NAME=VALUE; repeatable. " in help_of(app)
 
 
 def test_what_is_given_is_in_every_run(launched: list[ThresholdStudy]) -> None:

@@ -18,8 +18,10 @@ from unittest import mock
 
 import optuna
 import pytest
+import torch
 from optuna.trial import TrialState
 from rich.console import Console
+from torch import nn
 from typer.testing import CliRunner
 
 from analysis.asked import tuned
@@ -50,6 +52,7 @@ from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
 from trainables.settings import settings_of, with_values
 from trainables.spec import Counts, RunSpec, Scalar, run_key
+from trainables.task import Data, Split
 
 CHOOSY = ("--task", "tests.toy:Choosy", "--N", "4", "--max-steps", "20")
 KNOWN = {**OF_RUN, **settings_of(ChoosySettings)}
@@ -217,6 +220,63 @@ class Silent(Choosy):
 class Confused(Choosy):
     def matters(self, settings: Mapping[str, Scalar]) -> Any:
         raise KeyError("x")
+
+
+class Namesake(Choosy):
+    """What it measures has the names of numbers that every run has."""
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        found = super().measure(spec, outputs, split)
+        return found | dict.fromkeys(("accuracy", "mse"), found["shift"])
+
+    def summarise(self, spec: RunSpec, measures: Mapping[str, torch.Tensor], split: Split) -> dict[str, float]:
+        return {"steps": measures["shift"].mean().item(), "length": 1.0}
+
+
+class Exact(Choosy):
+    """It measures the squared error, as a row has it."""
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        found = super().measure(spec, outputs, split)
+        return found | {"mse": found["shift"].square()}
+
+
+class Scored(Choosy):
+    """Its loss is no squared error, and it measures that itself."""
+
+    loss = "cross-entropy"
+
+    def data(self, spec: RunSpec) -> Data:
+        return Data(*(split._replace(targets=(split.inputs[:, 0] > 0).long()) for split in super().data(spec)))
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(1, 2)
+
+    def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+        right = outputs.argmax(1) == split.targets
+        return {"correct": right, "mse": (outputs.softmax(1)[:, 1] - split.targets).square(), "steps": right}
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize(
+    ("task", "refused", "taken"),
+    [
+        (Namesake, ("accuracy", "mse", "id_mse", "min:accuracy", "max:steps", "loss,mse"), ("min:shift", "max:length", "loss")),
+        (Scored, ("steps",), ("mse", "id_mse", "accuracy")),
+        (Choosy, (), ("mse", "id_mse", "accuracy", "steps")),
+        (Exact, (), ("mse", "id_mse")),
+    ],
+)
+def test_a_name_of_two_numbers_is_no_objective(
+    task: type, refused: Sequence[str], taken: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--task", f"{__name__}:{task.__name__}", "--N", "4", "--max-steps", "20", "--search", "lr=0.1..1", "--objective"]
+    for objective in refused:
+        name = re.split("[:,]", objective)[-1]
+        hint = f"--objective {name} is a number that every run has, and also one that this task measures: rename that of the"
+        check_refusal(tune.app, [*words, objective], hint, tmp_path, capsys)
+    for objective in taken:
+        assert made_by(*words, objective).search.tuning.aims[0].name == objective.split(":")[-1]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from orchestrator import scaling
 from tests.conftest import check_refusal
+from tests.toy import Pupil
 from trainables.check import check_task, counts_of
 from trainables.settings import spec_fields
 from trainables.spec import Counts, RunSpec
@@ -465,6 +466,57 @@ class RandomMeasure(Points):
         return super().measure(spec, outputs, split) | {"drawn": torch.rand(len(outputs))}
 
 
+class Recalled(Points):
+    """A sample is right if its output is nearest to its own target, among those that are measured with it."""
+
+    def measure(self, spec, outputs, split):
+        return {"correct": torch.cdist(outputs, split.targets).argmin(1) == torch.arange(len(outputs))}
+
+
+class RecalledAtOnce(Recalled):
+    """The same of a network that is right before it is trained."""
+
+    def model(self, spec):
+        model = nn.Linear(3, 2)
+        model.weight.data, model.bias.data = torch.tensor([[1.0, 1, 1], [-1, 0, 1]]), torch.zeros(2)
+        return model
+
+
+class RecalledByNumber(Recalled):
+    """A sample knows its number in the whole set."""
+
+    def data(self, spec):
+        return Data(*(Split(s.inputs, s.targets, torch.arange(len(s.inputs))) for s in super().data(spec)))
+
+    def measure(self, spec, outputs, split):
+        return {"correct": torch.cdist(outputs, split.targets).argmin(1) == split.truth}
+
+
+class Matched(Points):
+    """Both sides of a pair are in the outputs, and alike."""
+
+    def model(self, spec):
+        return nn.Sequential(nn.Linear(3, 1, bias=False), nn.Linear(1, 2, bias=False))
+
+    def measure(self, spec, outputs, split):
+        one, other = outputs.tanh().T
+        return {"correct": (one[:, None] - other).abs().argmin(1) == torch.arange(len(outputs))}
+
+
+class Normalized(Points):
+    def measure(self, spec, outputs, split):
+        error = (outputs - split.targets).square().sum(1)
+        return {"correct": error < 1, "lost": error / (split.targets - split.targets.mean(0)).square().sum(1)}
+
+
+class Divided(Points):
+    """Its mean over a set depends on the size of the parts."""
+
+    def measure(self, spec, outputs, split):
+        measures = super().measure(spec, outputs, split)
+        return measures | {"share": measures["error"] / len(outputs)}
+
+
 class RandomJudged(Points):
     def judged(self, spec):
         data = super().data(spec)
@@ -756,6 +808,10 @@ class Lazy(Points):
 COUNTS = "counts() must give whole numbers with 0 <= low <= high and fixed >= 0, not "
 TWICE = "data() must give the same samples whenever it is asked for the same spec, and does not at N = 8, data_count = 14"
 NESTED = "data() must give nested training sets, and at data_count = 14 and 28 the larger lacks samples of the smaller"
+AMONG = (
+    "measure() must judge each sample by itself, as a set is measured in parts, and gives another '{}' for a sample alone than "
+    "among others: compare with what the task holds, such as a fixed gallery or mean"
+)
 BROKEN: dict[type, str] = {
     NumberedVersion: "version must be a word, such as '1', not 1.0",
     NoChoices: "choices must be a mapping with dataset, decoder, encoding, holdout, not a list",
@@ -829,6 +885,9 @@ BROKEN: dict[type, str] = {
     RandomPenalty: "model() must not draw from torch's global generator in a step, unless it says draws_inside = True",
     RandomWhenJudged: "model() must give the same outputs for the same inputs in eval mode, and does not",
     RandomMeasure: "measure() must give the same for the same outputs, and does not: it must not draw",
+    **dict.fromkeys((Recalled, RecalledAtOnce, RecalledByNumber, Matched), AMONG.format("correct")),
+    Normalized: AMONG.format("lost"),
+    Divided: AMONG.format("share"),
     RandomJudged: "judged() must give the same samples whenever it is asked for the same spec, and does not at N = 8",
     Annealed: "model() changes 0.steps in a step, and no checkpoint holds it: a run could not be continued to the same end. ",
     Centred: "model() changes mean in a step, and no checkpoint holds it",
@@ -932,6 +991,64 @@ def test_rounding_that_depends_on_the_number_of_samples_is_none_of_the_tasks_bus
             return Data(*(Split(s.inputs * noise, s.targets / noise, s.truth) for s in super().data(spec)))
 
     check(Taught())
+
+
+def test_a_measure_may_compare_with_what_is_fixed_draw_by_place_round_and_be_no_number() -> None:
+    gallery = torch.randn(1000, 2, generator=torch.Generator().manual_seed(1))
+
+    class Sound(Points):
+        def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+            noise = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(2))
+            nearest, error = torch.cdist(outputs, gallery).min(1), (outputs + noise - split.targets).norm(dim=1)
+            nothing = torch.full((len(outputs),), torch.nan)
+            return {
+                "correct": nearest.indices == torch.cdist(split.targets, gallery).argmin(1), "distance": nearest.values,
+                "noisy": error, "none": nothing, "some": torch.where(error > 2, nothing, error), "endless": (error * 1e3).exp(),
+            }  # fmt: skip
+
+        def summarise(self, spec: RunSpec, measures: dict[str, torch.Tensor], split: Split) -> dict[str, float]:
+            return {"spread": measures["distance"].std(correction=0).item()}
+
+    check(Sound())
+
+
+def test_outputs_that_no_network_gives_may_be_beyond_a_measure_and_many_are_measured_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    class Careful(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return nn.Sequential(nn.Linear(3, 2), nn.Sigmoid())
+
+        def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+            asked.append(len(outputs))
+            if not ((outputs >= 0) & (outputs <= 1)).all():
+                raise ValueError("a share is from 0 to 1")
+            return {"correct": outputs[:, 0] > 0.5}
+
+    check(Careful())
+    measured = len(asked)
+    monkeypatch.setattr("trainables.check.MOST_NUMBERS", 7)
+    asked.clear()
+    check(Careful())
+    assert len(asked) == 5 + 5 < measured
+
+
+def test_what_a_run_needs_may_not_depend_on_how_it_ends() -> None:
+    class Heir(Pupil):
+        stop = ""
+
+        def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
+            return {"teacher": dataclasses.replace(super().needs(spec)["teacher"], stop=self.stop or spec.stop)}
+
+    spec = RunSpec(task="tests:Heir", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Pupil.defaults.items()))
+    told = r"^the task's needs\(\) must give the same runs whatever spec.stop is, and gives another teacher for 'early'"
+    with pytest.raises(ValueError, match=told + r" .*: give it a stop of its own, such as stop='target'$"):
+        check_task(Heir(), spec)
+    check_task(Heir(), dataclasses.replace(spec, stop="budget"))  # no such run is ever trained on
+    for Heir.stop in ("target", "budget", "early"):
+        check_task(Heir(), spec)
 
 
 def test_what_a_step_may_change_and_draw_is_not_refused() -> None:
