@@ -76,6 +76,9 @@ class Bucket:
     def waited(self) -> float:
         return self.remote.waited
 
+    def make(self, folder: str) -> Path:
+        return self._mirror.make(folder)
+
     def check(self) -> None:
         self.remote.check()
 

@@ -52,13 +52,29 @@ class Folder:
         self.notices: list[str] = []
         self._sealed = ""
         self._locks: StoreLocks | None = None
+        self._found = _identity(path)
+        """The folder that this is, once there is one."""
 
     @property
     def locks(self) -> StoreLocks:
         if self._locks is None:
-            make_folder(self.path)
-            self._locks = StoreLocks.open(self.path / ".lock")
+            if self._found is not None and self._found != _identity(self.path):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+            try:
+                self._locks = StoreLocks.open(self.path / ".lock")
+            except (FileNotFoundError, NotADirectoryError):
+                make_folder(self.path)
+                self._locks = StoreLocks.open(self.path / ".lock")
+            self._found = _identity(self.path)
         return self._locks
+
+    def make(self, folder: str) -> Path:
+        self.locks.check(self.path / ".lock")
+        made = self.path / folder
+        if not made.is_dir():
+            made.mkdir(exist_ok=True)  # never its parents: a store that was moved away is not made anew
+            sync_folder(self.path)
+        return made
 
     def check(self) -> None:
         pass
@@ -93,9 +109,8 @@ class Folder:
         name of the temporary ends with the token of its writer (see `sweep`)."""
         self._check_own()
         target = self.path / name
-        temporary = Temporary(self.path / ".tmp" / f"{target.name}.{secrets.token_hex(4)}.{self.locks.token}")
-        make_folder(temporary.path.parent)
-        make_folder(target.parent)
+        temporary = Temporary(self.make(".tmp") / f"{target.name}.{secrets.token_hex(4)}.{self.locks.token}")
+        self.make(str(Path(name).parent))
         try:
             with temporary.path.open("xb", buffering=0) as file:
                 rest = memoryview(data)
@@ -123,7 +138,16 @@ class Folder:
         (self.path / name).rename(self.path / target)
 
     def copy(self, name: str, target: str) -> None:
-        os.link(self.path / name, self.path / target)
+        try:
+            os.link(self.path / name, self.path / target)
+        except OSError:  # some disks have no hard links, and refuse them in various ways
+            with open_file(self.path / name) as file:
+                data = file.read()
+            with self.replacing(target, data):
+                if os.path.lexists(self.path / target):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / target)) from None
+        else:
+            sync_folder((self.path / target).parent)
 
     def exists(self, name: str) -> bool:
         return (self.path / name).exists()
@@ -152,9 +176,7 @@ class Folder:
         Args:
             taken: names that cannot be had, besides those in the folder.
         """
-        aside = self.path / "set-aside"
-        make_folder(aside)
-        used = {*os.listdir(aside), *taken}  # noqa: PTH208 - with broken links
+        used = {*os.listdir(self.make("set-aside")), *taken}  # noqa: PTH208 - with broken links
         return f"set-aside/{next(n for n in chain([name], (f'{name}.{i}' for i in count(1))) if n not in used)}"
 
     def _check_own(self) -> None:
@@ -245,6 +267,10 @@ def disk_error(error: OSError, action: str, path: Path, place: str) -> StoreErro
         errno.EACCES: "choose a folder you can write to with --store",
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
         errno.ENOENT: "the store was moved or removed while in use",
+        **dict.fromkeys(
+            (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+            "file locks do not work there, and a store needs them: choose a folder on another disk with --store",
+        ),
     }.get(error.errno or 0, "everything saved before is intact")
     why, parents = str(error.strerror or error), Path(str(error.filename)).parents
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and path in parents:
@@ -279,6 +305,15 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one at its path; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents, durably."""
     if not path.is_dir():
@@ -292,5 +327,8 @@ def sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # the disk can do this for no folder
+            raise
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -60,7 +61,8 @@ class StoreLocks:
         self._fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
         self.machine = _machine(os.fstat(self._fd))
         try:
-            self.take("launch", self.token)
+            if not self.take("launch", self.token):  # which nobody else can have: locks are always refused there
+                raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), name)
         except BaseException:
             os.close(self._fd)
             raise
@@ -83,11 +85,18 @@ class StoreLocks:
         with self._threads:
             fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _APPEND_BYTE)
             try:
-                if os.fstat(self._fd).st_ino != os.stat(self._name).st_ino:  # noqa: PTH116 - a plain string is at hand
-                    raise FileNotFoundError(2, "it was removed while in use", self._name)
+                self.check(self._name)
                 yield
             finally:
                 fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _APPEND_BYTE)
+
+    def check(self, path: str | Path) -> None:
+        """
+        Raises:
+            FileNotFoundError: the file `path` is not the one of these locks: the store was moved, removed or unmounted.
+        """
+        if not os.path.samestat(os.fstat(self._fd), os.stat(path)):  # noqa: PTH116 - may be a plain string
+            raise FileNotFoundError(2, "it was removed while in use", str(path))
 
     def copy(self) -> str:
         """The name of this copy of the folder; one that has none yet, or that of another copy, gets a new one. To be asked for

@@ -58,6 +58,13 @@ class Place(Protocol):
     def waited(self) -> float:
         """Seconds for which the place has not answered, in all."""
 
+    def make(self, folder: str) -> Path:
+        """Have a folder of `path`, durably, and the first time `path` as well.
+
+        Raises:
+            FileNotFoundError: `path` is not what it was any more: it was moved, removed or unmounted. Nothing is made there.
+        """
+
     def check(self) -> None:
         """Raises OSError unless the place can be reached."""
 
@@ -89,7 +96,8 @@ class Place(Protocol):
         """Rename a file, also in `path`."""
 
     def copy(self, name: str, target: str) -> None:
-        """Give a file of `path` a second name, which keeps the contents when the first one gets others."""
+        """Give a file of `path` a second name, which nothing has yet and which keeps the contents, durably, when the first one
+        gets others."""
 
     def exists(self, name: str) -> bool:
         """Whether the file is there now."""

@@ -25,7 +25,6 @@ import pyarrow as pa
 from orchestrator.errors import printable
 from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.contents import checked, choose, ended_well
-from orchestrator.store.folder import make_folder
 from orchestrator.store.parts import slices, take
 from orchestrator.store.place import StoreError
 from orchestrator.store.reader import LostPartError, Reader
@@ -104,8 +103,7 @@ class ResultStore(Artifacts):
 
     def _make_ready(self) -> None:
         """Create the folder of the rows, and sweep up what dead launches left."""
-        runs = self.path / "runs"
-        make_folder(runs)
+        runs = self.place.make("runs")
         if not os.access(runs, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         self.place.sweep()

@@ -86,14 +86,23 @@ def test_a_full_disk_loses_no_failed_row(in_own_part: bool, tmp_path: Path, monk
     assert len(plain_keys(place)) == 5
 
 
+@pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("in_own_part", [True, False])
 def test_a_launch_that_dies_at_any_step_loses_no_failed_row(
-    in_own_part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    in_own_part: bool, links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also on a disk that has no hard links."""
+
     class DiedError(BaseException):
         pass
 
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
     steps = [(os, "link"), (Path, "rename"), (Path, "replace")]
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+        del steps[0]
     for last in itertools.count():
         place = store_with_failed(tmp_path / str(last), in_own_part=in_own_part)
         keys, left = sorted(plain_keys(place)), last
