@@ -72,6 +72,18 @@ def test_the_token_may_lie_in_a_file(tmp_path: Path, address: str) -> None:
     assert "with 2 in parallel" in out
 
 
+@pytest.mark.usefixtures("refused")
+def test_auto_takes_the_token_that_lies_in_the_file_by_itself(tmp_path: Path, address: str) -> None:
+    (tmp_path / "home" / ".ray").mkdir(parents=True)
+    (tmp_path / "home" / ".ray" / "auth_token").write_text(TOKEN)
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)  # as `ray start` leaves it
+    with begin(tmp_path, "auto", {"RAY_TMPDIR": str(tmp_path)}, "--dry-run") as command:
+        out, err = command.communicate(timeout=240)
+    assert command.returncode == 0, out + err
+    assert "with 2 in parallel" in out
+
+
 def test_without_the_right_token_one_line_says_what_to_set(refused: dict[Path, subprocess.Popen[str]]) -> None:
     for folder, command in refused.items():
         out, err = command.communicate(timeout=240)

@@ -6,7 +6,9 @@ import platform
 import re
 import resource
 import socket
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,7 @@ def test_an_address_where_no_ray_is_is_refused_at_once(
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(cluster.Cluster, "connected", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(cluster, "_outside", lambda: "127.0.0.1")
     over = threading.Event()
 
     def serve() -> None:
@@ -87,6 +90,7 @@ def test_an_address_where_no_ray_is_is_refused_at_once(
         ("[::1]", "has no port: write host:port, for example [::1]:6379"),
         ("", "has no port: write host:port, for example localhost:6379"),
         ("ray://host:10001", "give host:port without ray://"),
+        ("http://127.0.0.1:8265", "is for `ray job` or a browser: give host:port of the Ray head; the port usually is 6379"),
         ("host:six", "has the port 'six', which is no number from 1 to 65535"),
         ("host:70000", "has the port '70000', which is no number from 1 to 65535"),
         ("host:", "has the port '', which is no number"),
@@ -109,6 +113,190 @@ def test_an_address_in_brackets_is_asked_without_them(monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="Connection refused"):
         cluster.Cluster("[::1]:6379", workers=1).check()
     assert asked == [("::1", 6379)]
+
+
+@pytest.fixture
+def unjoined(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """Addresses that were given to Ray, which does nothing with them; and what is in the environment is put back afterwards."""
+    joined: list[str | None] = []
+
+    def connected(self: cluster.Cluster) -> contextlib.AbstractContextManager[None]:
+        joined.append(self._joined)
+        return contextlib.nullcontext()
+
+    of_ray = ("USAGE_STATS_ENABLED", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "AIR_NEW_OUTPUT", "CHDIR_TO_TRIAL_DIR", "AUTH_MODE")
+    for name in ("PYTHONPATH", *(f"RAY_{name}" for name in of_ray)):
+        monkeypatch.setenv(name, "0")
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cluster.Cluster, "connected", connected)
+    return joined
+
+
+@contextlib.contextmanager
+def head() -> Iterator[str]:
+    """The address of what begins as a Ray head does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(100)
+                        connection.sendall(b"\0\0\x06\x04\0\0\0\0\0")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def outside(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Other machines know this one by that address."""
+    monkeypatch.setattr(cluster, "_outside", lambda: host)
+
+
+ALONE = "127.0.0.9"
+"""Of this machine, but nothing listens there."""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("127.0.0.1:1", "does not answer ([Errno 111] Connection refused): give host:port of a Ray head, or unset RAY_ADDRESS"),
+        ("http://127.0.0.1:8265", "is for `ray job` or a browser: give host:port of the Ray head; the port usually is 6379"),
+        ("ray://127.0.0.1:10001", "is for Ray clients: give host:port without ray://; the port usually is 6379"),
+        ("localhost", "has no port: write host:port, for example localhost:6379, or unset RAY_ADDRESS"),
+    ],
+)
+def test_auto_takes_ray_address_which_is_probed_too(
+    given: str, told: str, unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", given)
+    with pytest.raises(UserError) as refused:
+        cluster.Cluster("auto", workers=1).check()
+    assert str(refused.value) == f"RAY_ADDRESS={given!r}, which --address auto takes, {told}"
+    assert unjoined == []
+
+
+def test_auto_does_not_start_a_ray_because_ray_address_says_local(
+    unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(UserError, match="takes RAY_ADDRESS, which is 'local': unset it, or use --address local"):
+        cluster.Cluster("auto", workers=1).check()
+    assert unjoined == []
+
+
+def test_ray_address_is_joined_if_a_head_answers(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    outside(monkeypatch, "127.0.0.1")
+    with head() as address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        cluster.Cluster("auto", workers=1).check()
+    assert unjoined == [address]
+
+
+@pytest.mark.parametrize("given", [None, "", "auto"])
+def test_auto_takes_the_first_head_that_can_be_joined(
+    given: str | None, unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("RAY_ADDRESS", given)
+    outside(monkeypatch, "127.0.0.1")
+    with head() as address:
+        monkeypatch.setattr(cluster, "_known_heads", lambda: ["127.0.0.1:1", address, "127.0.0.1:2"])
+        cluster.Cluster("auto", workers=1).check()
+    assert unjoined == [address]
+
+
+def test_auto_without_any_ray_says_how_to_start_one(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_known_heads", list)
+    with pytest.raises(UserError, match="--address auto found no Ray on this machine: start one with `ray start --head`"):
+        cluster.Cluster("auto", workers=1).check()
+    assert unjoined == []
+
+
+def test_the_ray_of_another_study_is_not_joined(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens on 127.0.0.1 only. Ray would ask for it at the address that other machines know this one by, without end."""
+    outside(monkeypatch, ALONE)
+    with head() as address:
+        monkeypatch.setattr(cluster, "_known_heads", lambda: [address, "127.0.0.3:1"])
+        with pytest.raises(UserError) as found:
+            cluster.Cluster("auto", workers=1).check()
+        with pytest.raises(UserError) as given:
+            cluster.Cluster(address, workers=1).check()
+    assert str(found.value) == (
+        f"--address auto found no cluster that this machine can join, only the Ray of another study or program ({address}) and "
+        "what does not answer (127.0.0.3:1): start one with `ray start --head`, give host:port of a Ray head, or use local"
+    )
+    assert str(given.value) == (
+        f"--address {address!r} is a Ray that only its own program can join, as that of a study: give host:port of another, "
+        "or auto, or local"
+    )
+    assert unjoined == []
+
+
+def test_heads_are_known_by_processes_of_ray_and_by_the_last_ray_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = tmp_path / "ray" / "ray_current_cluster"
+    last.parent.mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    both = {"127.0.0.3:1", "127.0.0.3:2"}
+    words = ["/somewhere/raylet", "-c", "echo; read _", *(f"--gcs-address={address}" for address in sorted(both))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, executable="/bin/sh", stdin=pipe, stdout=pipe) as raylet:
+        assert raylet.stdin is not None
+        assert raylet.stdout is not None
+        raylet.stdout.readline()
+        assert both <= set(cluster._known_heads())
+        last.write_text("127.0.0.3:2\n")
+        assert cluster._known_heads()[0] == "127.0.0.3:2", "the one that `ray start` started last"
+        last.write_text("127.0.0.3:3\n")
+        known = cluster._known_heads()
+        assert known[-1] == "127.0.0.3:3", "no process of this machine belongs to it"
+        assert both <= set(known)
+        raylet.stdin.close()
+    assert not both & set(cluster._known_heads())
+
+
+@pytest.mark.parametrize(
+    ("address", "mode", "told_by", "expected"),
+    [
+        ("auto", None, "variable", "token"),
+        ("auto", None, "file", "token"),
+        ("auto", None, None, None),
+        ("auto", "disabled", "file", "disabled"),
+        ("127.0.0.1:6379", None, "file", None),
+    ],
+)
+def test_auto_shows_the_token_that_there_is_as_ray_does(
+    address: str,
+    mode: str | None,
+    told_by: str | None,
+    expected: str | None,
+    unjoined: list[str | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    if mode is not None:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    if told_by == "variable":
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    elif told_by == "file":
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
+    cluster.Cluster(address)._set_environment()
+    assert os.environ.get("RAY_AUTH_MODE") == expected
+
+
+@pytest.mark.usefixtures("unjoined")
+def test_the_folder_is_put_before_others_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"/a{os.pathsep}/b")
+    for _ in range(2):
+        cluster.Cluster("127.0.0.1:6379")._set_environment()
+        assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "/a", "/b"]
 
 
 @pytest.mark.slow(2)

@@ -1,0 +1,69 @@
+"""Clusters that cannot be joined: Ray would ask for them for minutes, without a word, and obey no signal meanwhile."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import environment_of
+
+STUDY = ("--task", "tests.toy:Toy", "--N", "8", "--seeds", "1", "--max-steps", "3", "--resolution", "0.01", "--dry-run")
+COMMAND = (sys.executable, "-m", "orchestrator.scaling", *STUDY, "--address")
+ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""No process but one's own is seen; with the first all others end."""
+EMBEDDED = """
+import os, subprocess, sys
+before = dict(os.environ)
+from orchestrator.engine.cluster import Cluster
+with Cluster("local", workers=1).connected():
+    import ray
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    ended = subprocess.run(sys.argv[1:], env=before, timeout=120)
+sys.exit(ended.returncode)
+"""
+
+
+def may_unshare() -> bool:
+    try:
+        return subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.slow(30)
+@pytest.mark.skipif(not may_unshare(), reason="needs root and unshare")
+def test_auto_does_not_wait_for_the_ray_of_another_study(tmp_path: Path) -> None:
+    words = [*ALONE, sys.executable, "-c", EMBEDDED, *COMMAND, "auto"]
+    known = environment_of(tmp_path)
+    done = subprocess.run(words, cwd=tmp_path, env=known, capture_output=True, text=True, timeout=240)
+    address = done.stdout.strip()
+    assert done.returncode == 2, done
+    assert done.stderr == (
+        "error: --address auto found no cluster that this machine can join, "
+        f"only the Ray of another study or program ({address}): "
+        "start one with `ray start --head`, give host:port of a Ray head, or use local\n"
+    )
+
+
+@pytest.mark.slow(20)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_study_that_waits_for_a_busy_head(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        address = f"127.0.0.2:{server.getsockname()[1]}"
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            [*COMMAND, address], cwd=tmp_path, env=environment_of(tmp_path), stdout=pipe, stderr=pipe, text=True
+        ) as command:
+            assert command.stderr is not None
+            assert "has said nothing for 5 s" in command.stderr.readline()
+            time.sleep(5)  # now Ray asks for it
+            command.send_signal(number)
+            try:
+                out, err = command.communicate(timeout=60)
+            finally:
+                command.kill()
+    assert (command.returncode, out, err) == (code, "", "interrupted: no cluster was joined\n")
