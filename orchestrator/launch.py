@@ -42,6 +42,7 @@ from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
+from orchestrator.store.folder import identity
 from orchestrator.study import Study
 from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
@@ -49,6 +50,7 @@ from trainables.task import Task
 from trainables.training.run import UnfitError
 
 ON_ERROR = ("continue", "stop")
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
 
@@ -237,10 +239,10 @@ def _train_and_answer(
     )
     resume = typed(command)
     runs = store.path / "runs"
-    place = _identity(runs)
+    place = identity(runs)
 
     def kept() -> str:
-        if _identity(runs) == place or "://" in str(options.store):
+        if identity(runs) == place or "://" in str(options.store):
             return KEPT
         return f"{options.store} was moved or removed while in use, with its runs: move it back, or all are trained again"
 
@@ -289,7 +291,7 @@ def _train_and_answer(
 
 def _disk_named(error: Exception) -> Exception:
     """The error; of a full disk that is not the store's, with what to do."""
-    if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    if not isinstance(error, OSError) or error.errno not in FULL_DISK:
         return error
     where = printable(error.filename or tempfile.gettempdir())
     return OSError(f"the disk of temporary files is full ({where}): make room there, or set TMPDIR to a folder elsewhere")
@@ -305,7 +307,7 @@ def _written(study: Study, rows: Rows, store: ResultStore, out: Path, console: C
     try:
         return store.publish(study.name, _files(study, rows, out, console)), ""
     except OSError as error:
-        hint = "free space, or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
+        hint = "free space, or name" if error.errno in FULL_DISK else "name"
         return [], f"the files could not be written to {out} ({error.strerror or error}): {hint} another folder with --out"
     except StoreError as error:
         return [], f"the files could not be written: {error}"
@@ -360,14 +362,6 @@ def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
             key = run_key(RunSpec.from_dict(row).to_the_end(), row["task_version"])
             if key in kept:
                 store.drop_checkpoint(key)
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    """Which folder is there, if any: another one by the same name is another one."""
-    with contextlib.suppress(OSError):
-        about = folder.stat()
-        return about.st_dev, about.st_ino
-    return None
 
 
 def _conclude(

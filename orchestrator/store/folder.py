@@ -52,20 +52,20 @@ class Folder:
         self.notices: list[str] = []
         self._sealed = ""
         self._locks: StoreLocks | None = None
-        self._found = _identity(path)
+        self._found = identity(path)
         """The folder that this is, once there is one."""
 
     @property
     def locks(self) -> StoreLocks:
         if self._locks is None:
-            if self._found is not None and self._found != _identity(self.path):
+            if self._found is not None and self._found != identity(self.path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
             try:
                 self._locks = StoreLocks.open(self.path / ".lock")
             except (FileNotFoundError, NotADirectoryError):
                 make_folder(self.path)
                 self._locks = StoreLocks.open(self.path / ".lock")
-            self._found = _identity(self.path)
+            self._found = identity(self.path)
         return self._locks
 
     def make(self, folder: str) -> Path:
@@ -305,8 +305,8 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells a folder from another one at its path; None if there is none."""
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells a folder from another one by the same name; None if there is none."""
     try:
         found = path.stat()
     except OSError:
