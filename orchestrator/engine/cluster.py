@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
 import resource
 import secrets
-import signal
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.engine.heads import answering, from_environment, silence
 from orchestrator.engine.pulse import Part
-from orchestrator.engine.scratch import fits, remove_all, scratch
+from orchestrator.engine.scratch import fits, scratch
+from orchestrator.engine.signals import obeyed_within
 from orchestrator.errors import LostRayError, UserError, counted, printable
 
 OBJECT_STORE_BYTES = 128 * 2**20
@@ -30,12 +28,8 @@ RAY_THREADS, THREADS_PER_WORKER = 200, 30
 
 USUAL_PLACE = Path("/tmp/ray")
 """Where Ray keeps its files if the folder of a launch has too long a name for its sockets."""
-CONNECT_SECONDS = 5.0
-"""So long the head of a cluster may take to answer."""
 LEAVING_SECONDS = 5.0
 """So long after a signal the attempt to join a cluster may go on."""
-OF_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-"""Hosts in whose place Ray takes the address that other machines know this one by."""
 MOST_SAID = 300
 """Letters of a line of a log."""
 TELLING = re.compile(r"Check failed|^\[[^\]]* [EFC] \d+ \d+\]")
@@ -71,9 +65,9 @@ class Cluster:
         if sys.flags.optimize > 1:
             raise UserError("Ray does not start without docstrings: start Python without -OO, and without PYTHONOPTIMIZE=2")
         if self.address != "local":
-            with _obeying_signals():
+            with obeyed_within(LEAVING_SECONDS, "no cluster was joined"):
                 self._set_environment()
-                self._joined = self._answering()
+                self._joined = answering(self.address)
                 with self.connected():
                     return
         if self.gpus_per_run > 0:
@@ -82,19 +76,6 @@ class Cluster:
             if self.gpus_per_run > (found := torch.cuda.device_count()):
                 given = f"--gpus-per-run {self.gpus_per_run:g}"
                 raise UserError(f"{given}, but this machine has {counted(found, 'GPU')}: omit the option")
-
-    def _answering(self) -> str:
-        """The address that Ray shall join. For `auto` it is RAY_ADDRESS, as in Ray, or that of a head which this machine knows.
-        Ray itself would wait for minutes for one that does not answer, and obey no signal meanwhile."""
-        if self.address != "auto":
-            _probe(f"--address {self.address!r}", self.address, "or auto, or local")
-            return self.address
-        if not (given := _ray_address()):
-            return _found()
-        if given == "local":
-            raise UserError("--address auto takes RAY_ADDRESS, which is 'local': unset it, or use --address local")
-        _probe(f"RAY_ADDRESS={given!r}, which --address auto takes,", given, "or unset RAY_ADDRESS")
-        return given
 
     def shortage(self) -> str | None:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
@@ -139,7 +120,7 @@ class Cluster:
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, folders))),
         }
-        if self.address == "auto" and not _ray_address() and "RAY_AUTH_MODE" not in os.environ and _has_token():
+        if self.address == "auto" and not from_environment() and "RAY_AUTH_MODE" not in os.environ and _has_token():
             environment["RAY_AUTH_MODE"] = "token"  # as Ray does for "auto", but not for the address that was found here
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
             environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -166,7 +147,7 @@ class Cluster:
             else:
                 passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
                 passed["PYTHONPATH"] = os.environ["PYTHONPATH"]  # where a user's task is imported from, on every node
-                with nullcontext() if self.verbose else _silence():
+                with nullcontext() if self.verbose else silence():
                     ray.init(address=self._joined or self.address, runtime_env={"env_vars": passed}, **common)
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
             reason = str(error).splitlines()[0].partition(". ")[0]
@@ -252,143 +233,9 @@ class Cluster:
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
 
 
-def _probe(told: str, address: str, instead: str) -> None:
-    """Whether a Ray head answers at an address.
-
-    Args:
-        told: how messages name the address.
-        instead: what else the user can do than give another one.
-
-    Raises:
-        UserError: none does, or it is no address.
-    """
-    host, port = _parts_of(told, address, instead)
-    try:
-        is_head = _is_head(host, port)
-    except (OSError, ValueError) as error:  # the latter of a name that is none
-        raise UserError(f"{told} does not answer ({error}): give host:port of a Ray head, {instead}") from None
-    if is_head is False:
-        raise UserError(f"{told} is not the head of a Ray cluster, but something else: its port usually is 6379")
-    if host in OF_THIS_MACHINE and (outside := _outside()) not in OF_THIS_MACHINE:
-        try:
-            is_head = _is_head(outside, port)
-        except OSError:
-            is_head = False
-        if is_head is False:
-            raise UserError(
-                f"{told} is a Ray that only its own program can join, as that of a study: give host:port of another, {instead}"
-            )
-    if is_head is None:
-        told += f" has said nothing for {CONNECT_SECONDS:g} s"
-        print(f"warning: {told}: it is busy, or no Ray head; trying to join it", file=sys.stderr)
-
-
-def _is_head(host: str, port: int) -> bool | None:
-    with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
-        return _is_like_ray(connection)
-
-
-def _found() -> str:
-    """The address of a head that this machine knows, and that answers. It is that of the last `ray start`, if it still runs.
-
-    Raises:
-        UserError: there is none.
-    """
-    alone, silent = list[str](), list[str]()
-    for address in (known := _known_heads()):
-        try:
-            _probe(f"--address 'auto' ({address})", address, "or local")
-        except UserError:
-            is_local = address.rpartition(":")[0].strip("[]") in OF_THIS_MACHINE
-            (alone if is_local else silent).append(address)
-        else:
-            return address
-    what_to_do = "start one with `ray start --head`, give host:port of a Ray head, or use local"
-    if not known:
-        raise UserError(f"--address auto found no Ray on this machine: {what_to_do}")
-    kinds = {"the Ray of another study or program": alone, "what does not answer": silent}
-    only = " and ".join(f"{kind} ({', '.join(map(printable, some))})" for kind, some in kinds.items() if some)
-    raise UserError(f"--address auto found no cluster that this machine can join, only {only}: {what_to_do}")
-
-
-def _known_heads() -> list[str]:
-    """Addresses of heads, by what the processes of Ray on this machine were given, and what the last `ray start` left. Ray
-    itself looks there for "auto", and takes one that nobody else can join as well."""
-    running = set[str]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has just ended
-            program, _, words = (process / "cmdline").read_bytes().partition(b"\0")
-            if os.path.basename(program) == b"raylet":  # noqa: PTH119 - bytes
-                running |= {os.fsdecode(found) for found in re.findall(rb"--gcs-address=([^\s\0]+)", words)}
-    last = ""
-    with suppress(OSError, UnicodeDecodeError):
-        place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-        last = (Path(place) / "ray" / "ray_current_cluster").read_text().strip()
-    heads = [*([last] if last in running else []), *sorted(running), last]
-    return list(dict.fromkeys(filter(None, heads)))
-
-
-def _outside() -> str:
-    """The address of this machine for others, as Ray sees it."""
-    with _silence():
-        from ray.util import get_node_ip_address
-
-        return str(get_node_ip_address())
-
-
-def _ray_address() -> str:
-    """What the variable says; in it, too, `auto` means that Ray is to be found."""
-    given = os.environ.get("RAY_ADDRESS", "")
-    return "" if given == "auto" else given
-
-
 def _has_token() -> bool:
     named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     return named or Path("~/.ray/auth_token").expanduser().is_file()
-
-
-def _parts_of(told: str, address: str, instead: str) -> tuple[str, int]:
-    """Host and port of an address.
-
-    Raises:
-        UserError: it has none, or is that of a Ray client or of a dashboard.
-    """
-    if address.startswith("ray://"):
-        raise UserError(f"{told} is for Ray clients: give host:port without ray://; the port usually is 6379")
-    if "://" in address:
-        raise UserError(f"{told} is for `ray job` or a browser: give host:port of the Ray head; the port usually is 6379")
-    host, colon, port = address.rpartition(":")
-    bare = address.strip("[]")
-    if not colon or address.endswith("]") or _is_ip(bare):
-        example = f"[{bare}]" if ":" in bare else bare or "localhost"
-        raise UserError(f"{told} has no port: write host:port, for example {example}:6379, {instead}")
-    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
-        raise UserError(f"{told} has the port {port!r}, which is no number from 1 to 65535: it usually is 6379")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _is_ip(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_like_ray(connection: socket.socket) -> bool | None:
-    """Whether what was connected to speaks HTTP/2, as gRPC does: it begins with a SETTINGS frame (RFC 9113, section 3.4). Ray
-    itself would ask anything else for minutes. None if it has not answered in time, as a head that is busy does not. With TLS
-    nothing can be told."""
-    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-        return True
-    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
-    frame = b""
-    try:
-        while len(frame) < 4 and (more := connection.recv(4 - len(frame))):
-            frame += more
-    except TimeoutError:
-        return None
-    return frame[3:] == bytes((4,))
 
 
 def _last_words(place: Path) -> str:
@@ -412,47 +259,3 @@ def _threads_of(user: int) -> int:
             if process.stat().st_uid == user:
                 total += len(list((process / "task").iterdir()))
     return total
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Nothing goes to stderr: what is not Python in Ray says every second there that it asks in vain."""
-    kept = os.dup(2)
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-@contextmanager
-def _obeying_signals() -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends the process if the block goes on for LEAVING_SECONDS after it: Ray may hang in what Python cannot
-    interrupt. A thread is told of signals through a pipe, as Python runs handlers in its main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    over, stderr = threading.Event(), os.dup(2)
-    listening, telling = os.pipe()
-    os.set_blocking(telling, False)
-
-    def obey() -> None:
-        while told := os.read(listening, 1):
-            if told[0] in (signal.SIGINT, signal.SIGTERM) and not over.wait(LEAVING_SECONDS):
-                with suppress(OSError):  # the terminal may be gone
-                    os.write(stderr, b"interrupted: no cluster was joined\n")
-                remove_all()
-                os._exit(128 + told[0])
-        os.close(listening)
-        os.close(stderr)
-
-    before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
-    threading.Thread(target=obey, daemon=True, name="joining").start()
-    try:
-        yield
-    finally:
-        over.set()
-        signal.set_wakeup_fd(before)
-        os.close(telling)

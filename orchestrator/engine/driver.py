@@ -21,6 +21,7 @@ from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.placement import PATIENCE_SECONDS
 from orchestrator.engine.pulse import Part, watched
 from orchestrator.engine.scratch import remove_all
+from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError
 
 GRACE_SECONDS = 10.0
@@ -210,29 +211,24 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
     """Ctrl-C, SIGTERM or SIGHUP once: stop starting and running, keep every finished row. The third time: leave at once. A
     signal that was ignored before, as in `nohup` or in a job in the background, still is.
 
-    A thread is told of signals through a pipe: Python runs handlers in its main thread only, which may be deep in Ray. Yields
-    what takes the signals again from whoever took them meanwhile.
+    Yields what takes the signals again from whoever took them meanwhile.
     """
     received = 0
-    listening, telling = os.pipe()
-    os.set_blocking(telling, False)
 
-    def obey() -> None:
+    def obey(number: int) -> None:
         nonlocal received
-        while told := os.read(listening, 1):
-            if (number := told[0]) not in STOPPING:
-                continue
-            received += 1
-            if received == 1 and not leaving.is_told:
-                leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
-                name = signal.Signals(number).name
-                execution.outcome.stopped = name
-                execution.store.hasten()
-                with contextlib.suppress(OSError):  # the terminal may be gone
-                    execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more to leave at once)")
-            elif received >= 3:
-                leaving.now(128 + number)
-        os.close(listening)
+        if number not in STOPPING:
+            return
+        received += 1
+        if received == 1 and not leaving.is_told:
+            leaving.finally_within(GRACE_SECONDS, 128 + number)  # shutting Ray down may be what hangs
+            name = signal.Signals(number).name
+            execution.outcome.stopped = name
+            execution.store.hasten()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                execution.observer.notice(f"{name}: stopping; finished runs are stored (twice more to leave at once)")
+        elif received >= 3:
+            leaving.now(128 + number)
 
     def heed() -> None:
         for number, handler in before.items():
@@ -240,13 +236,11 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
 
     before = {number: signal.getsignal(number) for number in STOPPING}
     heed()
-    pipe_before = signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
-    threading.Thread(target=obey, daemon=True, name="signals").start()
+    end = hear(obey)
     try:
         yield heed
     finally:
         if not received:  # else a third one is obeyed also while the answer is written
-            signal.set_wakeup_fd(pipe_before)
+            end()
             for number, handler in before.items():
                 signal.signal(number, handler)
-            os.close(telling)

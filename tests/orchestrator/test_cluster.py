@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine import cluster
+from orchestrator.engine import cluster, heads
 from orchestrator.errors import UserError
 
 
@@ -53,9 +53,9 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
 def test_an_address_where_no_ray_is_is_refused_at_once(
     answer: bytes | None, told: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(heads, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(cluster.Cluster, "connected", lambda self: contextlib.nullcontext())
-    monkeypatch.setattr(cluster, "_outside", lambda: "127.0.0.1")
+    monkeypatch.setattr(heads, "_outside", lambda: "127.0.0.1")
     over = threading.Event()
 
     def serve() -> None:
@@ -153,7 +153,7 @@ def head() -> Iterator[str]:
 
 def outside(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     """Other machines know this one by that address."""
-    monkeypatch.setattr(cluster, "_outside", lambda: host)
+    monkeypatch.setattr(heads, "_outside", lambda: host)
 
 
 ALONE = "127.0.0.9"
@@ -204,13 +204,13 @@ def test_auto_takes_the_first_head_that_can_be_joined(
         monkeypatch.setenv("RAY_ADDRESS", given)
     outside(monkeypatch, "127.0.0.1")
     with head() as address:
-        monkeypatch.setattr(cluster, "_known_heads", lambda: ["127.0.0.1:1", address, "127.0.0.1:2"])
+        monkeypatch.setattr(heads, "_known_heads", lambda: ["127.0.0.1:1", address, "127.0.0.1:2"])
         cluster.Cluster("auto", workers=1).check()
     assert unjoined == [address]
 
 
 def test_auto_without_any_ray_says_how_to_start_one(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_known_heads", list)
+    monkeypatch.setattr(heads, "_known_heads", list)
     with pytest.raises(UserError, match="--address auto found no Ray on this machine: start one with `ray start --head`"):
         cluster.Cluster("auto", workers=1).check()
     assert unjoined == []
@@ -220,7 +220,7 @@ def test_the_ray_of_another_study_is_not_joined(unjoined: list[str | None], monk
     """It listens on 127.0.0.1 only. Ray would ask for it at the address that other machines know this one by, without end."""
     outside(monkeypatch, ALONE)
     with head() as address:
-        monkeypatch.setattr(cluster, "_known_heads", lambda: [address, "127.0.0.3:1"])
+        monkeypatch.setattr(heads, "_known_heads", lambda: [address, "127.0.0.3:1"])
         with pytest.raises(UserError) as found:
             cluster.Cluster("auto", workers=1).check()
         with pytest.raises(UserError) as given:
@@ -247,15 +247,15 @@ def test_heads_are_known_by_processes_of_ray_and_by_the_last_ray_start(tmp_path:
         assert raylet.stdin is not None
         assert raylet.stdout is not None
         raylet.stdout.readline()
-        assert both <= set(cluster._known_heads())
+        assert both <= set(heads._known_heads())
         last.write_text("127.0.0.3:2\n")
-        assert cluster._known_heads()[0] == "127.0.0.3:2", "the one that `ray start` started last"
+        assert heads._known_heads()[0] == "127.0.0.3:2", "the one that `ray start` started last"
         last.write_text("127.0.0.3:3\n")
-        known = cluster._known_heads()
+        known = heads._known_heads()
         assert known[-1] == "127.0.0.3:3", "no process of this machine belongs to it"
         assert both <= set(known)
         raylet.stdin.close()
-    assert not both & set(cluster._known_heads())
+    assert not both & set(heads._known_heads())
 
 
 @pytest.mark.parametrize(
