@@ -72,6 +72,7 @@ class LaunchOptions:
     max_cost: opt.MaxCost = None
     stall_minutes: opt.StallMinutes = 10.0
     on_error: opt.OnError = "continue"
+    retry_failed: opt.RetryFailed = False
     gates: opt.Gates = True
     save_weights: opt.SaveWeights = False
     json: opt.Json = False
@@ -156,6 +157,8 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             raise
         raise UserError(str(error)) from None
     with store:
+        if options.retry_failed:
+            store.retry_failed()
         rows = Rows(store.rows(where=study.wanted))
         stages = Stages(study.task, study.search, study.question, store, rows, options.gates)
         if not options.dry_run:
@@ -386,12 +389,11 @@ def _conclude(
         say(console, f"{stages.advice()}; to continue: {resume}")
         return Exit.NOT_ANSWERED
     if not study.answered(rows):
-        if isinstance(study.task, ProgramTask):
-            say(console, "not fully answered: some runs failed; the column `error` of the store says why")
-            say(console, _repair(study.task))
-        else:
-            say(console, "not fully answered: some runs failed; the column `error` of the store has their tracebacks")
-            say(console, "fix the task, change its version, and run the same command again")
+        is_program = isinstance(study.task, ProgramTask)
+        has = "says why" if is_program else "has their tracebacks"
+        say(console, f"not fully answered: some runs failed; the column `error` of the store {has}")
+        say(console, _repair(study.task))
+        say(console, "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed to it")
         return Exit.NOT_ANSWERED
     if (doubt := study.doubt(rows)) is not None:
         say(console, f"not answered: {doubt}")
@@ -399,14 +401,16 @@ def _conclude(
     return Exit.ANSWERED
 
 
-def _repair(task: ProgramTask) -> str:
-    """What to do about failed runs of a program. Those of one without files stay, whatever it does by then."""
+def _repair(task: Task) -> str:
+    """What to do about failed runs, if it was the task."""
+    if not isinstance(task, ProgramTask):
+        return "fix the task, change its version, and run the same command again"
     assert task.program is not None
     if task.program.files:
         return "fix the program, so that its files change, and run the same command again"
     return (
         "fix the program, and name its files, whose contents are its version, in --program-settings FILE.toml, as [program] "
-        'files = ["train.py"]; then run the command again with that: without files, runs that failed are not tried again'
+        'files = ["train.py"]; then run the command again with that: without files, nothing tells that it has changed'
     )
 
 

@@ -92,6 +92,11 @@ class Endings:
         if self.verdict == "same":
             return "the run ended as the store says, bit for bit"
         other = [one for one in self.columns if not one.same]
+        if self.stored["status"] == "failed" and self.now["status"] != "failed":
+            return (
+                "the run failed then, and ended now, so perhaps the cause lay elsewhere: the study tries its failed runs again "
+                "if you add --retry-failed to its command"
+            )
         if self.verdict == "close":
             worst = max(one.difference or 0.0 for one in other)
             return f"the run ended as the store says, to within {worst:.1e} of each value (at most {self.close:g} is close)"

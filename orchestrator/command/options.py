@@ -141,6 +141,10 @@ StallMinutes = Annotated[
 DryRun = Annotated[bool, placed("--dry-run", help="Show the plan and the expected time; train nothing.")]
 MaxHours = Annotated[float | None, placed(min=0, help="Start no new run after this many hours.")]
 OnError = Annotated[str, placed(help="What to do when a run fails: `continue` or `stop`.")]
+RetryFailed = Annotated[
+    bool,
+    placed("--retry-failed", help="Train runs again that failed before, for a cause outside the task, such as a missing file."),
+]
 Gates = Annotated[
     bool,
     placed(help="Train a run only if the runs that it needs reached their targets; with `--no-gates`, in any case."),

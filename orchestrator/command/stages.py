@@ -206,6 +206,7 @@ class Stages:
         advice = []
         if any(one.row["status"] == "failed" for one in unmet):
             advice.append("where a run failed, fix its task, change its version and that of the tasks that need it")
+            advice.append("if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed")
         if any(one.row["status"] != "failed" for one in unmet):
             advice.append("to train with what missed its target all the same, add --no-gates")
         return "; ".join(advice)

@@ -33,6 +33,8 @@ DEEPEST = 32
 
 FAILED = "failed"
 """The status of a run that could not be carried out."""
+RETRIED = "its failed runs were tried again"
+"""What is said of a part whose rows can be believed, and some of them have made way for those of other tries."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = tuple((end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))

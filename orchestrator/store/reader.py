@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.errors import counted
-from orchestrator.store.contents import DESCRIPTION, FAILED, choose, ended_well, in_words, sift
+from orchestrator.store.contents import DESCRIPTION, FAILED, RETRIED, choose, ended_well, in_words, sift
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED
 from orchestrator.store.parts import DamagedError, load, take
@@ -107,11 +107,14 @@ class Reader:
         are = "are" if lacking > 1 else "is"
         return problems if whole else problems | {name: f"{lacking:,} of its rows {are} in other files already"}
 
-    def forget_wrong(self, keys: Collection[str], better: Collection[str] = ()) -> dict[str, str]:
+    def forget_wrong(
+        self, keys: Collection[str], better: Collection[str] = (), retried: Collection[str] = ()
+    ) -> dict[str, str]:
         """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
 
         Args:
             better: keys of runs that ended well elsewhere: failed rows of them are forgotten, too.
+            retried: keys of runs that were tried again on purpose: so are those of these.
 
         Raises:
             LostPartError: one of these parts must be looked at again.
@@ -121,7 +124,7 @@ class Reader:
         found = [(name, decode(self.read(name, columns, places))) for name, places in self.register.places({"key": keys})]
         for name, described in found:
             rows, wrong = sift(described)
-            over = {row["key"] for row in rows if row["status"] == FAILED}.intersection(better)
+            over = {row["key"] for row in rows if row["status"] == FAILED}.intersection({*better, *retried})
             wrong |= dict.fromkeys(sorted(over), "failed, and ended well in another try")
             if wrong:
                 if name in self.register.index.parts:
@@ -130,7 +133,7 @@ class Reader:
                 table = load(self._runs / name)[0] if part.table is None else part.table
                 kept = [i for i, key in enumerate(table["key"].to_pylist()) if key not in wrong]
                 self.register.put(name, part.stamp, take(table, kept), whole=False, went=wrong)
-                problems[name] = in_words(wrong)
+                problems[name] = RETRIED if over.issuperset(wrong) and over.issubset(retried) else in_words(wrong)
         return problems
 
     def recall(self, names: Collection[str]) -> None:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from orchestrator.errors import printable
 from orchestrator.store.artifacts import Artifacts
-from orchestrator.store.contents import checked, choose, ended_well
+from orchestrator.store.contents import FAILED, checked, choose, ended_well
 from orchestrator.store.parts import slices, take
 from orchestrator.store.place import StoreError
 from orchestrator.store.reader import LostPartError, Reader
@@ -76,6 +76,7 @@ class ResultStore(Artifacts):
         self.read_only = read_only
         self._guard = threading.RLock()
         self._claims: set[str] = set()
+        self._retried: set[str] = set()
         self._reader = Reader(self.place)
         self._register = self._reader.register
         self._turns = turns_of(self.place, self._reader)
@@ -113,11 +114,17 @@ class ResultStore(Artifacts):
 
     def __contains__(self, key: object) -> bool:
         """Whether the run is finished, as of the last look (open, rows, table, refresh, append)."""
-        return bool(self._register.known([str(key)]))
+        return bool(self.known([str(key)]))
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Those of the keys whose runs are finished, as `in` says of one."""
-        return self._register.known(keys)
+        return self._register.known(keys) - self._retried
+
+    def retry_failed(self) -> int:
+        """Take the runs that have failed so far as not finished: `in`, `known`, `rows` and `find` pass them over, and whatever
+        comes of another try takes the place of the row, also if it fails again. Until then the row stays. How many they are."""
+        self._retried.update(self.table(["key"], {"status": [FAILED]})["key"].to_pylist())
+        return len(self._retried)
 
     def rows(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> list[Row]:
         """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look.
@@ -128,12 +135,18 @@ class ResultStore(Artifacts):
         with self._guard:
             tables = self._tables(columns, where)
             self._reader.news.clear()
-            return self._reader.believed(tables)
+            return self._not_retried(self._reader.believed(tables))
 
     def find(self, where: Mapping[str, Collection[object]]) -> list[Row]:
         """As `rows`, for some rows in between: what `refresh` has still to return, it does."""
         with self._guard:
-            return self._reader.believed(self._tables(None, where))
+            return self._not_retried(self._reader.believed(self._tables(None, where)))
+
+    def _not_retried(self, rows: list[Row]) -> list[Row]:
+        """Those rows that are not about to be replaced. Some columns alone do not tell."""
+        if not self._retried:
+            return rows
+        return [row for row in rows if row.get("status") != FAILED or row.get("key") not in self._retried]
 
     def find_table(self, where: Mapping[str, Collection[object]]) -> pa.Table:
         """As `find`, as an Arrow table of whole rows."""
@@ -177,8 +190,8 @@ class ResultStore(Artifacts):
             return self._reader.believed(news)
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-        """Add the rows whose key is not in the store yet, or whose run failed there and has ended now; durable when it
-        returns.
+        """Add the rows whose key is not in the store yet, or whose run failed there and has ended now, or was tried again (see
+        `retry_failed`); durable when it returns.
 
         One call with up to ROWS_PER_BULK_PART rows is all or nothing; a larger one is written in several such steps.
 
@@ -224,6 +237,7 @@ class ResultStore(Artifacts):
                 for piece in slices(fresh, ROWS_PER_BULK_PART):
                     written.append(("", self._writer.extend(piece, problems)))
                 self._writer.set_aside(problems)
+                self._retried.difference_update(keys)
             except BaseException:
                 self._reader.recall(worse)
                 raise
@@ -278,7 +292,7 @@ class ResultStore(Artifacts):
         better = ended_well(table) if known else set()
         while right:
             try:
-                return self._reader.forget_wrong(right, better)
+                return self._reader.forget_wrong(right, better, self._retried)
             except LostPartError as error:
                 self._settle(self._reader.look(error.args), locked=True)
         return {}

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.store import remote
 from orchestrator.store.bucket import Bucket
+from orchestrator.store.contents import RETRIED
 from orchestrator.store.leases import APPEND
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.place import Place, Stamp
@@ -206,7 +207,8 @@ class BucketTurns:
 
     def at_once(self, problems: Mapping[str, str]) -> Mapping[str, str]:
         for name, why in problems.items():
-            self._bucket.note(f"left out rows of {self._bucket.shown(f'runs/{name}')}: {why}")
+            if why != RETRIED:
+                self._bucket.note(f"left out rows of {self._bucket.shown(f'runs/{name}')}: {why}")
         return {}
 
     @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping
 
 import pyarrow as pa
 
+from orchestrator.store.contents import RETRIED
 from orchestrator.store.place import Place, Stamp
 from orchestrator.store.reader import Reader
 from orchestrator.store.register import is_many
@@ -53,7 +54,9 @@ class Writer:
                 self._place.note(f"set aside {shown}: {why}; it is now {now}")
 
     def _mend(self, name: str, table: pa.Table, why: str) -> Stamp:
-        """Make a part hold these rows, in one step, and keep the former file."""
+        """Make a part hold these rows, in one step, and keep the former file, unless its rows only made way."""
+        if why == RETRIED:
+            return self._turns.write(name, table)
         aside = self._place.place_aside(name)
         self._place.copy(f"runs/{name}", aside)
         stamp = self._turns.write(name, table)

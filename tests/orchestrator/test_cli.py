@@ -176,7 +176,7 @@ def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
         *("--polarity", "--tolerance", "--option", "--max-steps", "--batch-size", "--lr", "--weight-decay", "--precision"),
         *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours"),
         *("--cpu-workers", "--price", "--max-cost", "--stall-minutes", "--gates", "--no-gates"),
-        *("--on-error", "--save-weights", "--json", "--verbose", "--help"),
+        *("--on-error", "--retry-failed", "--save-weights", "--json", "--verbose", "--help"),
     }
 
 

@@ -149,7 +149,7 @@ def test_a_mistake_is_one_line_and_writes_nothing(
 
 WHERE = {
     *("--store", "--out", "--address", "--workers", "--gpus-per-run", "--pack-size", "--dry-run", "--max-hours", "--on-error"),
-    *("--cpu-workers", "--price", "--max-cost", "--stall-minutes", "--gates", "--no-gates"),
+    *("--retry-failed", "--cpu-workers", "--price", "--max-cost", "--stall-minutes", "--gates", "--no-gates"),
     *("--save-weights", "--json", "--verbose", "--help"),
 }
 DECODER = {

@@ -141,9 +141,10 @@ def test_a_program_that_failed_is_tried_again_when_its_files_change_and_those_of
     (tmp_path / "train.sh").write_text("exit 1")
     monkeypatch.setattr(launch, "executed", trained_by(execute))
     assert run(scaling.app, ["--program", script, *COUNTS, "--N", "8", "--seeds", "1"]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
+    *_, last, elsewhere = capsys.readouterr().out.splitlines()
     assert last.startswith(f"fix the program, {'so that its files change, and run' if has_files else 'and name its files'}")
     assert ('[program] files = ["train.py"]' in last) is not has_files
+    assert elsewhere.endswith("mend that, and add --retry-failed to it")
 
 
 def changed(*words: str) -> list[str]:
