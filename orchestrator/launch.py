@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import hashlib
 import importlib.metadata
 import math
 import os
@@ -34,6 +33,7 @@ from orchestrator.command.progress import (
     say,
 )
 from orchestrator.command.reading import check_named
+from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
@@ -438,30 +438,6 @@ def versions() -> str:
     """Versions of what decides a result, for the record."""
     names = (PROJECT, "torch", "ray", "numpy")
     return " ".join([f"python={platform.python_version()}", *(f"{name}={version_of(name)}" for name in names)])
-
-
-def source_of(task: Task) -> str:
-    """`source=` and a digest of the file that a task of the user's own is in; nothing for a task of this project."""
-    module = sys.modules.get(type(task).__module__)
-    file = None if type(task).__module__.partition(".")[0] == "trainables" else getattr(module, "__file__", None)
-    if file is None:
-        return ""
-    with contextlib.suppress(OSError):
-        return f"source={hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]}"
-    return ""
-
-
-def made_by_other_source(task: Task, rows: Rows) -> str | None:
-    """What is to be said if runs of a task were trained when its file had another text, though its version is the same."""
-    if not (source := source_of(task)):
-        return None
-    path = f"{type(task).__module__}:{type(task).__name__}"
-    found = [row["versions"].rpartition(" source=") for row in rows if row["task"] == path and row["versions"]]
-    others = sum(before != "" and f"source={digest}" != source for before, _, digest in found)
-    if not others:
-        return None
-    were = f"{counted(others, 'finished run')} of {path} {'was' if others == 1 else 'were'}"
-    return f"{were} trained when its file had another text. If results would differ now, change its version {task.version!r}"
 
 
 @functools.cache

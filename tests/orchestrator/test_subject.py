@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,9 @@ from typer.testing import CliRunner
 from orchestrator import __main__ as everything
 from orchestrator import scaling, tune
 from orchestrator.command.cli import run
+from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.subject import TaskApp
-from orchestrator.launch import LaunchOptions, made_by_other_source, source_of
+from orchestrator.launch import LaunchOptions
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
 from orchestrator.thresholds import ThresholdStudy
@@ -208,3 +211,43 @@ def test_runs_made_by_another_text_of_the_task_are_told(tmp_path: Path, monkeypa
     assert told is not None
     assert told.startswith("2 finished runs of changing_task:Mine were trained when its file had another text.")
     assert source_of(BumpTask()) == ""
+
+
+def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "mine_leaf": "from mine_base import Common\n\nclass Mine(Common):\n    version = '7'\n",
+        "mine_base": "from tests.toy import Toy\nimport mine_helper\n\nclass Common(Toy):\n    pass\n",
+        "mine_helper": "from mine_far import far\n",
+        "mine_far": "def far(): pass\n",
+        "mine_other": "pass\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("mine_other")
+    task = load_task("mine_leaf:Mine")
+    spec = RunSpec(task="mine_leaf:Mine", dataset="toys", N=8, data_count=3, seed=0, options=tuple(Toy.defaults.items()))
+
+    def told(*sources: str) -> str | None:
+        about = {"task_version": "7", "fixed_count": 0, "status": "missed", "reason": "budget"}
+        rows = [make_row(spec.with_count(3 + n), versions=f"x=1 {of}", **about) for n, of in enumerate(sources)]
+        return made_by_other_source(task, Rows(rows))
+
+    before = source_of(task)
+    alone = f"source={hashlib.sha256(texts['mine_leaf'].encode()).hexdigest()[:12]}"
+    assert before != alone
+    assert told(before, alone) is None, "rows of former versions knew the file of the class alone"
+    (tmp_path / "mine_other.py").write_text("pass  # not used\n")
+    assert source_of(task) == before
+    for name in ("mine_base", "mine_helper", "mine_far"):
+        (tmp_path / f"{name}.py").write_text(f"{texts[name]}# another line\n")
+        assert source_of(task) != before
+        files = "mine_leaf.py, mine_base.py, mine_far.py, mine_helper.py"
+        assert told(before, alone) == (
+            f"1 finished run of mine_leaf:Mine was trained when its files ({files}) had another text. If results would "
+            "differ now, change its version '7'"
+        )
+        (tmp_path / f"{name}.py").write_text(texts[name])
+    assert source_of(task) == before
