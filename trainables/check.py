@@ -49,10 +49,13 @@ OFTEN = 60, 100, 630, 1000, 1024, 2520, 10_000, 27_720, 100_000
 """Steps that are multiples of what people count in."""
 
 _Values = Mapping[tuple[str, str], Any]
+_warned: set[tuple[str, str]] = set()
+"""Tasks and their data sets of which a warning was told: a launch checks many runs of each."""
 
 
 def check_task(task: Task, spec: RunSpec) -> None:
     """Make and measure one batch of `spec`, whose own `data_count` is not looked at. Torch's global generator stays as it was.
+    Training samples among the held-out ones are told as a warning on stderr: in a small domain they may repeat by right.
 
     Raises:
         ValueError: a member gives something else than it should, or raises an exception.
@@ -63,7 +66,8 @@ def check_task(task: Task, spec: RunSpec) -> None:
         spec = spec.with_count(counts.least_trained)
         task = _check_needs(task, spec)
         model = _model(task, spec)
-        data = check_data(task, spec, counts, _loss(task, model))
+        warnings: list[str] = []
+        data = check_data(task, spec, counts, _loss(task, model), warnings.append)
         _check_training(task, spec, model, data.train)
         _check_looks(task, spec)
         judged = _check_judged(task, spec, model) or data
@@ -72,6 +76,14 @@ def check_task(task: Task, spec: RunSpec) -> None:
             outputs = _check_measure(task, spec, model.eval(), part, twice=split is judged.held_out)
             _check_measure(task, spec, model, split.take(slice(1)), twice=False)  # the last part of a set may be one sample
         _check_alone(task, spec, outputs, part)
+    for text in warnings:
+        _warn(spec, text)
+
+
+def _warn(spec: RunSpec, text: str) -> None:
+    if (told := (spec.task, spec.dataset)) not in _warned:
+        _warned.add(told)
+        print(f"warning: {spec.task}: {text}", file=sys.stderr)
 
 
 @torch.no_grad()
@@ -218,6 +230,10 @@ def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -
     loss = _step_loss(task, spec, model, batch)
     with blamed("model() in the backward pass"):
         loss.backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    if sparse := [name for name, grad in grads.items() if grad.layout != torch.strided]:
+        given = f"that of {sparse[0]} is sparse, with which the optimizer can take no step: build its layer with sparse=False"
+        raise ValueError(f"the task's model() must have dense gradients, and {given}")
     _check_model_again(task, spec, model, batch, loss)
     _check_saved(task, spec, model, train.take((index + len(index)) % len(train.inputs)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,15 +22,22 @@ COMPARED = 128
 CLOSE = 1e-4
 """Numbers of two samples are the same if they differ by less than this share of the largest: rounding depends on how many
 samples are computed together."""
+MOST_SOUGHT = 2**16
+"""Samples of each set that are sought in the other one."""
+REPEATED = 0.01
+"""Share of a set from which on it is told that the other one has these samples, too: a few may be alike by chance."""
 
 
-def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
-    """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too."""
+def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str, tell: Callable[[str], None]) -> Data:
+    """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too. If
+    training samples are among the held-out ones, this is told."""
     low = counts.least_trained
     whole = _data(task, spec, counts, low, loss)
     room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
     most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
     smallest = _part(whole)
+    if most <= low:
+        _seek_repeats(whole, f"at N = {spec.N}, data_count = {low}", tell)
     del whole
     half = (low + max(low, most)) // 2
     few = min(low + DRAWN - 1, (low + half) // 2)
@@ -37,7 +46,7 @@ def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str) -> Data:
     if half > few:
         _check_nested(some.train, _data(task, spec, counts, half, loss).train, f"{few} and {half}")
     if most > half:
-        _data(task, spec, counts, most, loss)
+        _seek_repeats(_data(task, spec, counts, most, loss), f"at N = {spec.N}, data_count = {most}", tell)
     return some
 
 
@@ -123,6 +132,28 @@ def check_repeats(member: str, first: Data, second: Data, at: str) -> None:
                 f"the task's {member} must give the same samples whenever it is asked for the same spec, and does not {at}: "
                 "draw from a generator seeded with spec.seed, not from a global one"
             )
+
+
+def _seek_repeats(data: Data, at: str, tell: Callable[[str], None]) -> None:
+    """Tell of training samples whose inputs and targets are those of held-out ones, to the bit. Inputs alone may repeat by
+    right, as classes of which a network draws pictures do; so may samples of a task that has no others than one."""
+    train, held_out = (_digests(split) for split in data)
+    known, unseen = set(train), set(held_out)
+    shared = [sum(one in others for one in ours) for ours, others in ((train, unseen), (held_out, known))]
+    if len(known) > 1 and any(n >= REPEATED * len(ours) for n, ours in zip(shared, (train, held_out), strict=True)):
+        tell(
+            f"{shared[0]} of {len(train)} training samples {at} are among {len(held_out)} held-out ones, so these say little "
+            "of new data: hold out others, or lower Counts.high. If samples repeat by right, ignore this"
+        )
+
+
+def _digests(split: Split) -> list[int]:
+    """A number of each sample, or of some of very many, which is the same if its inputs and its targets are."""
+    most = max(1, min(MOST_SOUGHT, MOST_BYTES // max(1, sum(t[0].nbytes for t in split[:2]))))
+    if len(split.inputs) > most:
+        split = split.take(torch.randperm(len(split.inputs), generator=stream(0, "check", "repeats"))[:most])
+    rows = [_real(t.detach()).resolve_neg()[:, None].flatten(1).contiguous().view(torch.uint8).numpy() for t in split[:2]]
+    return [hash((one.tobytes(), other.tobytes())) for one, other in zip(*rows, strict=True)]
 
 
 def _check_nested(few: Split, more: Split, at: str) -> None:

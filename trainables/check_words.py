@@ -100,8 +100,12 @@ def blamed(member: str, *passed: type[Exception]) -> Iterator[None]:
     except passed:
         raise
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
-        raise ValueError(f"the task's {member} fails with {reason}") from error
+        raise ValueError(f"the task's {member} fails with {reason_of(error)}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind of an exception, and the first line of what it says."""
+    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
 
 
 def kind_of(value: object) -> str:

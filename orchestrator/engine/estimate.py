@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from orchestrator.engine.scratch import scratch
+from orchestrator.errors import UserError
 from orchestrator.searches import Row
 from orchestrator.searches.bracket import ThresholdResult
 from trainables.spec import RunSpec
@@ -166,14 +167,45 @@ def step_seconds(spec: RunSpec, task: Task) -> float:
 
     A task whose data are dear to read may have a member `timing`: a context in which runs that are only timed have other
     data of the same shapes.
+
+    Raises:
+        UserError: the run raises an exception.
+        UnfitError: as its task says.
     """
-    from trainables.needs import untrained
-    from trainables.training.loop import Training
     from trainables.training.precision import quiet_cpu
+    from trainables.training.run import UnfitError
 
     quiet_cpu()
+    with scratch():  # for the cache of torch
+        try:
+            return _step_seconds(spec, task)
+        except UnfitError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UserError(_cannot_step(spec, error)) from error
+
+
+def _cannot_step(spec: RunSpec, error: BaseException) -> str:
+    """What to tell of a run that fails when it is timed."""
+    from trainables.check_words import reason_of
+    from trainables.training.memory import is_out_of_memory
+
+    run = f"{spec.task} at N = {spec.N}, data_count = {spec.data_count}, batch_size = {spec.batch_size}"
+    if is_out_of_memory(error):
+        return (
+            f"the memory here is too small for a step of {run} ({reason_of(error)}): "
+            "ask for a smaller batch or network, or omit --dry-run if the workers have more"
+        )
+    return f"a step of {run} fails with {reason_of(error)}: mend the task, or ask for other settings"
+
+
+def _step_seconds(spec: RunSpec, task: Task) -> float:
+    from trainables.needs import untrained
+    from trainables.training.loop import Training
+
     timing = getattr(task, "timing", contextlib.nullcontext)
-    with scratch(), timing():  # scratch is for the cache of torch
+    spec = replace(spec, precision="float32") if spec.precision == "tf32" else spec  # a CPU has no tf32
+    with timing():
         training = Training(spec, untrained(task, spec))
         training.advance(0)
         began = time.perf_counter()

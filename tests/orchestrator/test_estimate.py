@@ -1,20 +1,27 @@
 """How long runs take: judged by finished runs like them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from orchestrator import scaling
 from orchestrator.command.thresholds import plan_table
 from orchestrator.engine import estimate
 from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, runs_left, usual_of
+from orchestrator.errors import UserError
 from orchestrator.searches import Latest, Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
+from tests.conftest import check_refusal
 from tests.toy import Toy
 from trainables.spec import GIVEN_UP, Counts, RunSpec
 from trainables.training.loop import Training
+from trainables.training.run import UnfitError
 
 
 def spec(N: int = 16, **changes: Any) -> RunSpec:
@@ -86,6 +93,97 @@ def test_a_run_may_end_while_its_steps_are_timed(max_steps: int, monkeypatch: py
     monkeypatch.setattr(estimate, "SLOW_STEP", 99.0)
     task = Toy()
     assert 0 < estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=max_steps), task) < 30
+
+
+class Late(Toy):
+    """A step fails with more samples than the check of a task takes, in one way or another."""
+
+    ways: tuple[BaseException, ...] = (ArithmeticError("too many\nsamples"),)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return Failing(self.ways)
+
+
+class Failing(nn.Linear):
+    def __init__(self, ways: tuple[BaseException, ...]) -> None:
+        super().__init__(1, 1)
+        self.ways = ways
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if len(inputs) > 4:
+            if not self.ways:
+                torch.empty(2**50)
+            raise self.ways[0]
+        return super().forward(inputs)
+
+
+def failing(*ways: BaseException) -> Toy:
+    return type("Failed", (Late,), {"ways": ways})()
+
+
+STEP = "tests.toy:Toy at N = 16, data_count = 1, batch_size = 32"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ArithmeticError("too many\nsamples"), "ArithmeticError: too many"),
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (FileNotFoundError(2, "No such file", "x.csv"), "FileNotFoundError: [Errno 2] No such file: 'x.csv'"),
+    ],
+)
+def test_a_step_that_fails_is_told_in_a_line(error: BaseException, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        estimate.step_seconds(spec(), failing(error))
+    assert str(caught.value) == f"a step of {STEP} fails with {told}: mend the task, or ask for other settings"
+
+
+@pytest.mark.parametrize(
+    ("ways", "told_as"),
+    [
+        ((), "RuntimeError: [enforce fail"),
+        ((MemoryError(),), "MemoryError): "),
+        ((RuntimeError("CUDA out of memory"),), "RuntimeError: CUDA out of memory): "),
+    ],
+)
+def test_a_step_that_runs_out_of_memory_is_told_in_a_line(ways: tuple[BaseException, ...], told_as: str) -> None:
+    with pytest.raises(UserError) as caught:
+        estimate.step_seconds(spec(), failing(*ways))
+    told = str(caught.value)
+    assert told.startswith(f"the memory here is too small for a step of {STEP} ({told_as}")
+    assert told.endswith("): ask for a smaller batch or network, or omit --dry-run if the workers have more")
+    assert told.isprintable(), "it is one line"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), UnfitError("the folder of the pictures is not here")])
+def test_what_is_no_fault_of_a_step_passes(error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught:
+        estimate.step_seconds(spec(), failing(error))
+    assert caught.value is error
+
+
+def test_runs_of_a_precision_of_gpus_are_timed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "SLOW_STEP", 99.0)
+    assert 0 < estimate.step_seconds(spec(precision="tf32", max_steps=10), Toy()) < 30
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"),
+    [
+        ("Late", "at N = 8, data_count = 1, batch_size = 32 fails with ArithmeticError: too many: mend the task"),
+        ("Large", f"error: the memory here is too small for a step of {__name__}:Large at N = 8, "),
+    ],
+)
+def test_a_dry_run_ends_with_a_line_where_a_step_fails(
+    task: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(scaling.app, ["--task", f"{__name__}:{task}", "--N", "8", "--dry-run"], hint, tmp_path, capsys)
+
+
+class Large(Late):
+    ways = ()
 
 
 def test_a_few_long_steps_do_not_stand_for_all() -> None:

@@ -492,6 +492,18 @@ class RecalledByNumber(Recalled):
         return {"correct": torch.cdist(outputs, split.targets).argmin(1) == split.truth}
 
 
+class SparseGradients(Points):
+    """As of a table of embeddings, of which a step changes the rows that it reads."""
+
+    def model(self, spec):
+        return nn.Sequential(Signs(), nn.EmbeddingBag(2, 2, sparse=True))
+
+
+class Signs(nn.Module):
+    def forward(self, inputs):
+        return (inputs > 0).long()
+
+
 class Matched(Points):
     """Both sides of a pair are in the outputs, and alike."""
 
@@ -864,6 +876,8 @@ BROKEN: dict[type, str] = {
     PairOfOutputs: "model() must give a tensor as outputs, not a tuple",
     WholeOutputs: "model() must give floating-point outputs, not torch.int64",
     NanOutputs: "model() must give finite outputs, and those of the untrained network have NaN or infinity",
+    SparseGradients: "model() must have dense gradients, and that of 1.weight is sparse, with which the optimizer can take no "
+    "step: build its layer with sparse=False",
     Detached: "model() must give outputs that depend on its parameters: the loss has no gradient",
     NumberPenalty: "model().penalty() must give a floating-point tensor without dimensions, not a float",
     WidePenalty: "model().penalty() must give a floating-point tensor without dimensions, not a tensor (2,) of torch.float32",
