@@ -62,7 +62,7 @@ def export(
     `python -m analysis.export --store s3://bucket/results --tensorboard board --csv runs.csv`  # of a bucket
 
     **Exit codes**: 0 written; 1 the disk is full, or the bucket does not answer; 2 a mistake in the command, or no such runs;
-    130 and 143 after Ctrl-C and SIGTERM.
+    130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     if tensorboard is None and csv is None:
         raise UserError("nothing would be written: add --tensorboard FOLDER, --csv FILE, or both")

@@ -144,7 +144,7 @@ def measure_missing(
         cluster.check()
         with Steps(console) as steps:
             steps("Ray is starting")
-            with cluster.connected():
+            with cluster.connected(), ends_on_interrupt():  # again, as Ray has taken SIGTERM to itself
                 job.run(results, cluster.worker_count(), follow, steps)
     return outcome
 
@@ -291,8 +291,8 @@ def measure(
     It runs no code that only the store names. To measure a task of your own that extends one of this project, add
     `--task module:Class`.
 
-    **Exit codes**: 0 all measured; 1 some measures failed, or the bucket does not answer; 2 a mistake in the command; 130
-    after Ctrl-C.
+    **Exit codes**: 0 all measured; 1 some measures failed, or the bucket does not answer; 2 a mistake in the command; 130,
+    143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     try:
         with ends_on_interrupt():

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.asked import Asked, asked_again, tuned
-from analysis.tasks import BUILT_IN, load_all, not_loaded
+from analysis.tasks import BUILT_IN, load_all
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.questions import left_out
 from trainables.spec import RunSpec, run_key
@@ -29,7 +29,7 @@ class Results:
     """`runs`: the rows of the store that today's task and training would give again; rows of former versions are left out. Rows
     of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, with the
     columns OF_RUN of its run and OF_QUANTITY; `layer` and `value` are NaN, `array` None, where there is none. `notices`: files
-    that could not be read, a line each, and one about runs that are left out, and about tasks that are not loaded. `asked`:
+    that could not be read, a line each, and one about runs that are left out. `asked`:
     what launches asked about `runs`."""
 
     runs: list[dict[str, Any]]
@@ -60,8 +60,7 @@ class Results:
         with ResultStore(store, read_only=True) as rows:
             found, questions = rows.rows(), load_questions(rows)
             notices = rows.notices
-        of_tasks = [row["task"] for row in found]
-        named = {*of_tasks, *(question.task for question in questions)}
+        named = {*(row["task"] for row in found), *(question.task for question in questions)}
         loaded = load_all({*tasks, *named.intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
         runs = [run for run in found if _is_current(run, versions)]
@@ -75,7 +74,7 @@ class Results:
         measured = measures.rows()
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
-        notices += [*measures.notices, *not_loaded(of_tasks, versions, "only counted")]
+        notices += measures.notices
         table = table.astype({"layer": float, "value": float})
         return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded, former)
 

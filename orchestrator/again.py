@@ -197,8 +197,8 @@ def again(
     `python -m orchestrator.again 3f0c9a --store s3://bucket/results --into here --json`  # of a bucket; the answer as JSON
 
     **Exit codes**: 0 it ended as the store says; 1 it ended otherwise, or has not ended (a limit, a full disk, a bucket that
-    does not answer); 2 a mistake in the command, or a run that today's code does not train; 130 and 143 after Ctrl-C and
-    SIGTERM.
+    does not answer); 2 a mistake in the command, or a run that today's code does not train; 130, 143 and 129 after
+    Ctrl-C, SIGTERM and SIGHUP.
     """
     _check_places(where.store, into)
     try:

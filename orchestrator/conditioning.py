@@ -56,7 +56,7 @@ def conditioning(
     `python -m orchestrator.conditioning --conditionings dropout --dropout-mode null_sample,zero_batch`  # is it how it is done?
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
-    that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    that does not answer); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     asked = {
         "families": words("--families", families, HEADS),

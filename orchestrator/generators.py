@@ -36,7 +36,7 @@ from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.jepa import TWELFTHS, layers_of
 from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import COMPOSITIONS, FACTORS, ShapeSettings, bits_of, levels, seen_of
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -49,6 +49,16 @@ if TYPE_CHECKING:
 KNOWN = settings_of(GeneratorSettings)
 SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
 """What users call settings that have another name elsewhere."""
+PLACES = ("first", "second", "third")
+CLASSES = {
+    RENDERED: (("a disc", ""), ("a large figure", "a small figure"), ("a red figure", "a blue figure")),
+    "celeba": (("a woman", "a man"), ("a face that smiles", "a face that does not smile"), ("black hair", "blond hair")),
+    "clevrer": (
+        ("a cube", "a sphere"), ("an object of rubber", "an object of metal"),
+        ("a motion towards negative x", "a motion towards positive x"),
+    ),
+}  # fmt: skip
+"""What each bit of a composition says, by the data set; empty: the shape that --shape names."""
 OPTIONS = {
     "decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split",
     "dataset": "--dataset", "content": "--data", "max_steps": "--steps", "data_count": "--pool",
@@ -345,7 +355,7 @@ def planned(
         layers = values.get("jepa_layers") or [str(more.get("jepa_layers", "three"))]
         notes += _layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
     notes += _spare_channels(templates, asks_for)
-    notes += _never_seen(options.split, options.dataset)
+    notes += _never_seen(options.split, options.dataset, templates)
     if far := [word for word, level in _levels_of(options.split).items() if level > 2]:
         notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
@@ -436,14 +446,12 @@ def _conditionings(
     return [word for word in words if word not in same], notes
 
 
-def _never_seen(split: str, dataset: str) -> list[str]:
+def _never_seen(split: str, dataset: str, specs: Sequence[RunSpec]) -> list[str]:
     """A note if a class of a factor is in no seen composition."""
+    pairs = alternatives(list(dict.fromkeys(f"a {value_of(spec, 'pair')}" for spec in specs)))
     told = []
-    for place, bits in enumerate(zip(*seen_of(split), strict=True)):
-        told += [
-            f"{FACTORS[place]} {bit}" if dataset == RENDERED else f"a {bit} in place {place + 1}"
-            for bit in sorted({"0", "1"} - {*bits})
-        ]
+    for place, classes, bits in zip(PLACES, CLASSES[dataset], zip(*seen_of(split), strict=True), strict=True):
+        told += [f"{classes[int(bit)] or pairs} (the {place} bit is {bit})" for bit in sorted({"0", "1"} - {*bits})]
     so = "no model can learn what it never sees, so add such compositions to --split"
     return [f"no seen composition has {alternatives(told)}: {so}"] if told else []
 

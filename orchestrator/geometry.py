@@ -48,7 +48,7 @@ def geometry(
     `python -m orchestrator.geometry --dry-run`  # what would be trained, and how long it may take
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
-    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     box = one_of("--holdout", holdout, BOXES)
     specs = []

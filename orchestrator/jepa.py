@@ -55,7 +55,7 @@ def jepa(
     `python -m orchestrator.jepa --families maskgit --jepa 0.6 --jepa-teacher ema,same,gradient`  # is the average needed?
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
-    that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    that does not answer); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     asked = {"families": words("--families", families, FAMILIES), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
     return train(NAME, asked, dataclasses.asdict(subject), generators, where, USUAL)

@@ -35,8 +35,8 @@ def merge_stores(
     Weights, measures and questions are files of their own: bring them over by `rsync --archive --update`, without `runs`,
     `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
 
-    **Exit codes**: 0 all rows are there; 1 the disk is full, or a bucket does not answer; 2 a mistake in the command; 130 and
-    143 after Ctrl-C and SIGTERM.
+    **Exit codes**: 0 all rows are there; 1 the disk is full, or a bucket does not answer; 2 a mistake in the command; 130,
+    143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     _check(copy, store)
     try:

@@ -58,7 +58,7 @@ def objectives(
     `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`  # faces, from files in the folder celeba
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
-    that does not answer); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    that does not answer); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     asked = {"families": words("--families", families, HEADS), "tokenizers": words("--tokenizers", tokenizers, KINDS)}
     return train(NAME, asked, dataclasses.asdict(subject), generators, where)

@@ -362,7 +362,7 @@ def regularization(
     `python -m orchestrator.regularization --export-optuna study.db`  # for optuna-dashboard
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer, nothing
-    learned); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    learned); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     one_of("--search", search, tuple(SEARCHES))
     usual = SIZES[search]

@@ -71,7 +71,7 @@ def rotation(
     `python -m orchestrator.rotation --gap 90..180`  # a wider gap
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
-    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     low, high = _gap(gap)
     if mnist is not None and N != SIDE:

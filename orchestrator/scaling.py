@@ -98,7 +98,7 @@ def scaling(
     of your own, which prints its accuracy
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
-    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     one_of("--stop", stop, STOPS)
     trained: dict[str, Any] = {"max_steps": max_steps, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay}

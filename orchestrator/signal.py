@@ -118,7 +118,7 @@ def signal(
     `python -m orchestrator.signal --family maskgit`  # the same of masked codes
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
-    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     chosen = words("--factors", factors, FACTORS)
     one_of("--family", family, HEADS)

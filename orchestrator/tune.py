@@ -308,7 +308,7 @@ def tune(
     `python -m orchestrator.tune --task mine:Task --search "lr=1e-4..1e-2:log"`  # a task of your own
 
     **Exit codes**: 0 answered; 1 not answered (a limit, failed runs, a full disk, a bucket that does not answer, no complete
-    trial); 2 a mistake in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    trial); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     aims = read_objectives(objective)
     sampler = one_of("--sampler", sampler or ("tpe" if len(aims) == 1 else "nsga2"), SAMPLERS)

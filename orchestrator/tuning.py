@@ -51,7 +51,7 @@ def tuning(
     `python -m orchestrator.tuning --dry-run`  # what would be trained, and how long it may take
 
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
-    in the command; 130 and 143 after Ctrl-C and SIGTERM.
+    in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     try:
         counts = parse_grid(bumps, 0, MOST_BUMPS, 10, "numbers of bumps", ("0..50", "0..100:50", "0,10,50,100"))

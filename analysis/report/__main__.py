@@ -73,7 +73,8 @@ def report(
     `python -m analysis.report --no-measure`  # faster, only from what is already measured
 
     **Exit codes**: 0 written, whatever the answers; 1 a measure failed, or a figure, named on the page, or the bucket
-    does not answer; 2 a mistake in the command; 130 after Ctrl-C, but 0 if --follow or --serve were ended so.
+    does not answer; 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP, but 0 if
+    Ctrl-C ends --follow or --serve.
     """
     waits = follow and not os.path.lexists(Path(store) / "runs") and "://" not in store
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
@@ -108,7 +109,7 @@ def report(
     for path in pages:
         print(path)
     if more := len(written) - len(pages):
-        print(f"and {more} tables and figures beside them")
+        print(f"and {counted(more, 'more file')} beside them")
     for line in page.errors:
         print(f"warning: a figure could not be drawn: {line}", file=sys.stderr)
     if follow or serve:

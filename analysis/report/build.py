@@ -20,9 +20,10 @@ from analysis.report.page import Report, StudyPart, clear
 from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
 from analysis.report.told import Around, Say, unsaid
+from analysis.report.unloaded import lacking
 from analysis.results import Results
 from orchestrator.command.files import write_files
-from orchestrator.store import MeasureTable, StoreError
+from orchestrator.store import Artifacts, MeasureTable, StoreError
 
 LOOK_EVERY = 5.0
 """Seconds between two looks at a store that is followed."""
@@ -76,7 +77,8 @@ class Builder:
             of_other = Results.of(store, self.tasks)
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
-        self.notices = [*results.notices, *notices]
+        lacks = lacking(results, told, Artifacts(self.store).with_weights)
+        self.notices = [*results.notices, *notices, *lacks]
         report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread, say)
         self._studies = {part.told.id: part for part in report.studies}
         files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look

@@ -10,6 +10,7 @@ from analysis.remake import search_of
 from analysis.report.drawn import drawn_by_task
 from analysis.report.kinds import OF_SEARCH
 from analysis.report.told import FORMER, GOING, Around, Say, Told, shortened, unsaid
+from analysis.report.unloaded import unless_loaded
 from analysis.results import Results
 from orchestrator.errors import printable
 from orchestrator.searches import Rows
@@ -35,7 +36,8 @@ def studies_of(results: Results, around: Around, say: Say = unsaid) -> tuple[lis
         try:
             told.append(tell(question, results, rows, around))
         except Exception as error:  # a question may come from anywhere, and must not cost the page
-            notices.append(printable(f"the question {question.name} is left out of the studies: {error}"))
+            line = f"the question {question.name} is left out of the studies: {error}{unless_loaded(question, results)}"
+            notices.append(printable(line))
     last = {run["key"]: run["finished_at"] for run in results.runs}
     told = [one if one.state != GOING else replace(one, lines=[f"so far, {line}" for line in one.lines]) for one in told]
     told.sort(key=lambda one: max((last[key].timestamp() for key in one.keys), default=0.0), reverse=True)

@@ -28,7 +28,7 @@ import typer
 from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
-from trainables.settings import alternatives
+from trainables.settings import alternatives, unsigned
 
 
 class Exit(IntEnum):
@@ -141,6 +141,7 @@ def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int
 
     @functools.wraps(command)
     def with_groups(**given: Any) -> int:
+        given = {name: unsigned(value) for name, value in given.items()}
         for name, group in groups.items():
             given[name] = group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
         try:
@@ -156,26 +157,35 @@ def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int
 
 @contextlib.contextmanager
 def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
-    """Ctrl-C ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
+    """Ctrl-C or SIGTERM ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
 
-    For work of which everything that is done is kept at once.
+    For work of which everything that is done is kept at once. Ray takes SIGTERM to itself when it starts: begin another block
+    then. In it SIGTERM raises KeyboardInterrupt, as Ray passes on no other exception of a handler; it leaves as `Terminated`.
     """
+    code = Exit.SIGINT
 
     def end() -> None:
         remove_all()
-        os._exit(Exit.SIGINT)
+        os._exit(code)
 
-    def leave(*_: object) -> None:
+    def leave(number: int, *_: object) -> None:
+        nonlocal code
+        code = Exit(128 + number)
         timer = threading.Timer(grace, end)
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, leave)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except KeyboardInterrupt:
+        if code == Exit.SIGTERM:
+            raise Terminated from None
+        raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @contextlib.contextmanager

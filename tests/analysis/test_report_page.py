@@ -176,13 +176,16 @@ def test_a_page_that_follows_looks_again_if_the_store_beside_does_not_answer(
     assert [report.runs for report in reports] == [2]
 
 
-def test_a_page_that_follows_outlives_a_store_that_is_gone_and_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_page_that_follows_outlives_a_store_that_is_gone_and_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "lacking", lambda results, *_: [f"{len(results.runs)} runs lack something"])
     store, out, reports, told = tmp_path / "store", tmp_path / "out", list[Report](), list[str]()
     with ResultStore(store) as opened:
         opened.append([row(0), row(1)])
     builder = Builder(str(store), out, every=LOOK_EVERY)
     builder.build()
-    assert len(builder.notices) == 1
+    assert builder.notices == ["2 runs lack something"]
     page = (out / "index.html").read_bytes()
 
     def put(number: int) -> None:
@@ -214,6 +217,7 @@ def test_a_page_that_follows_outlives_a_store_that_is_gone_and_a_folder_that_can
     assert gone == f"{store} has no runs any more; the page stays as it is, looking again"
     assert shut_out.startswith(f"the page could not be written into {out} (")
     assert [report.runs for report in reports] == [3, 4]
+    assert builder.notices == ["4 runs lack something"]
     assert (out / "index.html").read_bytes() != page
     assert len(value_of((out / "runs" / "0.js").read_bytes())[1]["runs"]) == 4
 

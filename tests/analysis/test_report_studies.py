@@ -20,6 +20,7 @@ import torch
 from matplotlib.figure import Figure
 from safetensors import torch as safetensors
 
+from analysis.report import __main__ as main
 from analysis.report.build import Builder
 from analysis.report.cells import heads_of
 from analysis.report.compare import side_by_side
@@ -502,3 +503,67 @@ def test_the_task_draws_the_latest_runs_whose_weights_are_kept(ask: Ask, tmp_pat
     assert [bool(picture.png) for picture in drawn] == [True, False, True, True]
     assert len(report.errors) == 1, "damaged weights cost a line"
     assert not any("drawn" in picture.name for one in studies_of(results, AROUND)[0] for picture in one.pictures)
+
+
+HINT = "add --task {} if you trust its code"
+MINE = "tests.analysis.test_report_studies:Drawing"
+
+
+def notices_of(store: Path, *tasks: str, beside: tuple[str, ...] = ()) -> list[str]:
+    """What the command warns of."""
+    builder = Builder(str(store), store / "page", tasks, beside)
+    builder.build()
+    return builder.notices
+
+
+@pytest.mark.parametrize("name", ["thresholds", "one seed a trial"])
+def test_a_study_that_lacks_nothing_is_no_reason_for_a_warning(name: str, ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS[name]} --store {tmp_path}"))
+    assert notices_of(tmp_path, beside=(str(tmp_path),)) == []
+
+
+@pytest.mark.slow(3)
+def test_pictures_that_a_task_may_draw_are_missed_where_weights_are_kept(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    told = "without pictures, which a task may draw, and {} task is not loaded: " + HINT.format("tests.toy:Toy")
+    for number, line in enumerate((f"1 run of 'tests.toy:Toy' is {told}", f"2 runs of 'tests.toy:Toy' are {told}")):
+        with ResultStore(tmp_path) as store:
+            store.save_weights(sorted(row["key"] for row in store.rows())[number], b"weights")
+        assert notices_of(tmp_path) == [line.format("their" if number else "its")]
+    assert notices_of(tmp_path, "tests.toy:Toy") == []
+
+
+@pytest.mark.slow(3)
+def test_claims_that_leave_out_thresholds_of_ones_own_task_are_told(ask: Ask, tmp_path: Path) -> None:
+    asked = f"scaling --decoder mlp --N 8 --seeds 1 --datasets bumps --store {tmp_path}"
+    launched(tmp_path, ask(f"{asked} --task {MINE}"), most=2)
+    assert notices_of(tmp_path) == [], "there are no claims on the page"
+    launched(tmp_path, ask(asked), most=1)
+    about = f"2 runs of '{MINE}' are left out of the claims of papers, and their task is not loaded: "
+    assert notices_of(tmp_path) == [about + HINT.format(MINE)]
+    assert len(Results.of(tmp_path, [MINE]).asked) == len(Results.of(tmp_path).asked) + 1
+    assert notices_of(tmp_path, MINE) == []
+
+
+def test_a_question_of_an_older_launch_asks_for_its_task(ask: Ask, tmp_path: Path) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    launched(tmp_path, study, most=4)
+    with ResultStore(tmp_path) as store:
+        save_question(store, dataclasses.replace(study.question, facts={}))
+    why = "the facts of its 9 thresholds have no curve of each"
+    line = f"the question {study.question.name} is left out of the studies: {why}; its task is not loaded: "
+    assert notices_of(tmp_path) == [line + HINT.format("tests.toy:Toy")]
+    assert notices_of(tmp_path, "tests.toy:Toy") == []
+    assert len(told_of(tmp_path, ("tests.toy:Toy",))) == 1
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize(("most", "told"), [(3, "and 1 more file beside them"), (99, "and 3 more files beside them")])
+def test_the_files_beside_the_page_are_counted(
+    most: int, told: str, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"), most=most)
+    assert run(main.app, ["--store", str(tmp_path), "--out", str(tmp_path / "page")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == told
+    assert printed.err == ""

@@ -72,11 +72,7 @@ def test_a_report_loads_no_task_that_only_the_store_names(
 ) -> None:
     assert run(report.app, ["--store", str(store), *words]) == 0
     assert not (tmp_path / "it ran").exists()
-    notices = [line for line in capsys.readouterr().err.splitlines() if "evil" in line]
-    assert notices == [
-        "warning: 1 run of 'results.evil:X' is only counted, and its task is not loaded: "
-        "add --task results.evil:X if you trust its code"
-    ]
+    assert "evil" not in capsys.readouterr().err, "no study asked for its run, so the page lacks nothing"
     assert "2 finished runs" in (tmp_path / "report" / "index.html").read_text()
 
 

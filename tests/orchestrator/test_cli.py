@@ -27,7 +27,7 @@ from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, scaling
-from orchestrator.command.cli import App, invocation, run, typed
+from orchestrator.command.cli import App, Terminated, ends_on_interrupt, invocation, run, typed
 from orchestrator.command.ranges import parse_grid
 from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
@@ -543,7 +543,8 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert "to continue: " in told.splitlines()[-1]
 
 
-def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same() -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same(number: int, code: int) -> None:
     program = """
 import time
 from orchestrator.command.cli import ends_on_interrupt
@@ -558,8 +559,17 @@ with ends_on_interrupt(grace=0.5):
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 130
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+
+
+def test_sigterm_is_an_interrupt_in_the_block_and_itself_behind_it() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), ends_on_interrupt(grace=1e6):  # noqa: PT012
+        with pytest.raises(KeyboardInterrupt):  # Ray passes on nothing else
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_figure_that_cannot_be_drawn_costs_neither_training_nor_answer(

@@ -152,7 +152,12 @@ def test_the_plan_says_of_which_runs_no_claim_of_the_study_is(
 @pytest.mark.parametrize(
     ("split", "lacks"),
     [
-        ("000,011", "shape 1"), ("111", "shape 0, size 0 or colour 0"), ("000,010", "shape 1 or colour 1"),
+        ("000,011", "a plus (the first bit is 1)"),
+        ("000,011 --shape square", "a square (the first bit is 1)"),
+        ("000,011 --shape plus,triangle", "a plus or a triangle (the first bit is 1)"),
+        ("111", "a disc (the first bit is 0), a large figure (the second bit is 0) or a red figure (the third bit is 0)"),
+        ("100,101", "a disc (the first bit is 0) or a small figure (the second bit is 1)"),
+        ("000,010", "a plus (the first bit is 1) or a blue figure (the third bit is 1)"),
         ("000,011,101", ""), ("train1", ""), ("fail1", ""),
     ],
 )  # fmt: skip

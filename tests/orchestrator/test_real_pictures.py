@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from analysis.objectives import ONE_JUDGE
-from orchestrator import conditioning, objectives
+from orchestrator import conditioning, generators, objectives
 from orchestrator.command.cli import App
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
@@ -25,6 +25,7 @@ from tests.orchestrator.test_objectives_study import study_of
 from tests.trainables.generative.made_data import paths_of, write_celeba, write_clevrer
 from trainables.generative import pictures
 from trainables.generative.pictures import FEW, FOLDER
+from trainables.generative.settings import REAL, RENDERED
 
 SMALL = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
          "tokenizer_steps=20")  # fmt: skip
@@ -63,9 +64,39 @@ def test_runs_have_the_content_of_the_files_and_not_their_folder(
     assert study.settings["content"] in contents
 
 
-def test_a_class_that_no_seen_picture_has_is_told_by_its_place(celeba: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = f"--tier smoke --families dit --tokenizers vae --seeds 1 --dataset celeba --data {celeba} --split 000,011"
-    assert study_of(words, monkeypatch).notes[0].startswith("no seen composition has a 1 in place 1: no model can learn")
+@pytest.mark.parametrize(
+    ("split", "lacks"),
+    [
+        ("000,011", "a man (the first bit is 1)"),
+        ("011,111", "a face that smiles (the second bit is 0) or black hair (the third bit is 0)"),
+        ("100,000", "a face that does not smile (the second bit is 1) or blond hair (the third bit is 1)"),
+        ("101,110", "a woman (the first bit is 0)"),
+    ],
+)
+def test_a_class_that_no_seen_picture_has_is_told_in_words(
+    split: str, lacks: str, celeba: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = f"--tier smoke --families dit --tokenizers vae --seeds 1 --dataset celeba --data {celeba} --split {split}"
+    assert study_of(words, monkeypatch).notes[0].startswith(f"no seen composition has {lacks}: no model can learn")
+
+
+@pytest.mark.parametrize(
+    ("split", "lacks"),
+    [
+        ("000,011", "a sphere (the first bit is 1)"),
+        ("110,100", "a cube (the first bit is 0) or a motion towards positive x (the third bit is 1)"),
+        ("011,111", "an object of rubber (the second bit is 0) or a motion towards negative x (the third bit is 0)"),
+        ("000,101", "an object of metal (the second bit is 1)"),
+    ],
+)
+def test_a_class_that_no_seen_video_has_is_told_in_words(split: str, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = study_of("--tier smoke --families dit --tokenizers vae --seeds 1", monkeypatch).specs
+    [note] = generators._never_seen(split, "clevrer", specs)
+    assert note.startswith(f"no seen composition has {lacks}: no model can learn")
+
+
+def test_every_data_set_has_words_for_its_classes() -> None:
+    assert set(generators.CLASSES) == {RENDERED, *REAL}
 
 
 def test_rendered_pictures_are_the_default_and_say_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
