@@ -37,6 +37,7 @@ _TOLD = ("help", "words", "low", "high", "shown", "later")
 """What `setting` tells of a field. Metadata of other names are another's."""
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 def setting(
@@ -77,13 +78,13 @@ class Setting:
     later: bool = False
 
     def read(self, text: Scalar) -> Scalar:
-        """The value that a user wrote.
+        """The value that a user wrote; see `unsigned`.
 
         Raises:
             ValueError: it is of another type.
         """
         try:
-            return _boolean(text) if self.kind is bool else self.kind(text)
+            return unsigned(_boolean(text) if self.kind is bool else self.kind(text))
         except ValueError:
             raise ValueError(f"the option {self.name} takes {WORDS_OF[self.kind]}, not {text!r}") from None
 
@@ -127,6 +128,12 @@ def listed(words: Sequence[Scalar], last: str = "and") -> str:
     """`a, b and c`, or with another word before the last."""
     told = [*map(str, words)]
     return f" {last} ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+
+
+def unsigned(value: T) -> T:
+    """What a user gave, 0.0 where it is -0.0: they are equal, and a run has another key with each. So this is for what is read;
+    a run that is stored is what it is."""
+    return 0.0 if isinstance(value, float) and value == 0 else value  # type: ignore[return-value]
 
 
 def settings_class(task: Any) -> type:

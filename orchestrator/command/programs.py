@@ -17,7 +17,7 @@ from orchestrator.command.cli import checked
 from orchestrator.command.ranges import parse_grid
 from orchestrator.errors import UserError
 from trainables.program import OWN, VALUES, Program, ProgramTask, digest, names_in
-from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of
+from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of, unsigned
 from trainables.spec import LARGEST, Counts, Scalar
 
 COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example"
@@ -169,7 +169,7 @@ def _settings(given: _File, vary: Sequence[str]) -> type:
         if not isinstance(about, dict):
             given.refuse(at, f"must be a table with a default: [{at}]")
         given.check_names(at, about, OF_SETTING)
-        default = about.get("default")
+        default = unsigned(about.get("default"))
         if type(default) not in KINDS:
             given.refuse(f"{at}.default", f"must be a number, a word, true or false, not {default!r}")
         help, words = about.get("help", ""), about.get("words", [])
@@ -190,7 +190,7 @@ def _settings(given: _File, vary: Sequence[str]) -> type:
         fields.append(one)
     for pair in vary:
         name, equals, text = pair.partition("=")
-        value = _value(text)
+        value = unsigned(_value(text))
         if not equals:
             raise UserError(f"--vary {pair!r} has no value: write NAME=VALUE, for example noise=0.1")
         if name in [field[0] for field in fields]:

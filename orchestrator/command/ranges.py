@@ -25,7 +25,7 @@ def parse_range(text: str) -> tuple[float, float]:
         raise ValueError(f"{text!r} is an empty range, because {low:g} is above {high:g}: {allowed}")
     if low < 0 or (low == 0 and dots):
         raise ValueError(f"{text!r} does not begin above 0: {allowed}")
-    return low, high
+    return low + 0.0, high + 0.0  # 0.0 for -0.0, which would be another run
 
 
 def parse_grid(

@@ -21,6 +21,7 @@ from orchestrator.engine.execution import Execution
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder
 from orchestrator.errors import printable
 from orchestrator.store import ResultStore, StoreError
+from orchestrator.store.artifacts import DamagedWeightsError
 from trainables.spec import RunSpec
 
 SLICE_SECONDS = 2.0
@@ -50,7 +51,7 @@ class _Stateless:
 
 
 class _DamagedError(Exception):
-    """The weights of a run that another one needs are no whole safetensors file."""
+    """The weights of a run that another one needs are no whole safetensors file, or not what was saved."""
 
     def __init__(self, name: str, key: str, why: str) -> None:
         super().__init__(name, key, why)
@@ -132,6 +133,8 @@ class StudySearcher(_Stateless, Searcher):
                 data = self._execution.store.load_weights(key)
             except FileNotFoundError as error:
                 raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
+            except DamagedWeightsError as error:
+                raise _DamagedError(name, key, error.why) from error
             try:
                 safetensors.deserialize(data)
             except safetensors.SafetensorError as error:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import safetensors
 
 from orchestrator.store.bucket import place_of
 from orchestrator.store.place import UnreadableError
@@ -17,6 +20,15 @@ from orchestrator.store.remote import Tell, tell_on_stderr
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096
 """No measurement of a pack size gets so far."""
+METADATA, DIGEST = "__metadata__", "contents_sha256"
+"""Where in the header of a safetensors file its digest is: of the rest of the header, as JSON with sorted names and no spaces,
+and the bytes of the tensors."""
+
+
+class DamagedWeightsError(UnreadableError):
+    """The weights of a run are not what was saved, and nothing but their digest tells."""
+
+    why = "its contents are not those of its SHA-256"
 
 
 class Artifacts:
@@ -64,20 +76,25 @@ class Artifacts:
         Raises:
             FileNotFoundError: it kept none.
             UnreadableError: they cannot be read.
+            DamagedWeightsError: they are not what was saved, though safetensors would read them. Those of former versions have
+                no digest that could tell.
         """
         with self.place.in_words(f"read the weights of run {key}"):
             data = self.place.load(_weights(key))
         if data is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.place.shown(_weights(key)))
+        if _is_altered(data):
+            raise DamagedWeightsError(f"{self.place.shown(_weights(key))} is damaged: {DamagedWeightsError.why}")
         return data
 
     def save_weights(self, key: str, data: bytes) -> Path:
-        """
+        """Keep a safetensors file, with a digest in its metadata by which `load_weights` knows it again.
+
         Returns:
             Where they are, or will be once they are fetched.
         """
         with self.place.in_words(f"save the weights of run {key}"):
-            self.place.save(_weights(key), data)
+            self.place.save(_weights(key), _with_digest(data))
         return self.path / _weights(key)
 
     def with_weights(self) -> set[str]:
@@ -167,3 +184,49 @@ def _weights(key: str) -> str:
 
 def _checkpoint(key: str) -> str:
     return f"checkpoints/{key}.pt"
+
+
+def _with_digest(data: bytes) -> bytes:
+    """A safetensors file with its digest in the header; anything else as it is."""
+    if (parts := _parts(data)) is None:
+        return data
+    header, metadata, tensors = parts
+    told = {METADATA: {**metadata, DIGEST: _digest(header, metadata, tensors)}, **header}
+    text = json.dumps(told, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that tensors stay where they are read without a copy
+    return b"".join((len(text).to_bytes(8, "little"), text, tensors))
+
+
+def _is_altered(data: bytes) -> bool:
+    """Whether a safetensors file is not what its digest says, if it has one. Whoever reads what is none learns it anyway."""
+    if (parts := _parts(data)) is None:
+        return False
+    header, metadata, tensors = parts
+    try:
+        if DIGEST not in metadata or metadata[DIGEST] == _digest(header, metadata, tensors):
+            return False
+        safetensors.deserialize(data)
+    except (RecursionError, safetensors.SafetensorError):
+        return False
+    return True
+
+
+def _parts(data: bytes) -> tuple[dict[str, Any], dict[str, Any], memoryview] | None:
+    """The header of a safetensors file without metadata, these, and the bytes of its tensors. None if it is no such file."""
+    size = int.from_bytes(data[:8], "little")
+    if not 8 + size <= len(data):
+        return None
+    try:
+        header = json.loads(data[8 : 8 + size])
+    except (ValueError, RecursionError):
+        return None
+    metadata = header.pop(METADATA, {}) if isinstance(header, dict) else None
+    return (header, metadata, memoryview(data)[8 + size :]) if isinstance(metadata, dict) else None
+
+
+def _digest(header: dict[str, Any], metadata: dict[str, Any], tensors: memoryview) -> str:
+    others = {name: value for name, value in metadata.items() if name != DIGEST}
+    told = {**header, METADATA: others}
+    found = hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode())
+    found.update(tensors)
+    return found.hexdigest()

@@ -387,8 +387,9 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
 
 
 @pytest.mark.parametrize("made_again", [True, False])
+@pytest.mark.parametrize("cut", [True, False])
 def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_need_it(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch, made_again: bool
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, cut: bool, made_again: bool
 ) -> None:
     monkeypatch.setattr(tune, "ray", SimpleNamespace(put=lambda weights: weights))
     whole = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
@@ -397,7 +398,9 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     execution.next_pack("a")
     assert set(execution.running["a"]) == set(teachers)
     execution.on_report("a", PackReport(runs=dict.fromkeys(teachers, RunReport(result=RESULT, weights=whole))))
-    store.weights_path(teachers[0]).write_bytes(whole[:-4])
+    saved = store.load_weights(teachers[0])
+    damaged = saved[:-4] if cut else saved[:-1] + bytes([saved[-1] ^ 1])
+    store.weights_path(teachers[0]).write_bytes(damaged)
     forgotten: list[str] = []
     execution.again, execution.forget = (lambda key: made_again and key in forgotten), forgotten.append
     searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, {})
@@ -406,9 +409,10 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     assert execution.running == {}
     assert not store.has_weights(teachers[0])
     (aside,) = (store.path / "set-aside").iterdir()
-    assert aside.read_bytes() == whole[:-4]
+    assert aside.read_bytes() == damaged
     (told,) = store.notices
     assert told.startswith(f"set aside {store.path}/weights/{teachers[0]}.safetensors: it is damaged (")
+    assert cut or "(its contents are not those of its SHA-256)" in told
     assert told.endswith(f"; it is now {aside}, and run {teachers[0]} is trained again")
     if made_again:
         assert execution.fatal is None

@@ -135,12 +135,12 @@ def _read(told: Any) -> tuple[str, int] | None:
     lowest, frame = min(first["object_ids"]), first["frame_id"]
     if type(frame) is not int or not 0 <= frame < LENGTH:
         raise ValueError(f"the frame of a collision is {frame!r:.20}, not one of 0 to {LENGTH - 1}")
-    object_ = next(one for one in [*told["object_property"], {}] if one.get("object_id", lowest) == lowest)
-    if not object_:
+    objects = [one for one in told["object_property"] if one["object_id"] == lowest]
+    if not objects:
         raise ValueError(f"an object {lowest!r:.20} collides and has no properties")
     moments = [one for one in told["motion_trajectory"] if one["frame_id"] == frame]
     speeds = [one["velocity"][0] for moment in moments for one in moment["objects"] if one["object_id"] == lowest]
-    shape, material = SHAPES.get(object_["shape"]), MATERIALS.get(object_["material"])
+    shape, material = SHAPES.get(objects[0]["shape"]), MATERIALS.get(objects[0]["material"])
     moving = None if not speeds or not (speeds[0] > 0 or speeds[0] < 0) else int(speeds[0] > 0)
     if shape is None or material is None or moving is None:
         return None

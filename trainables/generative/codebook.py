@@ -18,6 +18,9 @@ FIRST_COUNT = 16.0
 """Mean use of a code that the moving counts begin with."""
 LEAST_COUNT = 1.0
 """A code with a moving count under this, in uses a batch, is renewed; and then counts twice as much."""
+AT_ONCE = 2**26
+"""Pairs of a vector and a code that a start looks at together, as many as 1,024 codes and 65,536 vectors are: more would take
+too much memory."""
 
 
 class Codebook(nn.Module):
@@ -38,7 +41,7 @@ class Codebook(nn.Module):
     def start(self, vectors: Tensor, generator: Generator) -> None:
         """Put the codes at the k-means of vectors (m, d)."""
         self.codes.copy_(k_means(vectors, len(self.codes), generator))
-        uses = torch.bincount(nearest(vectors, self.codes), minlength=len(self.codes))
+        uses = torch.bincount(_nearest(vectors, self.codes), minlength=len(self.codes))
         self.counts.copy_(uses * (FIRST_COUNT * len(self.codes) / len(vectors)))
         self.sums.copy_(self.codes * self.counts[:, None])
 
@@ -87,15 +90,29 @@ def straight_through(vectors: Tensor, found: Tensor) -> Tensor:
 def k_means(vectors: Tensor, K: int, generator: Generator) -> Tensor:
     """K means (K, d) of vectors (m, d) by Lloyd's algorithm, from a start as in k-means++ (Arthur and Vassilvitskii 2007)."""
     picks = torch.rand(K, generator=generator)
-    means = vectors[(picks[:1] * len(vectors)).long()]
-    error = (vectors - means).square().sum(1)
+    places = (picks[:1] * len(vectors)).long().tolist()
+    error = (vectors - vectors[places]).square().sum(1)
     for pick in picks[1:]:
         reach = error.double().cumsum(0)
-        place = int(torch.searchsorted(reach, pick.double() * reach[-1]).clamp_max(len(vectors) - 1))
-        means = torch.cat([means, vectors[place : place + 1]])
-        error = torch.minimum(error, (vectors - means[-1]).square().sum(1))
+        places.append(int(torch.searchsorted(reach, pick.double() * reach[-1]).clamp_max(len(vectors) - 1)))
+        error = torch.minimum(error, (vectors - vectors[places[-1]]).square().sum(1))
+    means = vectors[places]
     for _ in range(ROUNDS):
-        chosen = functional.one_hot(nearest(vectors, means), K).to(vectors.dtype)
-        uses = chosen.sum(0)[:, None]
-        means = torch.where(uses > 0, chosen.t() @ vectors / uses.clamp_min(1), means)
+        uses, sums = _sums(vectors, _nearest(vectors, means), K)
+        means = torch.where(uses > 0, sums / uses.clamp_min(1), means)
     return means
+
+
+def _nearest(vectors: Tensor, codes: Tensor) -> Tensor:
+    """As `nearest`, of any number of vectors (m, d) and codes."""
+    return torch.cat([nearest(part, codes) for part in vectors.split(max(1, AT_ONCE // len(codes)))])
+
+
+def _sums(vectors: Tensor, index: Tensor, K: int) -> tuple[Tensor, Tensor]:
+    """How many of vectors (m, d) belong to each of K codes (K, 1), and their sums (K, d), by the code `index` (m,) of each."""
+    uses, sums = [], []
+    for codes in torch.arange(K, device=index.device).split(max(1, AT_ONCE // len(vectors))):
+        chosen = (index[:, None] == codes).to(vectors.dtype)
+        uses.append(chosen.sum(0)[:, None])
+        sums.append(chosen.t() @ vectors)
+    return torch.cat(uses), torch.cat(sums)

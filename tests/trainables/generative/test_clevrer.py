@@ -146,6 +146,8 @@ ANNOTATIONS = {
     "a frame that is none": (told_as(lambda told: told["collision"][1].update(frame_id=-3)), "the frame of a collision is -3"),
     "a frame of words": (told_as(lambda told: told["collision"][1].update(frame_id="two")), "is not what CLEVRER says"),
     "an unknown object": (told_as(lambda told: told["object_property"].pop(1)), "an object 2 collides and has no properties"),
+    "an object without a number": (told_as(lambda told: told["object_property"][0].pop("object_id")), "(no 'object_id')"),
+    "a later one without": (told_as(lambda told: told["object_property"][-1].pop("object_id")), "(no 'object_id')"),
     "a velocity of words": (
         told_as(lambda told: told["motion_trajectory"][20]["objects"][1].update(velocity=["fast"])), "is not what CLEVRER says",
     ),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
+from torch import Generator, Tensor
+from torch.nn import functional
 
-from trainables.generative.codebook import FIRST_COUNT, LEAST_COUNT, Codebook, k_means, nearest, straight_through
+from trainables.generative import codebook
+from trainables.generative.codebook import FIRST_COUNT, LEAST_COUNT, ROUNDS, Codebook, k_means, nearest, straight_through
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, pool
 from trainables.generative.tokenizers import COMMITMENT, PIXEL_VARIANCE, STAGES, Tokenizer
 from trainables.task import Split
@@ -84,6 +88,56 @@ def test_k_means_finds_clusters_and_is_a_function_of_its_generator() -> None:
     assert torch.equal(means, again)
     assert torch.allclose(means[nearest(centres, means)], centres, atol=0.1)
     assert len(k_means(torch.ones(3, 2), 5, stream(0, "k-means"))) == 5  # fewer vectors than means
+
+
+def plain_k_means(vectors: Tensor, K: int, generator: Generator) -> Tensor:
+    """The same with all vectors and codes at once."""
+    picks = torch.rand(K, generator=generator)
+    means = vectors[(picks[:1] * len(vectors)).long()]
+    error = (vectors - means).square().sum(1)
+    for pick in picks[1:]:
+        reach = error.double().cumsum(0)
+        place = int(torch.searchsorted(reach, pick.double() * reach[-1]).clamp_max(len(vectors) - 1))
+        means = torch.cat([means, vectors[place : place + 1]])
+        error = torch.minimum(error, (vectors - means[-1]).square().sum(1))
+    for _ in range(ROUNDS):
+        chosen = functional.one_hot(nearest(vectors, means), K).to(vectors.dtype)
+        uses = chosen.sum(0)[:, None]
+        means = torch.where(uses > 0, chosen.t() @ vectors / uses.clamp_min(1), means)
+    return means
+
+
+@pytest.mark.parametrize(
+    ("K", "count", "channels"), [(96, 36864, 12), (32, 18432, 48), (500, 2048, 8), (1024, 2048, 4), (7, 5, 3)]
+)
+def test_usual_codebooks_start_as_they_always_did(K: int, count: int, channels: int) -> None:
+    vectors = torch.randn(count, channels, generator=stream(0, "vectors"))
+    assert torch.equal(k_means(vectors, K, stream(0, "k-means")), plain_k_means(vectors, K, stream(0, "k-means")))
+    assert K * count <= codebook.AT_ONCE >= 1024 * 65536, "nothing is divided"
+
+
+@pytest.mark.parametrize("at_once", [2**11, 2**13, 2**16])
+def test_a_large_codebook_starts_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = torch.randn(3000, 4, generator=stream(0, "vectors"))
+    whole, parts = Codebook(300, 4), Codebook(300, 4)
+    whole.start(vectors, stream(0, "k-means"))
+    sizes: list[int] = []
+
+    def watched(some: Tensor, codes: Tensor) -> Tensor:
+        sizes.append(len(some) * len(codes))
+        return nearest(some, codes)
+
+    monkeypatch.setattr(codebook, "AT_ONCE", at_once)
+    monkeypatch.setattr(codebook, "nearest", watched)
+    parts.start(vectors, stream(0, "k-means"))
+    assert max(sizes) <= max(at_once, 300)
+    assert len(sizes) == (ROUNDS + 1) * math.ceil(3000 / max(1, at_once // 300))
+    assert torch.allclose(parts.codes, whole.codes, atol=1e-5)
+    assert torch.equal(parts.counts, whole.counts)
+    uses, sums = codebook._sums(vectors, nearest(vectors, whole.codes), 300)
+    chosen = functional.one_hot(nearest(vectors, whole.codes), 300).float()
+    assert torch.equal(uses, chosen.sum(0)[:, None])
+    assert torch.allclose(sums, chosen.t() @ vectors, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["vq", "vae"])
