@@ -18,6 +18,7 @@ from analysis import tune
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.objective import mean
+from orchestrator.searches.samplers import state_of
 from trainables.lowrank import LowRank
 from trainables.regularization import COMPARED, TASKS, WEIGHTS, box_range, region_of, regions
 from trainables.spec import RunSpec
@@ -275,7 +276,7 @@ def _trial(trial: Trial, rows: Sequence[Row] = ()) -> dict[str, Any]:
     """A mapping of TRIALS: the errors are geometric means over its runs, or over others with its settings. An error that the
     search minimises is the one that it goes by: without what a pseudo-box adds to all trials."""
     runs = rows or trial.rows
-    state = tune.state_of(trial)
+    state = state_of(trial)
     errors: dict[str, float | None] = {"id_mse": trial.row["id_mse"], "ood_mse": trial.row["ood_mse"]}
     if all(run[name] is not None for run in runs for name in errors):
         errors = {name: mean([run[name] for run in runs], all(run[name] > 0 for run in runs)) for name in errors}

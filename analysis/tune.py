@@ -14,13 +14,13 @@ import pandas as pd
 from analysis.intervals import exp_or_inf, half_width
 from orchestrator.command.files import plain, records
 from orchestrator.command.tables import digits_for, digits_for_means, number_text
-from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import setting_of
 from orchestrator.searches.objective import Objective, is_share, mean
+from orchestrator.searches.samplers import state_of
 
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import ConfirmBest
-    from orchestrator.searches.samplers import Trial
 
 COUNTS = ("number", "seeds", "failed", "steps", "pairs")
 """Columns of whole numbers."""
@@ -152,12 +152,6 @@ class Answer:
             }
         )
         return value
-
-
-def state_of(trial: Trial) -> str:
-    """How a trial ended, in the word of tables: as that of its runs that did not end well, if there is one."""
-    ends = [ending(row) for row in trial.rows]
-    return next((end for end in ends if end in ("pruned", "diverged", "failed")), "finished" if trial.scores else "no number")
 
 
 def interval_text(found: Mapping[str, Any], name: str, digits: int) -> str:

@@ -41,7 +41,9 @@ from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcom
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
+from orchestrator.searches.confirm import Followed
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
+from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import identity
 from orchestrator.study import Study
 from trainables.program import ProgramTask
@@ -53,6 +55,8 @@ ON_ERROR = ("continue", "stop")
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
+ELSEWHERE = "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed to the command"
+"""What to do about runs that failed, if it was not the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +162,8 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         raise UserError(str(error)) from None
     with store:
         if options.retry_failed:
+            if isinstance(study.search, Followed):
+                study.search.retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
         rows = Rows(store.rows(where=study.wanted))
         stages = Stages(study.task, study.search, study.question, store, rows, options.gates)
@@ -165,15 +171,15 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             save_question(store, replace(study.question, command=command))
         for notice in store.notices:
             say(console, f"warning: {notice}")
+        if lost := stages.lost():
+            say(console, f"warning: {lost}")
+        if others := made_by_other_source(study.task, rows):
+            say(console, f"warning: {others}")
         if options.dry_run:
             plan, seconds = stages.plan(*study.plan(rows))
             console.print(plan)
             say(console, estimate_text(seconds, cluster.all_workers(), options.price))
             return Exit.ANSWERED
-        if lost := stages.lost():
-            say(console, f"warning: {lost}")
-        if others := made_by_other_source(study.task, rows):
-            say(console, f"warning: {others}")
         return _train_and_answer(study, options, command, console, cluster, store, rows, stages)
 
 
@@ -393,11 +399,13 @@ def _conclude(
         has = "says why" if is_program else "has their tracebacks"
         say(console, f"not fully answered: some runs failed; the column `error` of the store {has}")
         say(console, _repair(study.task))
-        say(console, "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed to it")
+        say(console, ELSEWHERE)
         return Exit.NOT_ANSWERED
     if (doubt := study.doubt(rows)) is not None:
         say(console, f"not answered: {doubt}")
         return Exit.NOT_ANSWERED
+    if outcome.failed:
+        say(console, f"{counted(outcome.failed, 'run')} failed: {ELSEWHERE}")
     return Exit.ANSWERED
 
 

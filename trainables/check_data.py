@@ -152,8 +152,9 @@ def _digests(split: Split) -> list[int]:
     most = max(1, min(MOST_SOUGHT, MOST_BYTES // max(1, sum(t[0].nbytes for t in split[:2]))))
     if len(split.inputs) > most:
         split = split.take(torch.randperm(len(split.inputs), generator=stream(0, "check", "repeats"))[:most])
-    rows = [_real(t.detach()).resolve_neg()[:, None].flatten(1).contiguous().view(torch.uint8).numpy() for t in split[:2]]
-    return [hash((one.tobytes(), other.tobytes())) for one, other in zip(*rows, strict=True)]
+    rows = [_real(t.detach()).resolve_neg()[:, None].flatten(1).clone(memory_format=torch.contiguous_format) for t in split[:2]]
+    bits = [row.view(-1).view(torch.uint8).view(len(row), row.shape[1] * row.element_size()).numpy() for row in rows]
+    return [hash((one.tobytes(), other.tobytes())) for one, other in zip(*bits, strict=True)]
 
 
 def _check_nested(few: Split, more: Split, at: str) -> None:

@@ -71,7 +71,8 @@ def draw_levels(answer: Answer) -> Figure:
         Line2D([], [], color="black", marker=marker, mfc="none", ls="none", label=f"{judge} alone")
         for judge, marker in ALONE.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, frameon=False)
+    in_a_line = len(handles) if len(settings) > 2 else math.ceil(len(handles) / 2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=8, frameon=False)
     return figure
 
 
@@ -82,12 +83,12 @@ def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
         colour, style = LEVEL_COLOURS[of_level], LEVEL_LINES[of_level]
         curves = [(run.at, run.curves[name]) for run in runs if (name := f"both_{word}") in run.curves and len(run.at)]
         for at, curve in curves:
-            axes.plot(at, curve, color=colour, **SEED)
+            axes.plot(at, curve, color=colour, marker=_marker(curve), ms=3, **SEED)
         longest = max((len(at) for at, _ in curves), default=0)
         whole = [(at, curve) for at, curve in curves if len(at) == longest]
         if whole:
             middle = np.median([curve for _, curve in whole], axis=0)
-            axes.plot(whole[0][0], middle, style, color=colour, lw=1.6, label=word)
+            axes.plot(whole[0][0], middle, style, color=colour, marker=_marker(middle), ms=5, lw=1.6, label=word)
     axes.axhline(LEAST_SEEN, **GATE, zorder=0)
     axes.set_xscale("log")
     if any(len(run.at) for run in runs):
@@ -95,6 +96,11 @@ def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
     axes.set(ylim=(-0.03, 1.03))
     axes.set_xlabel("step", fontsize=8)
     axes.tick_params(labelsize=SMALL)
+
+
+def _marker(curve: Sequence[float] | np.ndarray) -> str:
+    """That of a curve: none, but where fewer than two of its points are known, so that no line could be seen."""
+    return "o" if np.isfinite(curve).sum() < 2 else ""
 
 
 def _draw_bar(axes: Axes, x: float, runs: Sequence[Run], level: str) -> None:

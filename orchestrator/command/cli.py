@@ -159,9 +159,13 @@ def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int
 def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
     """Ctrl-C or SIGTERM ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
 
-    For work of which everything that is done is kept at once. Ray takes SIGTERM to itself when it starts: begin another block
-    then. In it SIGTERM raises KeyboardInterrupt, as Ray passes on no other exception of a handler; it leaves as `Terminated`.
+    For work of which everything that is done is kept at once. Outside the main thread nothing changes. Ray takes SIGTERM to
+    itself when it starts: begin another block then. In it SIGTERM raises KeyboardInterrupt, as Ray passes on no other exception
+    of a handler; it leaves as `Terminated`.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     code = Exit.SIGINT
 
     def end() -> None:

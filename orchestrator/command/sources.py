@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from orchestrator.errors import counted
 from orchestrator.searches import Rows
@@ -16,6 +16,8 @@ from trainables.task import Task
 OWN = ("trainables", "orchestrator", "analysis")
 """Packages of this project: their versions say what they do."""
 INSTALLED = ("site-packages", "dist-packages")
+NAMED = 5
+"""Files that are named at most."""
 
 
 def source_of(task: Task) -> str:
@@ -35,7 +37,8 @@ def made_by_other_source(task: Task, rows: Rows) -> str | None:
         return None
     were = f"{counted(others, 'finished run')} of {path} {'was' if others == 1 else 'were'}"
     files = [file.name for file in _files(task)]
-    had = "its file" if len(files) == 1 else f"its files ({', '.join(files)})"
+    more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+    had = "its file" if len(files) == 1 else f"its files ({', '.join(files[:NAMED])}{more})"
     return f"{were} trained when {had} had another text. If results would differ now, change its version {task.version!r}"
 
 
@@ -49,40 +52,49 @@ def _digests(task: Task) -> list[str]:
 
 
 def _files(task: Task) -> list[Path]:
-    """The file of the class of a task, then those of the modules beside it that it uses, and that these use, by path: what it
-    inherits from, or imports at the top of a file."""
-    module = sys.modules.get(type(task).__module__)
-    if module is None or _first(module) in OWN or not (file := getattr(module, "__file__", None)):
+    """The file of the class of a task, then those of the modules beside it that it imports, and that these import, by path.
+    They are found by their text: which of them are loaded may differ from launch to launch."""
+    name = type(task).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if name.partition(".")[0] in OWN or not isinstance(file, str):
         return []
     own = Path(file)
-    folder = own.parents[module.__name__.count(".") + (own.name == "__init__.py")]
-    asked, known = [module], {module.__name__: own}
+    depth = name.count(".") + (own.name == "__init__.py")
+    if len(own.parents) <= depth:
+        return [own]
+    folder = own.parents[depth]
+    only = name.partition(".")[0] if any(part in INSTALLED for part in folder.parts) else None
+    asked, known = [(name, own)], {own}
     while asked:
-        for other in _used_by(asked.pop()):
-            if other.__name__ not in known and _is_beside(other, module, folder):
-                known[other.__name__] = Path(str(other.__file__))
-                asked.append(other)
-    return [own, *sorted({*known.values()} - {own})]
+        for other in _imported(*asked.pop()):
+            first = other.partition(".")[0]
+            if first in OWN or (only is not None and first != only) or (found := _file_of(other, folder)) is None:
+                continue
+            if found not in known:
+                known.add(found)
+                asked.append((other, found))
+    return [own, *sorted(known - {own})]
 
 
-def _used_by(module: ModuleType) -> Iterator[ModuleType]:
-    """Modules that a module imports, or those of the classes and functions that it does, of its bases among them."""
-    for value in list(vars(module).values()):
-        if isinstance(value, ModuleType):
-            yield value
-        with contextlib.suppress(Exception):  # anything may stand in a module
-            for one in value.__mro__ if isinstance(value, type) else (value,):
-                if isinstance(found := sys.modules.get(one.__module__), ModuleType):
-                    yield found
+def _imported(name: str, file: Path) -> Iterator[str]:
+    """The modules that a module imports, anywhere in its text; of what it takes from a module, whatever may be one."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            at = package[: len(package) + 1 - node.level] if node.level else []
+            base = ".".join([*at, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
 
 
-def _is_beside(other: ModuleType, module: ModuleType, folder: Path) -> bool:
-    """Whether a module is of the package of another, or lies in its `folder` without being installed there."""
-    if _first(other) in OWN or not (file := getattr(other, "__file__", None)):
-        return False
-    is_installed = any(part in INSTALLED for part in Path(file).parts)
-    return _first(other) == _first(module) or (Path(file).is_relative_to(folder) and not is_installed)
-
-
-def _first(module: ModuleType) -> str:
-    return module.__name__.partition(".")[0]
+def _file_of(name: str, folder: Path) -> Path | None:
+    """Where a module lies below the folder, if it does."""
+    place = folder.joinpath(*name.split("."))
+    files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+    return next((file for file in files if name and file.is_file()), None)

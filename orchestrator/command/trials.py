@@ -12,9 +12,10 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text
 from orchestrator.errors import UserError
-from orchestrator.searches import Row, Rows, ending
+from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.samplers import NO_NUMBER, NOT_WELL, state_of
 from orchestrator.searches.space import Values
 from trainables.settings import value_of
 
@@ -109,8 +110,8 @@ def trials_table(
     """
     names = [dimension.name for dimension in tuning.dimensions]
     trials = tuning.finished_trials(rows)
-    counts = Counter(ending(trial.row) for trial in trials)
-    ended = [f"{counts[name]} {name}" for name in ("pruned", "diverged", "failed") if counts[name]]
+    counts = Counter(map(state_of, trials))
+    ended = [f"{counts[name]} {name}" for name in (*NOT_WELL, NO_NUMBER) if counts[name]]
     several = len(tuning.aims) > 1
     leading = tuning.front(rows) if several else tuning.ranked(rows)[:SHOWN]
     front = {trial.number for trial in leading} if several else set[int]()
@@ -125,7 +126,7 @@ def trials_table(
     digits = [digits_for(scores) for scores in zip(*scored, strict=True)]
     for trial in shown.values():
         first = bool(best) and trial.number == best[0].number and not several
-        state = "best" if first else "front" if trial.number in front else ending(trial.row)
+        state = "best" if first else "front" if trial.number in front else state_of(trial)
         scores = [*map(number_text, trial.scores, digits)] or [""] * len(tuning.aims)
         cells = [str(trial.number), *_cells(names, trial.values), *scores, str(len(trial.rows)), state]
         table.add_row(*cells, style="bold green" if first else "")

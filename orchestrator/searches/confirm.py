@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows, Search
@@ -48,6 +48,11 @@ class Followed(ABC):
         specs = self.before.propose(rows, room, running, fill)
         missing = [spec for spec, row in self.following(rows) if row is None]
         return specs + missing[: max(0, room - len(specs))]
+
+    def retry(self, rows: Iterable[Row]) -> None:
+        """As `OptunaSearch.retry`."""
+        if isinstance(self.before, Followed | OptunaSearch):
+            self.before.retry(rows)
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         return self.before.pruned_at(rows, spec, curve)

@@ -129,10 +129,17 @@ class OptunaSearch:
         self._compared = Latest(lambda rows: self._make_study(self.finished_trials(rows)))
         """The study that pruning compares with."""
         self._asked: dict[str, int] = {}
+        self._again: list[RunSpec] = []
         self._exhausted = Latest(self._has_no_further_point)
         self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
         self._awaits = False
         """Whether trials were in progress when this was last asked for more: a search does not end before they do."""
+
+    def retry(self, rows: Iterable[Row]) -> None:
+        """Ask for the runs of these rows before any other, as far as they are of trials: runs that failed and are not among
+        the rows any more. Otherwise other trials would be made in their place."""
+        mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
+        self._again = [RunSpec.from_dict(row) for row in mine]
 
     @property
     def dimensions(self) -> Sequence[Dimension]:
@@ -147,6 +154,8 @@ class OptunaSearch:
         taken = {self._key(spec) for spec, _ in busy}
         begun = [values for spec, values in busy if spec.seed == self.template.seed]
         self._awaits = bool(begun)
+        if again := list(self._free(self._again, rows, taken)):
+            return again[:room]
         chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
         if self.sampler == "grid":
             return [*chosen, *itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))]
@@ -300,6 +309,8 @@ class OptunaSearch:
         return None
 
     def finished(self, rows: Rows) -> bool:
+        if any(self._free(self._again, rows, set())):
+            return False
         if self.sampler == "grid":
             return self._all_asked.of(rows)  # it is asked many times a second, and a grid may be large
         if self._next_seeds(rows):

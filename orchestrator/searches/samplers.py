@@ -17,7 +17,7 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from orchestrator.searches import Row
+from orchestrator.searches import Row, ending
 from orchestrator.searches.objective import Objective
 from orchestrator.searches.space import Space, Values
 
@@ -35,6 +35,10 @@ PERCENTILE = 25.0
 """The `percentile` pruner lets this share of the trials, in percent, go on."""
 GENERATIONS = 6
 """`nsga2` makes about this many generations of the trials."""
+NOT_WELL = ("pruned", "diverged", "failed")
+"""How runs end that give a trial no scores."""
+NO_NUMBER = "no number"
+"""The state of a trial whose runs all ended well, but that has no finite number for an objective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,12 @@ class Trial:
     """Of all its seeds that have finished, the first among them."""
     scores: Sequence[float] = ()
     """The mean of each objective over its seeds, if it is complete."""
+
+
+def state_of(trial: Trial) -> str:
+    """How a trial ended, in the word of tables: as that of its runs that did not end well, if there is one."""
+    ends = [ending(row) for row in trial.rows]
+    return next((end for end in ends if end in NOT_WELL), "finished" if trial.scores else NO_NUMBER)
 
 
 def sampler_of(word: str, name: str, trials: int) -> BaseSampler:

@@ -101,6 +101,12 @@ def ended_well(table: pa.Table) -> set[str]:
     return set(table["key"].filter(pc.not_equal(table["status"], FAILED)).to_pylist())
 
 
+def failed(table: pa.Table) -> dict[str, datetime]:
+    """The keys of rows of runs that failed, each with the time when it did."""
+    rows = table.select(["key", "finished_at"]).filter(pc.equal(table["status"], FAILED))
+    return dict(zip(rows["key"].to_pylist(), rows["finished_at"].to_pylist(), strict=True))
+
+
 def in_words(wrong: Mapping[str, str]) -> str:
     """What `sift` found, for a notice."""
     named = "; ".join(f"{key} {why}" for key, why in list(wrong.items())[:NAMED])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
 from orchestrator.errors import counted
-from orchestrator.store.contents import DESCRIPTION, FAILED, RETRIED, choose, ended_well, in_words, sift
+from orchestrator.store.contents import DESCRIPTION, FAILED, RETRIED, choose, ended_well, failed, in_words, sift
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED
 from orchestrator.store.parts import DamagedError, load, take
@@ -84,15 +85,16 @@ class Reader:
 
     def _take_in(self, name: str, table: pa.Table, stamp: Stamp) -> dict[str, str]:
         """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
-        stays, but a failed one only if all failed; what is wrong with the parts that have the others, by name."""
-        before = self.register.keys_of(name)
+        stays, but a failed one only if all failed, and then the latest. What is wrong with the parts that have the others, by
+        name. A row that takes the place of a failed one is news, too."""
+        before, failed_before = self.register.keys_of(name), self.register.failed_of(name)
         keys = set(table["key"].to_pylist())
         known = self.register.known(list(keys)) - before
         places = choose(table, known)
         problems: dict[str, str] = {}
         if known:
             try:
-                problems = self.forget_wrong(known.intersection(places), ended_well(table))
+                problems = self.forget_wrong(known.intersection(places), ended_well(table), later=failed(table))
             except LostPartError as error:  # another launch may have made way for a row of this part
                 return self.look({name, *error.args})
             known = self.register.known(list(known)) - before
@@ -100,7 +102,8 @@ class Reader:
         whole = len(kept) == table.num_rows
         rows = table if whole else take(table, list(kept.values()))
         self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
-        fresh = [i for key, i in kept.items() if key not in before] if self.keeps_news else []
+        unheard = (before - failed_before) | failed(table).keys() & before
+        fresh = [i for key, i in kept.items() if key not in unheard] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))
         lacking = table.num_rows - len(kept)
@@ -108,23 +111,30 @@ class Reader:
         return problems if whole else problems | {name: f"{lacking:,} of its rows {are} in other files already"}
 
     def forget_wrong(
-        self, keys: Collection[str], better: Collection[str] = (), retried: Collection[str] = ()
+        self,
+        keys: Collection[str],
+        better: Collection[str] = (),
+        retried: Collection[str] = (),
+        later: Mapping[str, datetime] | None = None,
     ) -> dict[str, str]:
         """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
 
         Args:
             better: keys of runs that ended well elsewhere: failed rows of them are forgotten, too.
             retried: keys of runs that were tried again on purpose: so are those of these.
+            later: keys of runs that failed elsewhere, too, each with when: so are those that failed before.
 
         Raises:
             LostPartError: one of these parts must be looked at again.
         """
         problems = {}
-        columns = (*DESCRIPTION, "status")
+        columns, later = (*DESCRIPTION, "status", "finished_at"), later or {}
         found = [(name, decode(self.read(name, columns, places))) for name, places in self.register.places({"key": keys})]
         for name, described in found:
             rows, wrong = sift(described)
-            over = {row["key"] for row in rows if row["status"] == FAILED}.intersection({*better, *retried})
+            before = {row["key"]: row["finished_at"] for row in rows if row["status"] == FAILED}
+            again = {key for key, at in before.items() if key in retried or at < later.get(key, at)}
+            over = before.keys() & {*better, *again}
             wrong |= dict.fromkeys(sorted(over), "failed, and ended well in another try")
             if wrong:
                 if name in self.register.index.parts:
@@ -133,7 +143,7 @@ class Reader:
                 table = load(self._runs / name)[0] if part.table is None else part.table
                 kept = [i for i, key in enumerate(table["key"].to_pylist()) if key not in wrong]
                 self.register.put(name, part.stamp, take(table, kept), whole=False, went=wrong)
-                problems[name] = RETRIED if over.issuperset(wrong) and over.issubset(retried) else in_words(wrong)
+                problems[name] = RETRIED if again.issuperset(wrong) else in_words(wrong)
         return problems
 
     def recall(self, names: Collection[str]) -> None:

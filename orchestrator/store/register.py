@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED, Index, matching
 from orchestrator.store.parts import is_large
@@ -91,6 +93,13 @@ class Register:
         """Of a part that is not in the index; none of an unknown one."""
         part = self.parts.get(name)
         return set() if part is None or part.head is None else set(part.head["key"].to_pylist())
+
+    def failed_of(self, name: str) -> set[str]:
+        """Those of `keys_of` whose runs failed."""
+        part = self.parts.get(name)
+        if part is None or part.head is None:
+            return set()
+        return set(part.head["key"].filter(pc.equal(part.head["status"], FAILED)).to_pylist())
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Those of the keys that are in the store."""

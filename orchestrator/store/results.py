@@ -187,7 +187,9 @@ class ResultStore(Artifacts):
             with self.place.in_words("read the rows"):
                 self._look()
             news, self._reader.news = self._reader.news, []
-            return self._reader.believed(news)
+            rows = self._reader.believed(news)
+            self._retried.difference_update(row["key"] for row in rows)
+            return rows
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Add the rows whose key is not in the store yet, or whose run failed there and has ended now, or was tried again (see

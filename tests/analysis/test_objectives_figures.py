@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
@@ -73,6 +77,44 @@ def test_the_steps_can_be_read_and_thin_and_grey_lines_are_told(last: int, shown
 def test_points_at_nothing_are_not_cut_by_the_axis() -> None:
     [axes] = draw_levels(answer_of([generator_row(spec_of("dit", "vae"), level2=0.0)])).axes
     assert axes.get_ylim() == (-0.03, 1.05)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_legend_of_bars_lies_within_the_figure(count: int) -> None:
+    settings = [("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"), ("mar", "vae")][:count]
+    figure = draw_levels(answer_of([generator_row(spec_of(*setting), level2=0.5) for setting in settings]))
+    assert len(figure.axes[0].get_xticks()) == count
+    FigureCanvasAgg(figure).draw()
+    (legend,) = figure.legends
+    told = ["seen", "level 1", "level 2", "probe alone", "oracle alone"]
+    assert [text.get_text() for text in legend.get_texts()] == told
+    box = legend.get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+
+
+def looked(looks: int, seed: int, shares: Sequence[float]) -> dict[str, Any]:
+    """The row of a run with the first of its looks alone."""
+    row = generator_row(spec_of("dit", "vae", seed=seed), level1=shares, level2=shares)
+    curves = {name: curve[:looks] for name, curve in row["curve_summary"].items()}
+    return {**row, "curve_step": row["curve_step"][:looks], "curve_summary": curves}
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_curve_of_one_point_has_a_marker(looks: int) -> None:
+    figure = draw_curves(answer_of([looked(looks, seed, RISING) for seed in (0, 1)]))
+    FigureCanvasAgg(figure).draw()
+    curves = [line for line in figure.axes[0].lines if len(np.asarray(line.get_xdata())) == looks and line.get_color() != "0.6"]
+    assert len(curves) == 3 * 8
+    assert {line.get_marker() == "o" for line in curves} == {looks == 1}
+
+
+def test_a_seed_of_one_known_point_has_a_marker_beside_those_of_lines() -> None:
+    once, lost = looked(1, 1, RISING), looked(LOOKS, 2, [0.5] + [math.nan] * (LOOKS - 1))
+    figure = draw_curves(answer_of([looked(LOOKS, 0, RISING), once, lost]))
+    of_seeds = [line for line in figure.axes[0].lines if line.get_color() == LEVEL_COLOURS["level2"] and line.get_alpha()]
+    points = [(len(np.asarray(line.get_xdata())), line.get_marker() == "o") for line in of_seeds]
+    assert points == [(LOOKS, False), (1, True), (LOOKS, True)]
 
 
 def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None:

@@ -90,6 +90,29 @@ def test_interrupted_anywhere_and_resumed_asks_for_the_same_trials(sampler: str)
     assert search(**made).best(rows).values == search(**made).best(whole).values  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_trials_that_failed_are_tried_again_and_no_others_made_in_their_place(sampler: str) -> None:
+    made = {"sampler": sampler, "trials": 9}
+    first, rows = search(**made), Rows()
+    while not first.finished(rows):
+        (spec,) = first.propose(rows, 1)
+        rows.add(finish(spec, len(rows), **({"status": "failed", "error": "e"} if len(rows) in (1, 3) else {})))
+    failed = [row for row in rows if row["status"] == "failed"]
+    assert len(failed) == 2
+
+    again, left = search(**made), Rows(row for row in rows if row["status"] != "failed")
+    again.retry([finish(TEMPLATE, 1, status="failed"), *reversed(failed)])
+    assert not again.finished(left)
+    both = again.propose(left, 5)
+    assert [dict(spec.options) for spec in both] == [row["options"] for row in failed], "those of trials, in order"
+    assert again.propose(left, 5, both[:1]) == both[1:]
+    assert again.propose(left, 5, both) == [], "nine trials were asked for"
+    for second, spec in enumerate(both, 9):
+        left.add(finish(spec, second))
+    assert again.finished(left)
+    assert sorted(points(left)) == sorted(points(rows))
+
+
 def test_another_seed_asks_for_other_trials() -> None:
     assert not set(points(walk(search(trials=5)))) & set(points(walk(search(trials=5, seed=1))))
 

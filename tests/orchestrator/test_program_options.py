@@ -144,7 +144,7 @@ def test_a_program_that_failed_is_tried_again_when_its_files_change_and_those_of
     *_, last, elsewhere = capsys.readouterr().out.splitlines()
     assert last.startswith(f"fix the program, {'so that its files change, and run' if has_files else 'and name its files'}")
     assert ('[program] files = ["train.py"]' in last) is not has_files
-    assert elsewhere.endswith("mend that, and add --retry-failed to it")
+    assert elsewhere.endswith("mend that, and add --retry-failed to the command")
 
 
 def changed(*words: str) -> list[str]:

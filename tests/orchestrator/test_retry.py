@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,42 @@ def test_a_failed_row_makes_way_for_whatever_comes_of_another_try(place: Place) 
     assert sorted(plain_keys(place.location)) == sorted(keys.values())
 
 
+def test_launches_at_work_learn_what_has_come_of_another_try(place: Place) -> None:
+    with ResultStore(place.location) as store:
+        store.append([row(1, **failed("a")), row(2, **failed("b")), row(3)])
+    with ResultStore(place.location) as retrying, ResultStore(place.location) as usual, ResultStore(place.location) as other:
+        assert retrying.retry_failed() == other.retry_failed() == 2
+        assert len(other.append([row(1)])) == 1
+        for store in (retrying, usual):
+            assert [(found["data_count"], found["status"]) for found in store.refresh()] == [(1, "passed")]
+            assert row(1)["key"] in store
+            assert store.refresh() == []
+        assert row(2)["key"] not in retrying
+        assert len(other.append([row(2, **failed("c"))])) == 1
+        assert len(retrying.append([row(2, status="missed")])) == 1, "its own try counts, too"
+        assert [found["status"] for found in usual.refresh()] == ["missed"]
+    assert sorted(plain_keys(place.location)) == sorted(row(count)["key"] for count in (1, 2, 3))
+
+
+@pytest.mark.bucket
+@pytest.mark.parametrize("comes", ["failed", "passed"])
+def test_in_a_bucket_the_row_of_another_machine_makes_way(uri: str, on: Callable[[str], None], comes: str) -> None:
+    late = datetime(2031, 1, 1, tzinfo=UTC)
+    on("a")
+    with ResultStore(uri) as store:
+        store.append([row(1, **failed("old")), row(2)])
+    on("b")
+    with ResultStore(uri) as store:
+        store.retry_failed()
+        assert len(store.append([row(1, finished_at=late, **(failed("new") if comes == "failed" else {}))])) == 1
+    for machine in ("c", "a", "b"):
+        on(machine)
+        with ResultStore(uri) as store:
+            told = {found["data_count"]: (found["status"], found["error"]) for found in store.rows()}
+            assert told == {1: ("failed", "new") if comes == "failed" else ("passed", None), 2: ("passed", None)}
+            assert len(store) == 2
+
+
 @pytest.mark.slow(20)
 def test_a_study_whose_file_was_missing_is_answered_with_an_option(here: Callable[..., Command], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -54,7 +91,7 @@ def test_a_study_whose_file_was_missing_is_answered_with_an_option(here: Callabl
     words += ("--no-speculate", "--store", str(tmp_path / "results"))
     first = here(*words)
     assert first.wait() == 1, first.stderr
-    assert "mend that, and add --retry-failed to it" in first.stdout
+    assert "mend that, and add --retry-failed to the command" in first.stdout
     assert "FileNotFoundError" in read_rows(tmp_path)["error"].item()
 
     (tmp_path / "needed.txt").write_text("many")

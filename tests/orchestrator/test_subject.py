@@ -220,9 +220,13 @@ def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
         "mine_leaf": "from mine_base import Common\n\nclass Mine(Common):\n    version = '7'\n",
         "mine_base": "from tests.toy import Toy\nimport mine_helper\n\nclass Common(Toy):\n    pass\n",
         "mine_helper": "from mine_far import far\n",
-        "mine_far": "def far(): pass\n",
+        "mine_far": "def far():\n    from mine_package.part import value\n",
+        "mine_package/part": "from . import value\n",
+        "mine_package/value": "value = 1\n",
+        "mine_package/unused": "value = 2\n",
         "mine_other": "pass\n",
     }
+    (tmp_path / "mine_package").mkdir()
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -240,11 +244,13 @@ def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
     assert before != alone
     assert told(before, alone) is None, "rows of former versions knew the file of the class alone"
     (tmp_path / "mine_other.py").write_text("pass  # not used\n")
-    assert source_of(task) == before
-    for name in ("mine_base", "mine_helper", "mine_far"):
+    for name in ("mine_package.unused", "mine_package.value"):
+        importlib.import_module(name)
+    assert source_of(task) == before, "whatever is loaded by now"
+    for name in ("mine_base", "mine_helper", "mine_far", "mine_package/part", "mine_package/value"):
         (tmp_path / f"{name}.py").write_text(f"{texts[name]}# another line\n")
         assert source_of(task) != before
-        files = "mine_leaf.py, mine_base.py, mine_far.py, mine_helper.py"
+        files = "mine_leaf.py, mine_base.py, mine_far.py, mine_helper.py, part.py and 1 more"
         assert told(before, alone) == (
             f"1 finished run of mine_leaf:Mine was trained when its files ({files}) had another text. If results would "
             "differ now, change its version '7'"

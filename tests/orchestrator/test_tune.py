@@ -965,6 +965,25 @@ def test_the_table_tells_the_whole_front_and_shows_what_is_confirmed_of_it() -> 
     assert str(table.title).endswith(f", {len(front & states.keys())} of {len(front)} of the front")
 
 
+def test_the_table_says_as_the_answer_does_that_a_trial_has_no_number() -> None:
+    aims = (Objective("quality", up=True),)
+    made = ConfirmBest(search(objectives=aims, sampler="random", trials=7, seeds=2), most=1, seeds=())
+    ends: list[dict[str, Any]] = [
+        {"status": "pruned"}, {"status": "failed"}, {"measures": {"quality": 0.5}}, {"status": "diverged"},
+        {"measures": {"quality": math.nan}}, {"measures": {}}, {"measures": {"quality": 0.9}},
+    ]  # fmt: skip
+    specs = [with_values(TEMPLATE, {"lr": 0.01 * (i + 1), "width": 8}) for i in range(len(ends))]
+    rows = Rows(finish(spec, i, **end) for i, (spec, end) in enumerate(zip(specs, ends, strict=True)))
+    rows.add(finish(dataclasses.replace(specs[-1], seed=1), len(rows), status="diverged"))
+    table = trials_table(made.tuning, rows, {})
+    cells = [[str(cell) for cell in column.cells] for column in table.columns]
+    assert str(table.title) == "search: 7 of 7 trials, 1 pruned, 2 diverged, 1 failed, 2 no number"
+    shown = dict(zip(map(int, cells[0]), cells[-1], strict=True))
+    assert shown == {2: "best", 4: "no number", 5: "no number", 6: "diverged"}
+    said = list(answer_of(made, rows).trials["state"])
+    assert said == ["pruned", "failed", "finished", "diverged", "no number", "no number", "diverged"]
+
+
 def test_the_only_one_of_a_front_that_is_confirmed_is_the_best_of_it() -> None:
     aims = (Objective("accuracy", up=True), Objective("id_mse"))
     made = ConfirmBest(search(objectives=aims, sampler="nsga2", trials=14), most=1, seeds=(1000, 1001))

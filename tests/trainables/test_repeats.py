@@ -176,11 +176,12 @@ def test_nothing_is_told_of_a_task_that_is_refused(capsys: pytest.CaptureFixture
         lambda x: x > 0,
         lambda x: x[:, 0],
         lambda x: x[:, :4].view(300, 2, 2).transpose(1, 2),
+        lambda x: x[:, 0].clone()[None].t(),
         lambda x: torch.complex(x, -x).conj(),
         lambda x: torch.complex(x, -x).conj().imag,
         lambda x: x.requires_grad_(),
     ],
-    ids=["bfloat16", "none", "int64", "bool", "one number", "transposed", "complex", "imaginary", "with gradient"],
+    ids=["bfloat16", "none", "int64", "bool", "one number", "transposed", "column", "complex", "imaginary", "with gradient"],
 )
 def test_inputs_may_be_of_any_kind(make: Any, capsys: pytest.CaptureFixture[str]) -> None:
     check_leak(of_inputs(make)())
