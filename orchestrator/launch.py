@@ -41,7 +41,6 @@ from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcom
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
-from orchestrator.searches.confirm import Followed
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
 from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import identity
@@ -162,8 +161,8 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         raise UserError(str(error)) from None
     with store:
         if options.retry_failed:
-            if isinstance(study.search, Followed):
-                study.search.retry(store.rows(where={**study.wanted, "status": {FAILED}}))
+            if (retry := getattr(study.search, "retry", None)) is not None:  # one with trials: others ask for them again anyway
+                retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
         rows = Rows(store.rows(where=study.wanted))
         stages = Stages(study.task, study.search, study.question, store, rows, options.gates)

@@ -543,6 +543,12 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert "to continue: " in told.splitlines()[-1]
 
 
+def test_what_a_study_has_no_use_for_is_not_imported_while_its_user_waits() -> None:
+    dear = "optuna", "matplotlib", "scipy", "pandas", "ray"
+    program = f"import sys, orchestrator.scaling; print([name for name in {dear} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT) == "[]\n"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_that_is_swallowed_ends_the_program_all_the_same(number: int, code: int) -> None:
     program = """
