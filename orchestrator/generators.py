@@ -38,7 +38,7 @@ from trainables.generative.jepa import TWELFTHS, layers_of
 from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, settings_of, value_of
+from trainables.settings import RUN_SETTINGS, Setting, alternatives, listed, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
 
@@ -477,6 +477,9 @@ def _layers_twice(words: Sequence[str], depth: int, asks_for: Callable[[str, str
         elif usual != same[0] and same[0] not in TWELFTHS:
             means = f"{told} is what {usual!r} means in a network of depth {depth}"
             notes.append(f"{means}, and its runs are trained beside those of the word: type {usual!r} to share them")
+        if "three" in same and len(layers) < 3:
+            are = listed([f"layer {layer}" for layer in layers])
+            notes.append(f"three means {are} in a network of depth {depth}: claim 10 counts runs with three layers only")
     return notes
 
 

@@ -66,7 +66,13 @@ def test_a_list_of_layers_that_a_word_means_is_noted(words: str, notes: list[str
 
 def test_words_that_mean_the_same_layers_are_noted_and_an_option_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(jepa.app, "--families maskgit --seeds 1 --option depth=1 --option heads=4", monkeypatch)
-    assert study.notes == ["--jepa-layers one and three are the same layers in a network of depth 1, and either is trained"]
+    assert study.notes == [
+        "--jepa-layers one and three are the same layers in a network of depth 1, and either is trained",
+        "three means layer 1 in a network of depth 1: claim 10 counts runs with three layers only",
+    ]
+    study = study_of(jepa.app, "--tier smoke --families maskgit --seeds 1", monkeypatch)
+    (told,) = study.notes
+    assert told == "three means layer 1 and layer 2 in a network of depth 2: claim 10 counts runs with three layers only"
     study = study_of(objectives.app, "--families dit --seeds 1 --option jepa=0.6 --option jepa_layers=3", monkeypatch)
     assert study.notes[0].startswith("--option jepa_layers=3 is what 'one' means in a network of depth 4")
 
