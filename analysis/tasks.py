@@ -51,6 +51,11 @@ def not_loaded(tasks: Sequence[str], known: Collection[str], are: str) -> list[s
         return []
     runs = sum(task not in known for task in tasks)
     named = ", ".join(map(repr, others[:NAMED])) + (" and others" if others[NAMED:] else "")
-    option = f"--task {shlex.quote(others[0])}" if others[0].isprintable() else "--task module:Class"
     told = f"1 run of {named} is {are}, and its" if runs == 1 else f"{runs} runs of {named} are {are}, and their"
-    return [f"{told} task is not loaded: add {option} if you trust its code"]
+    return [f"{told} task is not loaded: {to_load(others[0])}"]
+
+
+def to_load(task: str) -> str:
+    """What to do so that a task is loaded."""
+    option = f"--task {shlex.quote(task)}" if task.isprintable() else "--task module:Class"
+    return f"add {option} if you trust its code"

@@ -34,7 +34,7 @@ from orchestrator.command.progress import (
 )
 from orchestrator.command.reading import check_named
 from orchestrator.command.sources import made_by_other_source, source_of
-from orchestrator.command.stages import Stages
+from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
@@ -54,8 +54,6 @@ ON_ERROR = ("continue", "stop")
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
-ELSEWHERE = "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed to the command"
-"""What to do about runs that failed, if it was not the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,13 +396,13 @@ def _conclude(
         has = "says why" if is_program else "has their tracebacks"
         say(console, f"not fully answered: some runs failed; the column `error` of the store {has}")
         say(console, _repair(study.task))
-        say(console, ELSEWHERE)
+        say(console, f"{ELSEWHERE} to the command")
         return Exit.NOT_ANSWERED
     if (doubt := study.doubt(rows)) is not None:
         say(console, f"not answered: {doubt}")
         return Exit.NOT_ANSWERED
     if outcome.failed:
-        say(console, f"{counted(outcome.failed, 'run')} failed: {ELSEWHERE}")
+        say(console, f"{counted(outcome.failed, 'run')} failed: {ELSEWHERE} to the command")
     return Exit.ANSWERED
 
 

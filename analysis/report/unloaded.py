@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Sequence
 
 from analysis.asked import is_usual
@@ -10,7 +9,7 @@ from analysis.remake import OF_THRESHOLDS
 from analysis.report.papers import are_of_papers
 from analysis.report.told import Told
 from analysis.results import Results
-from analysis.tasks import not_loaded
+from analysis.tasks import not_loaded, to_load
 from orchestrator.store import Question
 from trainables.bumps import DATASETS
 
@@ -39,5 +38,4 @@ def unless_loaded(question: Question, results: Results) -> str:
     """What to do about a question that cannot be read, if it is one of an older launch, which keeps nothing of its task."""
     if question.task in results.tasks or question.facts or question.study not in OF_THRESHOLDS:
         return ""
-    option = f"--task {shlex.quote(question.task)}" if question.task.isprintable() else "--task module:Class"
-    return f"; its task is not loaded: add {option} if you trust its code"
+    return f"; its task is not loaded: {to_load(question.task)}"

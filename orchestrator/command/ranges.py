@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from trainables.settings import unsigned
+
 MOST_PLANNED = 100_000
 """Runs or thresholds that a study may ask for: planning so many takes a minute."""
 
@@ -25,7 +27,7 @@ def parse_range(text: str) -> tuple[float, float]:
         raise ValueError(f"{text!r} is an empty range, because {low:g} is above {high:g}: {allowed}")
     if low < 0 or (low == 0 and dots):
         raise ValueError(f"{text!r} does not begin above 0: {allowed}")
-    return low + 0.0, high + 0.0  # 0.0 for -0.0, which would be another run
+    return unsigned(low), unsigned(high)
 
 
 def parse_grid(

@@ -31,6 +31,10 @@ NAMED = re.compile(r"[A-Za-z_][\w.]*(: |:?$)")
 """How the line of a traceback begins that names the exception: other lines are indented."""
 
 
+ELSEWHERE = "if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed"
+"""What to do about runs that failed, if it was not the task."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """Runs that others need and call by one name."""
@@ -206,7 +210,7 @@ class Stages:
         advice = []
         if any(one.row["status"] == "failed" for one in unmet):
             advice.append("where a run failed, fix its task, change its version and that of the tasks that need it")
-            advice.append("if the cause lay elsewhere (a missing file, a full disk), mend that, and add --retry-failed")
+            advice.append(ELSEWHERE)
         if any(one.row["status"] != "failed" for one in unmet):
             advice.append("to train with what missed its target all the same, add --no-gates")
         return "; ".join(advice)

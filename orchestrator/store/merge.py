@@ -28,7 +28,7 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     Raises:
         StoreError: one of the two cannot be read, or the rows cannot be written; those before are there.
     """
-    failed = set(here.table(["key"], {"status": [FAILED]})["key"].to_pylist())
+    failed = here.failed()
     found = there.table(["key", "status"])
     keys = found["key"].to_pylist()
     known = here.known(keys)
@@ -40,5 +40,5 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     rows = 0
     for start in range(0, len(new), ROWS_AT_ONCE):
         rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
-    left = set(here.table(["key"], {"status": [FAILED]})["key"].to_pylist()) if failed else set()
+    left = here.failed() if failed else set()
     return Merged(rows, len(failed.intersection(new) - left))

@@ -87,14 +87,14 @@ class Reader:
         """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
         stays, but a failed one only if all failed, and then the latest. What is wrong with the parts that have the others, by
         name. A row that takes the place of a failed one is news, too."""
-        before, failed_before = self.register.keys_of(name), self.register.failed_of(name)
+        before, failed_before, failed_now = self.register.keys_of(name), self.register.failed_of(name), failed(table)
         keys = set(table["key"].to_pylist())
         known = self.register.known(list(keys)) - before
         places = choose(table, known)
         problems: dict[str, str] = {}
         if known:
             try:
-                problems = self.forget_wrong(known.intersection(places), ended_well(table), later=failed(table))
+                problems = self.forget_wrong(known.intersection(places), ended_well(table), later=failed_now)
             except LostPartError as error:  # another launch may have made way for a row of this part
                 return self.look({name, *error.args})
             known = self.register.known(list(known)) - before
@@ -102,8 +102,8 @@ class Reader:
         whole = len(kept) == table.num_rows
         rows = table if whole else take(table, list(kept.values()))
         self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
-        unheard = (before - failed_before) | failed(table).keys() & before
-        fresh = [i for key, i in kept.items() if key not in unheard] if self.keeps_news else []
+        heard = before - (failed_before - failed_now.keys())
+        fresh = [i for key, i in kept.items() if key not in heard] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))
         lacking = table.num_rows - len(kept)

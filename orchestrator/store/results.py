@@ -123,8 +123,12 @@ class ResultStore(Artifacts):
     def retry_failed(self) -> int:
         """Take the runs that have failed so far as not finished: `in`, `known`, `rows` and `find` pass them over, and whatever
         comes of another try takes the place of the row, also if it fails again. Until then the row stays. How many they are."""
-        self._retried.update(self.table(["key"], {"status": [FAILED]})["key"].to_pylist())
+        self._retried |= self.failed()
         return len(self._retried)
+
+    def failed(self) -> set[str]:
+        """The keys of the runs that have failed, those that are about to be tried again among them. Counts as a look."""
+        return set(self.table(["key"], {"status": [FAILED]})["key"].to_pylist())
 
     def rows(self, columns: Sequence[str] | None = None, where: Mapping[str, Collection[object]] | None = None) -> list[Row]:
         """All rows as plain dicts, or only those of `where` and only some of their columns (see `table`). Counts as a look.
