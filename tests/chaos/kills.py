@@ -161,7 +161,10 @@ def steps(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launc
 
 
 def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Launch:
-    """Each kill is of the process that began a training last; that may have ended by then, and then nobody need notice."""
+    """Each kill is of the process that began a training last; that may have ended by then, and then nobody need notice.
+
+    Where the ledger holds claims, which the driver makes, it is of any process that trains.
+    """
     began = seen = bench.lab.ledger.stat().st_size
     launch = trial.launch(*argv, small=bench.dice.random() < 0.5, here=False)
     killed: list[str] = []
@@ -170,10 +173,16 @@ def worker(bench: Bench, trial: Trial, argv: tuple[str, ...], left: int) -> Laun
         return bool(bench.lab.started(seen))
 
     while len(killed) < left and trial.until(has_begun_another, launch):
-        time.sleep(bench.dice.uniform(0, 0.1))
         key, pid, _ = bench.lab.started(seen)[-1]
         seen = bench.lab.ledger.stat().st_size
-        if pid in bench.lab.workers():
+        claimed = pid == launch.pid
+        if claimed and not trial.until(lambda: bool(bench.lab.workers()), launch):
+            break
+        time.sleep(bench.dice.uniform(0, 2.0 if claimed else 0.1))
+        workers = bench.lab.workers()
+        if claimed and workers:
+            pid = bench.dice.choice(workers)
+        if pid in workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 killed.append(key)
