@@ -24,6 +24,8 @@ from trainables.settings import value_of
 from trainables.spec import RunSpec, Scalar
 
 LEAST_SEEDS = 3
+GATES_OF_RUNS = (1, 2, 3)
+"""Those that a run has to meet by itself, to be counted."""
 LEAST_SEEN_TOLD_LESS = 0.7
 """Of a model that is told less than all, in place of LEAST_SEEN."""
 PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
@@ -47,6 +49,8 @@ class Verdict:
     """The least number of runs of a side that counted."""
     missing: bool = False
     """Whether runs are missing, so that more training may give a verdict."""
+    unmet: frozenset[int] = frozenset()
+    """The gates that are not met, for want of which there is no verdict."""
 
     @property
     def line(self) -> str:
@@ -60,6 +64,8 @@ class Found(NamedTuple):
     holds: bool | None
     told: str
     numbers: Mapping[str, float]
+    unmet: frozenset[int] = frozenset()
+    """The gates that are not met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,7 @@ def continuous_beats_categorical(sides: Mapping[str, Side], judge: str) -> Found
     dit, maskgit = (sides[name].final("level2", judge) for name in ("dit on vq", "maskgit on vq"))
     numbers = {"dit": dit, "maskgit": maskgit}
     if not at_least(COMPOSES, dit):
-        return Found(None, _no_control(dit), numbers)
+        return _no_control(dit, numbers)
     told = f"level 2 {dit:.2f} of dit, {maskgit:.2f} of maskgit, and at most 0.25 is asked for, 0.4 lower"
     return Found(at_least(maskgit, 0.25) and at_least(0.4, dit - maskgit), told, numbers)
 
@@ -182,7 +188,7 @@ def masking_is_not_it(sides: Mapping[str, Side], judge: str) -> Found:
     numbers = {family: sides[f"{family} on vq"].final("level2", judge) for family in ("dit", "maskgit", "givt", "mar")}
     dit, maskgit, givt, mar = numbers.values()
     if not at_least(COMPOSES, dit):
-        return Found(None, _no_control(dit), numbers)
+        return _no_control(dit, numbers)
     told = f"level 2 {givt:.2f} of givt, {mar:.2f} of mar, {maskgit:.2f} of maskgit, and either at least 0.3 above is asked for"
     return Found(at_least(0.3, givt - maskgit, mar - maskgit), told, numbers)
 
@@ -209,8 +215,9 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
     return Found(vq < vae, told, {"vae": vae, "vq": vq})
 
 
-def _no_control(dit: float) -> str:
-    return f"gate 5 is not met: dit on the same tokens has level 2 {dit:.2f}, under {COMPOSES}"
+def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
+    told = f"gate 5 is not met: dit on the same tokens has level 2 {dit:.2f}, under {COMPOSES}"
+    return Found(None, told, numbers, frozenset({5}))
 
 
 def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
@@ -416,7 +423,8 @@ def _judged(name: str, sides: Sequence[Side]) -> Verdict:
     seeds = min(len(side.runs) for side in usable.values())
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
         told, missing = "; ".join(map(_shortage, short)), any(map(_lacks_runs, short))
-        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, missing=missing)
+        unmet = frozenset(gate for side in short for gate in GATES_OF_RUNS if False in _met(side, gate))
+        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, missing=missing, unmet=unmet)
     if CLAIMS[name].is_paired:
         shared = set.intersection(*({run.spec.seed for run in side.runs} for side in usable.values()))
         if (seeds := len(shared)) < LEAST_SEEDS:
@@ -436,14 +444,15 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
     by_judge = {judge: _by_judge(claim, usable, judge) for judge in JUDGES}
     if agreement >= AGREEMENT:
         found = by_judge["both"]
-        return Verdict(name, _verdict(found.holds), found.told, numbers=found.numbers)
+        return Verdict(name, _verdict(found.holds), found.told, numbers=found.numbers, unmet=found.unmet)
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
     told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items())
     held = {found.holds for found in by_judge.values()}
     why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
+    unmet = frozenset().union(*(found.unmet for found in by_judge.values()))
     if len(held) == 1:
-        return Verdict(name, _verdict(held.pop()), f"{told} ({why}, but this by either)", numbers=numbers)
-    return Verdict(name, NOT_ENOUGH, f"{why}, and differ: {told}", numbers=numbers)
+        return Verdict(name, _verdict(held.pop()), f"{told} ({why}, but this by either)", numbers=numbers, unmet=unmet)
+    return Verdict(name, NOT_ENOUGH, f"{why}, and differ: {told}", numbers=numbers, unmet=unmet)
 
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
@@ -462,13 +471,18 @@ def _verdict(holds: bool | None) -> str:
 
 def _stands(run: Run) -> bool:
     """Whether gates 1 to 3 are met."""
-    return all(run.gates(math.nan)[gate] for gate in (1, 2, 3))
+    return all(run.gates(math.nan)[gate] for gate in GATES_OF_RUNS)
+
+
+def _met(side: Side, gate: int) -> list[bool | None]:
+    """Of the runs of a setting that count, whether each meets a gate."""
+    return [run.gates(math.nan)[gate] for run in side.runs if run.counts]
 
 
 def _lacks_runs(side: Side) -> bool:
     """Whether a setting with too few runs that count lacks runs: a further seed may meet a gate that some of its seeds meet."""
     counted = [run for run in side.runs if run.counts]
-    unmet = sum(False in [run.gates(math.nan)[gate] for gate in (1, 2, 3)] for run in counted)
+    unmet = sum(False in [run.gates(math.nan)[gate] for gate in GATES_OF_RUNS] for run in counted)
     return len(counted) < LEAST_SEEDS or 0 < len(counted) - unmet < LEAST_SEEDS
 
 
@@ -479,10 +493,10 @@ def _unpaired(sides: Sequence[Side], shared: int) -> str:
 
 def _shortage(side: Side) -> str:
     """Why a setting has too few runs that count."""
-    counted = [run for run in side.runs if run.counts]
-    told = f"{side.name} has {len(counted)} finished seed{'s' * (len(counted) != 1)} of {LEAST_SEEDS}"
-    for gate in (1, 2, 3):
-        met = [run.gates(math.nan)[gate] for run in counted]
+    count = sum(run.counts for run in side.runs)
+    told = f"{side.name} has {count} finished seed{'s' * (count != 1)} of {LEAST_SEEDS}"
+    for gate in GATES_OF_RUNS:
+        met = _met(side, gate)
         told += f", gate {gate} is not met by {met.count(False)}" * (False in met)
         told += f", gate {gate} is not known of {met.count(None)}" * (None in met)
     return told

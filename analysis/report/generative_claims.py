@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
@@ -26,8 +25,6 @@ Figures = Mapping[str, Sequence[str]]
 WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: findings.NOT_ENOUGH}
 OPTIONS = {"masking-is-not-it": "--families dit,maskgit,givt,mar"}
 """What the study has to be told beside its usual settings, to train all that a claim compares."""
-UNMET = re.compile(r"\bgate ([1-9]) is not met\b")
-"""As the studies say it of the runs of a setting."""
 _latest: list[tuple[Results, Answer]] = []
 """At most one: what was judged last, as all claims are judged by the same."""
 
@@ -50,7 +47,7 @@ def judged(claim: str, figures: Figures, results: Results) -> Finding:
         given=WORDS[given],
         counted=shown.seeds,
         comparisons=[Comparison(one.about, WORDS[one.verdict], one.numbers, one.seeds) for one in found],
-        unmet=sorted({int(gate) for one in found for gate in UNMET.findall(one.told)}),
+        unmet=sorted(frozenset().union(*(one.unmet for one in found))),
     )
 
 

@@ -146,6 +146,7 @@ def test_the_claims_about_where_level_2_ends(
     assert found.verdict == wanted, found.told
     assert found.numbers == pytest.approx(numbers)
     assert ("gate 5 is not met" in found.told) == (wanted == NOT_ENOUGH)
+    assert found.unmet == ({5} if wanted == NOT_ENOUGH else set())
 
 
 @pytest.mark.parametrize("family", MASKED)
@@ -422,13 +423,13 @@ def test_no_claim_has_a_verdict_where_a_gate_or_a_seed_is_missing(claim: str) ->
     two = [row for row in ALL_ROWS if row["seed"] < 2]
     assert verdict(claim, two).verdict == NOT_ENOUGH
     assert "has 2 finished seeds of 3" in verdict(claim, two).told
-    for about, told in (
-        ({"read": 0.9}, "gate 1 is not met by 3"),
-        ({"reconstructed": 0.9}, "gate 2 is not met by 3"),
-        ({"measured": None}, "gate 3 is not known of 3"),
+    for about, unmet, told in (
+        ({"read": 0.9}, {1}, "gate 1 is not met by 3"),
+        ({"reconstructed": 0.9}, {2}, "gate 2 is not met by 3"),
+        ({"measured": None}, set(), "gate 3 is not known of 3"),
     ):
         found = verdict(claim, ALL_ROWS, **about)
-        assert (found.verdict, told in found.told) == (NOT_ENOUGH, True), found.told
+        assert (found.verdict, told in found.told, found.unmet) == (NOT_ENOUGH, True, unmet), found.told
     diverged = [{**row, "status": "diverged"} if row["seed"] == 2 else row for row in ALL_ROWS]
     assert verdict(claim, diverged).verdict == NOT_ENOUGH
     assert verdict(claim, all_rows_of(seen=0.69, level2=0.9)).verdict == NOT_ENOUGH
