@@ -1,4 +1,4 @@
-"""What the studies of generators have in common: their options, the specs made of them, and what is told of their runs.
+"""What the studies of generators have in common: their options, and the specs made of them.
 
 Generators of pictures are trained over seeds, and asked for all compositions along the way. The probe that judges, and the
 tokenizers, are runs that these need: they come first, by themselves.
@@ -6,32 +6,23 @@ tokenizers, are runs that these need: they come first, by themselves.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
-import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation, one_of, spelled
-from orchestrator.command.progress import Running
+from orchestrator.command.cli import checked, invocation, one_of
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.real_pictures import DataFolder, Dataset, pictures_of
 from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
+from orchestrator.generator_study import GeneratorStudy
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Latest, Rows, ending
-from orchestrator.store import MeasureTable, StoreError
-from orchestrator.study import GridStudy
 from trainables.generative.chain import GENERATOR
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.jepa import TWELFTHS, layers_of
@@ -41,10 +32,6 @@ from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, alternatives, listed, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
-
-if TYPE_CHECKING:
-    from analysis.generators import Measured
-    from analysis.objectives import Answer
 
 KNOWN = settings_of(GeneratorSettings)
 SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
@@ -71,113 +58,6 @@ VARIED = (
 """Settings with an option of their own, which takes several values."""
 OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
-
-
-@dataclass(slots=True)
-class GeneratorStudy(GridStudy):
-    """Generators over seeds, tabled by level and judge, with the verdicts of their claims. A `Study`."""
-
-    _known: Latest[Answer] = field(init=False)
-
-    def __post_init__(self) -> None:
-        GridStudy.__post_init__(self)
-        self._known = Latest(self._answer_of)
-
-    def line(self, row: Mapping[str, Any]) -> str:
-        from analysis.generators import Run
-
-        run = Run.of(row, lambda key: None, {})
-        told = f"{self._told(run.spec)}, seed {row['seed']}: {ending(row)}"
-        shares = [f"{name} {share:.2f}" for name, share in _shares(run.final).items() if not math.isnan(share)]
-        return f"{told} ({', '.join(shares)}{', ' * bool(shares)}{row['steps']} steps, {row['seconds']:.1f} s)"
-
-    def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
-        """A line per setting: runs done and in progress, and medians of what these draw right, at the end or, of those in
-        progress, at their last look."""
-        answer = self._known.of(rows)
-        going: dict[Any, list[Running]] = {}
-        for run in running.values():
-            going.setdefault(self._setting(run.spec), []).append(run)
-        table = self._begun("share read right, medians over seeds", "runs", "step", *_shares(lambda *_: 0.0))
-        ended: dict[Any, list[Any]] = {}
-        for one in answer.runs:
-            ended.setdefault(self._setting(one.spec), []).append(one)
-        for setting, specs in self._by_setting(rows).items():
-            done, busy = ended.get(setting, []), going.get(setting, [])
-            runs = f"{len(done)}/{len(specs)}" + (f" +{len(busy)}" if busy else "")
-            step = str(min(run.step for run in busy)) if busy else ""
-            found = [_shares(run.final) for run in done if run.status == "finished"] + [_now(run) for run in busy]
-            table.add_row(*self._cells(setting), runs, step, *_medians(found))
-        return Group(table, *map(Text, self._lines(answer)))
-
-    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        """Table, JSON and figures, at the end of a launch."""
-        from analysis.files import write_generators
-
-        answer = self._answer_of(rows) if force else None
-        return write_generators(answer, self.name, out) if answer is not None and answer.runs else []
-
-    def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer_of(rows).to_json()
-
-    def _lines(self, answer: Answer) -> list[str]:
-        lines = answer.lines()
-        if answer.lacks:
-            measuring = f"{spelled('analysis.measure')} --store {self.settings['store']}"
-            lines.append(f"{answer.lacks} is known after: {measuring}, then this command again")
-        return lines
-
-    def _answer_of(self, rows: Rows) -> Answer:
-        """The answer as far as it is known."""
-        from analysis.objectives import Answer
-
-        found, measured = self.search.runs(rows), measured_for(self.name, self.settings["store"])
-        names = {name: self.about[name] for name in self.columns}
-        replaced = self.search.replaced(rows)
-        return Answer.of(found, rows.get, measured, names, self.settings, self.name, replaced)
-
-    def _told(self, spec: RunSpec) -> str:
-        family, tokenizer, *more = self._cells(self._setting(spec))
-        told = (f"{self.about[name]} {value}" for name, value in zip(self.columns[2:], more, strict=True) if value)
-        return ", ".join([f"{family} on {tokenizer}", *told])
-
-    def _cells(self, setting: tuple[Any, ...]) -> list[str]:
-        """Nothing of what means nothing to a family on a tokenizer."""
-        values = dict(zip(self.columns, setting, strict=True))
-        others = meaningless({name: value_of(self.specs[0], name) for name in OF_WHICH} | values)
-        return ["" if name in others else str(value) for name, value in values.items()]
-
-
-def measured_for(study: str, store: str) -> Measured:
-    """What a study looks at of what `analysis.measure` found in a store; nothing where that cannot be read now, since an answer
-    says what it lacks."""
-    from analysis.generators import OF_GENERATORS, OF_PARENTS, numbers_of
-
-    with contextlib.suppress(StoreError):
-        return numbers_of(MeasureTable(store).rows([*OF_PARENTS, *OF_GENERATORS.get(study, ())]))
-    return {}
-
-
-def _shares(of: Any) -> dict[str, float]:
-    """What a table shows of a run, from a function of level and judge."""
-    return {
-        "seen": of("seen", "both"),
-        "level 1": of("level1", "both"),
-        "level 2": of("level2", "both"),
-        "level 2 by probe": of("level2", "probe"),
-        "level 2 by oracle": of("level2", "oracle"),
-    }
-
-
-def _now(run: Running) -> dict[str, float]:
-    """The same of a run in progress."""
-    return _shares(lambda level, judge: run.summary.get(f"{judge}_{level}", math.nan))
-
-
-def _medians(found: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    for name in _shares(lambda *_: 0.0):
-        values = [shares[name] for shares in found if not math.isnan(shares[name])]
-        yield f"{statistics.median(values):.2f}" if values else ""
 
 
 def _flag(name: str) -> str:

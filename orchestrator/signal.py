@@ -18,7 +18,8 @@ from orchestrator.command.axes import HINT, check_resolution, read_between
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
-from orchestrator.generators import OPTIONS, GeneratorOptions, measured_for, planned
+from orchestrator.generator_study import measured_for
+from orchestrator.generators import OPTIONS, GeneratorOptions, planned
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import BUDGET

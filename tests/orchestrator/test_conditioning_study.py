@@ -12,7 +12,7 @@ from analysis import generators
 from orchestrator import conditioning, objectives
 from orchestrator import generators as of_generators
 from orchestrator.command.cli import App, run
-from orchestrator.generators import GeneratorStudy
+from orchestrator.generator_study import GeneratorStudy
 from orchestrator.searches import Rows
 from tests.analysis.made_objectives import generator_row, parent_rows
 from tests.conftest import check_refusal

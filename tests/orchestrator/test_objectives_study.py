@@ -28,7 +28,7 @@ from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
 from orchestrator.command.stages import Stages
 from orchestrator.engine import estimate
-from orchestrator.generators import GeneratorStudy
+from orchestrator.generator_study import GeneratorStudy
 from orchestrator.searches import Rows
 from orchestrator.store import MeasureTable, ResultStore, make_row, save_question
 from orchestrator.store.measures import encode
