@@ -45,7 +45,11 @@ def studies_of(results: Results, around: Around, say: Say = unsaid) -> tuple[lis
 
 
 def _beside(told: Sequence[Told]) -> list[str]:
-    """Of each study the first settings in which it differs from others of its kind."""
+    """Of each study the first settings in which it differs from others of its kind; before them its task, if another has the
+    same title."""
+    tasks: dict[str, set[str]] = {}
+    for one in told:
+        tasks.setdefault(one.title, set()).add(one.question.task)
     found, values = [one.settings for one in told], dict[tuple[str, str], Counter[str]]()
     items = [one.items for one in told]
     kinds = Counter(one.question.study for one in told)
@@ -57,7 +61,9 @@ def _beside(told: Sequence[Told]) -> list[str]:
         kind = one.question.study
         titled = TITLED if "N = " in one.title else TITLED[:1]
         differ = [name for name, value in settings.items() if values[kind, name][value] < kinds[kind] and name not in titled]
-        beside.append(" · ".join(f"{name} {shortened(parts[name], MOST_LETTERS)}" for name in differ[:MOST_BESIDE]))
+        words = [f"task {one.question.task}"] if len(tasks[one.title]) > 1 else []
+        words += [f"{name} {shortened(parts[name], MOST_LETTERS)}" for name in differ[: MOST_BESIDE - len(words)]]
+        beside.append(" · ".join(words))
     return beside
 
 

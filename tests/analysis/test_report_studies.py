@@ -376,6 +376,8 @@ def test_settings_are_told_in_words(ask: Ask, tmp_path: Path) -> None:
     )
     [beside, _] = _beside([told_with("mine:Task", {"one": "x" * 90}), told_with("mine:Task", {})])
     assert beside == f"one {'x' * 59}…"
+    beside = _beside([told_with("mine:Task", {"width": 8}), told_with("yours:Task", {"width": 16})])
+    assert beside == ["task mine:Task · width 8", "task yours:Task · width 16"]
     no_network = {"decoder": "", "depth": 0, "width": 1, "encoding": ""}
     assert told_with("mine:Task", no_network).settings == {}
     of_program = {**no_network, "lr": 0.1, "batch_size": 3, "schedule": "constant", "target": 0.9, "N": [8, 16]}
