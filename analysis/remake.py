@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from orchestrator.searches.space import Dimension, Space, Values, in_turn, known
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import RUNS, THRESHOLDS, TRIALS
-from orchestrator.study import bracket_of, brackets_again
+from orchestrator.study import are_checked, bracket_of, brackets_again
 from trainables.needs import Tasks
 from trainables.program import ProgramTask
 from trainables.regularization import COMPARED, TASKS
@@ -117,7 +117,8 @@ def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -
         raise ValueError(f"between must be two values of {axes.least}, not {ends!r:.100}")
     if task is None:
         return brackets_again(specs, question.task_version, question.facts, axes, between)
-    return [bracket_of(task, spec, axes, between) for spec in specs]
+    checked = are_checked(question.facts)
+    return [replace(bracket_of(task, spec, axes, between), checked=checked) for spec in specs]
 
 
 def penalty_search(question: Question, weights: Sequence[str] | None) -> ConfirmAndJudge:

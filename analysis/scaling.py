@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -26,6 +26,8 @@ FORMER = ("threshold", "lower", "upper", "total_images")
 """Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
 COUNTS = (*IMAGES, *FORMER)
 """Columns of whole numbers."""
+BAD_LUCK = 1.5
+"""A run that misses with so many times as much as one that passes is told of: near a threshold some do."""
 COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", "contradicted_by", *FORMER)
 
 
@@ -42,6 +44,8 @@ class Answer:
     rules: Mapping[str, Mapping[str, Any]]
     """By data set, what audits found of the stopping rule."""
     axes: Axes = USUAL
+    unlucky: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By data set, where a run misses far above one that passes, in words."""
 
     @classmethod
     def of(
@@ -59,7 +63,11 @@ class Answer:
         parts = known.groupby("dataset", sort=False) if axes.scaled else ()
         task = settings.get("task", BUMPS)
         fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
-        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes)
+        unlucky: dict[str, list[str]] = {}
+        for one in known.to_dict("records"):
+            if told := _told_unlucky(one, axes, str(task)):
+                unlucky.setdefault(str(one["dataset"]), []).append(told)
+        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, unlucky)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
@@ -108,7 +116,13 @@ class Answer:
             for dataset, fit in self.fits.items()
             if (broken := fit.broken) is not None and broken.is_better
         ]
-        return [*exponents, *breaks, *(line for dataset in self.rules for line in self._rule_lines(dataset))]
+        bad_luck = [
+            f"{dataset}: {places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}. If runs miss by bad "
+            "luck, whatever they have, thresholds are too high: let fewer miss so before you ask how much they need"
+            for dataset, places in self.unlucky.items()
+        ]
+        rules = (line for dataset in self.rules for line in self._rule_lines(dataset))
+        return [*exponents, *breaks, *bad_luck, *rules]
 
     def _rule_lines(self, dataset: str) -> list[str]:
         """What there is to say of the stopping rule."""
@@ -137,7 +151,8 @@ class Answer:
             if flips:  # on another curve of the data set
                 lines.append(f"{audited}, of other runs: enough that it gave up were trained to the end, and none passed")
             else:
-                known = f", {rule['known']} of them before this study and perhaps at other sizes" if rule["known"] else ""
+                of_them = f"{rule['known']} of them" if rule["audits"] else "all of them"
+                known = f", {of_them} before this study and perhaps at other sizes" if rule["known"] else ""
                 most = math.ceil(1000 * rule["bound"]) / 10
                 lines.append(
                     f"{audited}. {rule['known'] + rule['audits']} runs that it gave up were trained to the end{known}, "
@@ -184,6 +199,21 @@ def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
     """How wide the interval of each data set's exponent is; None where there is none."""
     fits = Answer.of_results(results, {}).fits
     return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
+
+
+def _told_unlucky(one: Mapping[str, Any], axes: Axes, task: str) -> str:
+    """Where a run of a threshold passes and one with more than BAD_LUCK times as much misses, in words; empty if none does."""
+    tried = one["tried"] if isinstance(one["tried"], tuple | list) else ()
+    passes, misses = ([count for count, passed in tried if passed is wanted] for wanted in (True, False))
+    fixed = one["fixed_images"]
+    if not (passes and misses) or max(misses) + fixed <= BAD_LUCK * (min(passes) + fixed):
+        return ""
+    least, most = (axes.told(_plain(count + fixed), task) for count in (min(passes), max(misses)))
+    return f"at {axes.along} = {one[axes.along]}, seed {one['seed']}, a run with {least} passes and one with {most} misses"
+
+
+def _plain(value: float) -> float:
+    return int(value) if float(value).is_integer() else value
 
 
 def _are_whole(column: pd.Series) -> bool:

@@ -101,11 +101,17 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
 
 def facts_of(brackets: Sequence[Bracket]) -> dict[str, Any]:
     """What `brackets_again` needs of the task: the counts it allows, [low, high, fixed], the curve and the known audits of each
-    bracket; one value where all have the same. No counts where the question itself has the range."""
+    bracket, one value where all have the same; whether they are checked. No counts where the question itself has the range."""
     facts: dict[str, list[Any]] = {"curve": [b.curve for b in brackets], "audits": [b.audits for b in brackets]}
     counts = [b.counts for b in brackets]
     facts["counts"] = [[c.low, c.high, c.fixed] if isinstance(c, Counts) else None for c in counts]
-    return {name: values[0] if all(value == values[0] for value in values) else values for name, values in facts.items()}
+    told = {name: values[0] if all(value == values[0] for value in values) else values for name, values in facts.items()}
+    return {**told, "checked": all(b.checked for b in brackets)}
+
+
+def are_checked(facts: Mapping[str, Any]) -> bool:
+    """Whether the thresholds of a stored question are checked. Those of former versions are not, and stay answered."""
+    return facts.get("checked") is True
 
 
 def brackets_again(
@@ -134,7 +140,7 @@ def brackets_again(
         if allowed is None:
             raise ValueError("its facts do not tell which data counts are allowed")
         known = {"template": spec, "task_version": task_version, "counts": allowed, "curve": curve, "audits": audits}
-        found.append(Bracket(**known, axes=axes))
+        found.append(Bracket(**known, axes=axes, checked=are_checked(facts)))
     return found
 
 

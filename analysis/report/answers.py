@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
@@ -181,15 +182,17 @@ def _beyond(asked: Iterable[Asked], groups: Iterable[list[Run]]) -> list[list[Ru
 
 
 def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float]:
-    """The search's answer with the trust in the stopping rule, and the resolution, with which most of it is known."""
+    """The search's answer with the trust in the stopping rule, the resolution and, if need be, without checks, with which most
+    of it is known."""
     first = {(run["dataset"], run["N"], run["seed"]): run for run in group}
     task, brackets = BumpTask(), []
     for at in sorted(first):
         spec = RunSpec.from_dict({**first[at], "stop": "early", "data_count": 0})
         brackets.append(bracket_of(task, spec))
     rows = Rows(group)
-    ways = [(stop, resolution) for stop in ("auto", "early") for resolution in RESOLUTIONS]
-    answers = [(ThresholdSearch(brackets, resolution, stop=stop).answer(rows), stop, resolution) for stop, resolution in ways]
+    asked = [brackets, [replace(bracket, checked=False) for bracket in brackets]]
+    ways = itertools.product(("auto", "early"), RESOLUTIONS, asked)
+    answers = [(ThresholdSearch(of, resolution, stop=stop).answer(rows), stop, resolution) for stop, resolution, of in ways]
     return max(answers, key=lambda answer: sum(result.verdict not in ("open", "failed") for result in answer[0]))
 
 

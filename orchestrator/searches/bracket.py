@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import Family, Record, weakest
 from orchestrator.searches.axes import USUAL, Axes, Between
-from orchestrator.searches.probing import Ladder, Outcome, Probe, Start, bounds, next_probe, outcome, probes_left
+from orchestrator.searches.probing import (
+    Ladder,
+    Outcome,
+    Probe,
+    Start,
+    bounds,
+    next_probe,
+    outcome,
+    probe_below,
+    probes_left,
+)
 from trainables.settings import value_of, with_values
 from trainables.spec import RunSpec, Scalar, family_key
 
@@ -37,6 +47,8 @@ class Bracket:
     audits: int = 0
     """Audits of the stopping rule without a flip that are known of runs like these (see `audits`)."""
     axes: Axes = USUAL
+    checked: bool = True
+    """Whether a run below all misses is asked for where these may be bad luck (see `probe_below`)."""
 
     @property
     def along(self) -> Scalar:
@@ -159,6 +171,8 @@ class Walk:
     start: Start
     seen: Mapping[int, Outcome]
     """In the order of asking."""
+    below: Mapping[int, Outcome]
+    """The same of what was asked after that, below all misses, as these may have been bad luck."""
     probe: Probe | None
     failed_key: str | None
 
@@ -167,12 +181,23 @@ class Walk:
         return self.probe is None
 
     @property
+    def known(self) -> Mapping[int, Outcome]:
+        """All that it has seen."""
+        return {**self.seen, **self.below}
+
+    @property
+    def lucky(self) -> int | None:
+        """The lowest rung that passed below all misses of `seen`; None if none did."""
+        return min((at for at, outcome in self.below.items() if outcome.passed), default=None)
+
+    @property
     def carriers(self) -> tuple[int, ...]:
         """The failing rungs that its answer rests on: the highest of all, and, if another one, the highest below every pass."""
         if self.failed_key is not None:
             return ()
-        highest = max((at for at, outcome in self.seen.items() if not outcome.passed), default=None)
-        return tuple(sorted({at for at in (highest, bounds(self.seen).lower) if at is not None}))
+        known = self.known
+        highest = max((at for at, outcome in known.items() if not outcome.passed), default=None)
+        return tuple(sorted({at for at in (highest, bounds(known).lower) if at is not None}))
 
 
 @dataclass(frozen=True)
@@ -216,26 +241,33 @@ class Place:
 def follow(place: Place, start: Start, family: Mapping[float, Row], old: Walk | None) -> Walk:
     """A walk through finished rows from its start, up to the first probe that has none. What the old walk has seen and is
     still so need not be found again."""
-    seen: dict[int, Outcome] = {}
+    seen, below = dict[int, Outcome](), dict[int, Outcome]()
     if old is not None and old.start == start:
         for at in old.seen:
             row = family.get(place.rungs.counts[at])
             if row is None or row["status"] == FAILED or _outcome(place, row) != old.seen[at]:
                 break
             seen[at] = old.seen[at]
-    return carry_on(place, start, family, seen)
+    return carry_on(place, start, family, seen, below)
 
 
-def carry_on(place: Place, start: Start, family: Mapping[float, Row], seen: dict[int, Outcome]) -> Walk:
-    """The walk that has seen so much, carried on through finished rows; `seen` grows with it."""
-    while (probe := next_probe(seen, place.rungs, start)) is not None:
+def carry_on(
+    place: Place, start: Start, family: Mapping[float, Row], seen: dict[int, Outcome], below: dict[int, Outcome]
+) -> Walk:
+    """The walk that has seen so much, carried on through finished rows; `seen` and `below` grow with it."""
+
+    def probe_of() -> Probe | None:
+        probe = next_probe(seen, place.rungs, start)
+        return probe_below(seen, below, place.rungs, start) if probe is None and place.bracket.checked else probe
+
+    while probe := probe_of():
         row = family.get(place.rungs.counts[probe.at])
         if row is None:
-            return Walk(start, seen, probe, None)
+            return Walk(start, seen, below, probe, None)
         if row["status"] == FAILED:
-            return Walk(start, seen, None, row["key"])
-        seen[probe.at] = _outcome(place, row)
-    return Walk(start, seen, None, None)
+            return Walk(start, seen, below, None, None if probe.below else row["key"])
+        (below if probe.below else seen)[probe.at] = _outcome(place, row)
+    return Walk(start, seen, below, None, None)
 
 
 def _outcome(place: Place, row: Row) -> Outcome:
@@ -253,7 +285,7 @@ def result_of(
         audits_left: runs that are still to be trained to the end before the answer stands.
     """
     template, counts = place.bracket.template, place.rungs.counts
-    known = bounds(walk.seen if walk else {})
+    known = bounds(walk.known if walk else {})
     lower = missed = None if known.lower is None else counts[known.lower]
     upper = None if known.threshold is None else counts[known.threshold]
     verdict, threshold, grounds = "open", None, ""
@@ -294,7 +326,7 @@ def result_of(
         missed=missed,
         runs=family.runs,
         steps=family.steps,
-        probes_left=probes_left(walk.seen, place.rungs, walk.start) if walk and not walk.over else 0,
+        probes_left=_probes_left(place, walk) if walk else 0,
         audits_left=audits_left,
         outliers=outliers,
         failed_key=walk.failed_key if walk else None,
@@ -302,6 +334,12 @@ def result_of(
         rule=rule,
         values=len(counts),
         axes=place.bracket.axes,
-        tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.seen.items())) if walk else (),
+        tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.known.items())) if walk else (),
         curve=place.curve,
     )
+
+
+def _probes_left(place: Place, walk: Walk) -> int:
+    if walk.probe is None:
+        return 0
+    return 1 if walk.probe.below else probes_left(walk.seen, place.rungs, walk.start)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.searches.bracket import Bracket, Place, Walk
-from orchestrator.searches.probing import Start, bounds, learn
+from orchestrator.searches.probing import KNOWN, RARE, Start, bounds, learn
 
 BLIND_SPREAD, CENSORED_SPREAD = 0.9, 0.25
 """How far a threshold lies, in log(total images), from where it is expected: where nothing is known, and where a bracket
@@ -39,10 +39,11 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
     censored = False
     for j, walk in zip(place.after, answered, strict=True):
         if walk.failed_key is None:
-            found, other = bounds(walk.seen), places[j].rungs
+            found, other = bounds(walk.known), places[j].rungs
             censored = found.threshold is None
             if found.threshold is not None:
-                log_threshold = other.logs[other.at_least(other.logs[found.threshold])]
+                at = found.threshold if walk.lucky is None else walk.lucky
+                log_threshold = other.logs[other.at_least(other.logs[at])]
                 known.append((j, log_threshold))
                 if not found.contrary:
                     seen = ((i, o.shortfall) for i, o in walk.seen.items() if other.depths[i] == 0)
@@ -52,12 +53,13 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
         return Start(top, rungs.logs[top], CENSORED_SPREAD, taught)
     if not known:
         at = _blind(place)
-        return Start(at, rungs.logs[at], BLIND_SPREAD, taught)
+        return Start(at, rungs.logs[at], BLIND_SPREAD, taught, alone=True)
     centre, spread = _predict(places, place, known)
     above = ABOVE * spread
     if not place.leads:
         above += STAGGER * spread * (1 if place.bracket.template.seed % 2 else -1)
-    return Start(rungs.nearest(centre + above), centre, spread, taught)
+    bad_luck = KNOWN if any(walk.lucky is not None for walk in answered) else RARE
+    return Start(rungs.nearest(centre + above), centre, spread, taught, bad_luck=bad_luck)
 
 def _predict(places: Sequence[Place], place: Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """log(total images) from a power law through the pilots, and how far off it may be: Bayesian linear regression with

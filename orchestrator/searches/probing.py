@@ -3,7 +3,8 @@
 A walk starts at a predicted count. What is believed of the threshold before is narrowed by every outcome: a pass or a miss
 cuts off one side, and the accuracy of a missed run tells how far above it the threshold lies. The next probe is where the
 belief is about evenly divided, until a missed and a passing count are neighbours; then one pass above the threshold confirms.
-Every count a walk can ask for lies on a ladder that is fixed beforehand.
+Where misses may rather be bad luck, as they are few and the threshold is not where it was expected, one run far below them
+tells. Every count a walk can ask for lies on a ladder that is fixed beforehand.
 """
 
 from __future__ import annotations
@@ -56,6 +57,21 @@ STRAY = 0.5
 """Density of the log(images) of a missed run where its accuracy says nothing: anywhere in a range of two."""
 WIDTHS, WIDEST = ((0.75, 1.0), (0.2, 3.0), (0.05, 10.0)), 2.0
 """Shares of the belief at multiples of the expected spread, up to the widest, so that no prediction is trusted blindly."""
+LUCKY, UNLUCKY = 0.01, 0.25
+"""How likely a run is to miss by bad luck, whatever its count, where few do and where many do. By this the misses of a walk are
+weighed: either they are below the threshold, or all of them are luck and it is lower still."""
+RARE, KNOWN = 0.1, 0.9
+"""How likely it is that many do: beforehand, and once a run has passed below all misses of a bracket before."""
+SUSPECT = 0.05
+"""A run below all misses is asked for if luck is so likely, relative to the other reading."""
+FAR = math.log(4.0)
+"""Where no other bracket foretold the threshold, it is asked for in any case, unless some miss lies as far below."""
+NEAR = 0.025
+"""The other reading has the threshold in the bracket, give or take so much, in log(total images)."""
+DOWN = math.log(2.0)
+"""That run has half the images of the lowest miss. If it passes, the next ones go down by twice the step each, to a miss."""
+LIKELY_BELOW = 0.1
+"""Guessed probability that the first of them passes."""
 _ROOT2 = math.sqrt(2)
 
 
@@ -83,6 +99,10 @@ class Ladder:
     def at_least(self, log_total: float) -> int:
         """The lowest main rung at or above; the highest if there is none."""
         return self.main[min(self._main_at(log_total), len(self.main) - 1)]
+
+    def under(self, rung: int, step: float) -> int:
+        """The main rung about `step` below this one, at most the one before. There must be one."""
+        return min(self.nearest(self.logs[rung] - step), self.main[bisect.bisect_left(self.main, rung) - 1])
 
     def above(self, rung: int, step: float) -> int:
         """The main rung about `step` above this one, at least the next."""
@@ -198,6 +218,10 @@ class Start:
     centre: float
     spread: float
     line: Line = EXPECTED
+    alone: bool = False
+    """Whether no other bracket foretold it: others will rest on what this one finds."""
+    bad_luck: float = RARE
+    """How likely it is that many runs miss by bad luck."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +230,8 @@ class Probe:
 
     at: int
     likely: float
+    below: bool = False
+    """Whether it is asked for below all misses of a walk that is over (see `probe_below`)."""
 
 
 class _Normal(NamedTuple):
@@ -322,6 +348,37 @@ def _divide(seen: Mapping[int, Outcome], rungs: Ladder, start: Start, low: int, 
     at = bisect.bisect_left(choices, wished, key=share)
     best = min(choices[max(0, at - 1) : at + 1], key=lambda i: abs(share(i) - wished))
     return Probe(best, share(best))
+
+
+def probe_below(
+    seen: Mapping[int, Outcome], below: Mapping[int, Outcome], rungs: Ladder, start: Start
+) -> Probe | None:
+    """The next rung below all misses of a walk that is over, to tell whether these were bad luck; None: nothing more is asked.
+
+    `below`: how the ones before ended. A walk with a contradiction, or without a threshold, says itself that it is in doubt.
+    Main rungs alone decide, so that a finer resolution asks for the same.
+    """
+    if below:
+        last = min(below)
+        if last == 0 or not below[last].passed:
+            return None
+        return Probe(rungs.under(last, DOWN * 2 ** len(below)), LIKELY_TURN, below=True)
+    seen = {i: o for i, o in seen.items() if rungs.depths[i] == 0}
+    known, missed = bounds(seen), [i for i, o in seen.items() if not o.passed]
+    if known.contrary or known.threshold is None or not missed or min(missed) == 0:
+        return None
+    assert known.lower is not None
+    logs, first = rungs.logs, Probe(rungs.under(min(missed), DOWN), LIKELY_BELOW, below=True)
+    if start.alone and logs[known.threshold] - logs[min(missed)] < FAR:
+        return first
+    told = tuple((logs[i], o.shortfall) for i, o in seen.items() if o.shortfall is not None)
+    parts = belief(start, told)
+    there = _below(parts, logs[known.threshold] + NEAR) - _below(parts, logs[known.lower] - NEAR)
+    passed = len(seen) - len(missed)
+    shares = ((1 - start.bad_luck, LUCKY), (start.bad_luck, UNLUCKY))
+    luck = sum(share * p ** len(missed) * (1 - p) ** passed for share, p in shares)
+    luck *= STRAY ** len(told) * _below(belief(start, ()), logs[min(missed)])
+    return first if luck > SUSPECT * there else None
 
 
 @dataclass(frozen=True)

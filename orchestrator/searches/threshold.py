@@ -316,7 +316,9 @@ class ThresholdSearch:
             found.setdefault(at, minus_likely)
             for passes, share in ((True, likely), (False, 1 - likely)):
                 if -minus_likely * share >= UNLIKELY:
-                    further = carry_on(place, walk.start, family, {**imagined.seen, at: Outcome(passes)})
+                    seen, below = dict(imagined.seen), dict(imagined.below)
+                    (below if imagined.probe.below else seen)[at] = Outcome(passes)
+                    further = carry_on(place, walk.start, family, seen, below)
                     if further.probe is not None:
                         pushed += 1
                         heapq.heappush(heap, (minus_likely * share, pushed, further))

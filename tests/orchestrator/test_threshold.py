@@ -328,6 +328,56 @@ class TestContradictions:
         assert len(said) > 5
         assert not [number for finished, number in said if finished and number < len(rows)]
 
+    @pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+    def test_misses_by_bad_luck_far_above_the_threshold_are_found_out(self, seeds: tuple[int, ...]) -> None:
+        """The first bracket begins far above 21, and comes down to misses by luck at 500 to 800."""
+
+        def ending(spec: RunSpec) -> str:
+            is_unlucky = spec.seed == 0 and 500 <= spec.data_count < 800
+            return "passed" if spec.data_count >= 21 and not is_unlucky else "missed"
+
+        brackets = [bracket(seed=seed, high=20_000) for seed in seeds]
+        search = ThresholdSearch(brackets)
+        first, *others = search.answer(drive(search, ending))
+        assert first.verdict == "non-monotone"
+        assert first.lower is not None
+        assert first.lower < 21 < 800 <= first.threshold <= 842  # type: ignore[operator]
+        assert [(one.verdict, one.threshold) for one in others] == [("reached", 21)] * (len(seeds) - 1)
+        unchecked = ThresholdSearch([replace(one, checked=False) for one in brackets])
+        first, *others = unchecked.answer(drive(unchecked, ending))
+        assert (first.verdict, first.lower >= 700) == ("reached", True)  # type: ignore[operator]
+
+    def test_where_no_run_misses_by_luck_checks_cost_little_and_change_nothing(self) -> None:
+        costs = []
+        for chance in range(20):
+            dice = random.Random(chance)
+            thresholds = {(b.template.N, b.template.seed): b.template.N**2 / 5 * math.exp(dice.gauss(0, 0.1)) for b in study()}
+
+            def outcome(spec: RunSpec, thresholds: dict[tuple[int, int], float] = thresholds) -> str:
+                return "passed" if spec.data_count >= thresholds[spec.N, spec.seed] else "missed"
+
+            checked, unchecked = (
+                ThresholdSearch([replace(b, checked=is_checked) for b in study()]) for is_checked in (True, False)
+            )
+            mine, other = drive(checked, outcome), drive(unchecked, outcome)
+            assert [(r.verdict, r.threshold, r.lower) for r in checked.answer(mine)] == [
+                (r.verdict, r.threshold, r.lower) for r in unchecked.answer(other)
+            ]
+            costs.append(len(mine) - len(other))
+        assert min(costs) >= 1
+        assert sum(costs) / len(costs) <= 1.7
+
+    def test_a_check_that_fails_leaves_the_answer(self) -> None:
+        search = ThresholdSearch([bracket(high=20_000)])
+        result = alone(search, lambda spec: "missed" if 250 <= spec.data_count < 400 else "passed")
+        failing = alone(
+            ThresholdSearch([bracket(high=20_000)]),
+            lambda spec: "failed" if spec.data_count < 250 else "missed" if spec.data_count < 400 else "passed",
+        )
+        assert (result.verdict, result.lower) == ("non-monotone", 1)
+        assert failing.verdict == "reached"
+        assert 400 <= failing.threshold == result.threshold <= 420  # type: ignore[operator]
+
     def test_the_chase_above_failing_probes_is_bounded(self) -> None:
         rungs = ladder(1, 1000, 0, 0.05)
         start = Start(5, rungs.logs[5], 0.2)
