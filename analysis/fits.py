@@ -114,7 +114,8 @@ def fit_power_law(
     that seeds share widens it. A table may have a column `tried`, the drawn images of the runs of each walk and whether they
     passed. Without it, a threshold lies anywhere in its bracket, without any luck, as does one at the lowest count. Fewer
     than LEAST_SEEDS give no interval. The estimate has every threshold at the upper end of its bracket, and the interval always
-    reaches to it. Sizes at which some seed did not reach the target are left out: what remains there would be too low.
+    reaches to it. Sizes at which some seed did not reach the target are left out: what remains there would be too low. Where
+    some seed failed, this may have had nothing to do with its size, so the others count, and the note names the size.
 
     Places at which the lowest value passes are left out, because the threshold may lie below: values of a setting may lie far
     apart, as depths do, and counts may begin high. A count of one sample, or of none beside those that are always present, is
@@ -149,8 +150,13 @@ def fit_power_law(
         return result(f"no exponent: this needs two {places}, and there {'is one' if sizes else 'are none'}")
     if (used[quantity] <= 0).any():
         return result("no exponent: some thresholds are 0, and 0 has no logarithm")
+    failed = results[(results["verdict"] == "failed") & results[along].isin(used[along])]
+    if len(failed):
+        notes.append(f"at {along} = {_list(failed[along])} a seed failed, and what remains there may be too low")
     if sizes < LEAST_SIZES:
         notes.append(f"two {places}: a slope, not a fit")
+    if used[quantity].nunique() == 1:
+        notes.append("every threshold is the same")
     x = np.log(used[along].to_numpy(float))
     y = np.log(used[quantity].to_numpy(float))
     centred = x - x.mean()

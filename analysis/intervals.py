@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from scipy import special
 
 LARGEST_LOG = 709.0
 """e to this power is a float; to a little more it is none."""
+ROUNDING = 1e-12
+"""Numbers that differ by less, over the largest of them, are the same but for errors of rounding."""
 
 
 def exp_or_inf(value: float) -> float:
     """e to this power; infinity where no float holds it, as at the bound of few numbers that lie far apart."""
     return math.inf if value > LARGEST_LOG else math.exp(value)
+
+
+def are_alike(numbers: Sequence[float]) -> bool:
+    """Whether all are the same, so that they do not tell how far others may lie from them: accuracies of 1 do not say how rare
+    one of 0.5 is. A single number is alike, too."""
+    return max(numbers) - min(numbers) <= ROUNDING * max(map(abs, numbers))
 
 
 def half_width(deviation: float, n: int, confidence: float = 0.95) -> float:

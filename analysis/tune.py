@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.intervals import exp_or_inf, half_width
+from analysis.intervals import are_alike, exp_or_inf, half_width
 from orchestrator.command.files import plain, records
 from orchestrator.command.tables import digits_for, digits_for_means, number_text
 from orchestrator.searches import Row, Rows
@@ -109,17 +109,18 @@ class Answer:
         lines = []
         rows = self.confirmed.to_dict("records")
         digits = {aim.name: digits_for_means(rows, aim.name) for aim in self.aims}
+        chose = "" if self.comparison is None else ", which also chose it and so may flatter it"
         for row in (row for row in rows if row["winner"]):
             head = "winner" if len(self.aims) == 1 else "on the front"
             lines.append(f"{head}: {row['setting']} ({self.describe(row)})")
             for aim, logs in zip(self.aims, self.geometric, strict=True):
                 kind = "geometric mean" if logs else "mean"
                 n = digits[aim.name]
-                found = f"{aim.name} {interval_text(row, aim.name, n)}, {kind} over {int(row['seeds'])} fresh seeds"
+                found = f"{aim.name} {interval_text(row, aim.name, n)}, {_seeds_text(row, aim.name, kind)}{chose}"
                 lines.append(f"  {found}; in the search it had {number_text(row[f'{aim.name}_search'], n)}")
         if not math.isnan(self.crossed):
             crossed = number_text(self.crossed, digits[self.aims[0].name])
-            lines.append(f"  chosen on all seeds but one and judged on that one, each in turn: {crossed}")
+            lines.append(f"  not flattered, as chosen on all seeds but one and judged on that one, each in turn: {crossed}")
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
@@ -164,14 +165,17 @@ def interval_text(found: Mapping[str, Any], name: str, digits: int) -> str:
 
 
 def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> tuple[float, float, float]:
-    """The mean and its t-interval; of the logarithms where `logs`. NaN for what is not known: the bounds of a single number."""
+    """The mean and its t-interval; of the logarithms where `logs`. NaN for what is not known: the bounds of a single number, or
+    of several that are alike. Bounds that no float holds are infinite."""
     if not numbers:
         return math.nan, math.nan, math.nan
+    if are_alike(numbers):
+        return mean(list(numbers), logs), math.nan, math.nan
     n, scaled = len(numbers), pd.Series([math.log(number) if logs else number for number in numbers])
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest float the deviation is infinite
         half = half_width(scaled.std(ddof=1), n, confidence)
         middle = float(scaled.mean())
-    bounds = middle - half, middle + half
+    bounds = (-math.inf, math.inf) if math.isnan(middle - half) else (middle - half, middle + half)
     lower, upper = (exp_or_inf(bound) if logs else bound for bound in bounds)
     return mean(list(numbers), logs), lower, upper
 
@@ -196,7 +200,8 @@ def crossed_mean(settings: Sequence[Mapping[int, float]], up: bool, logs: bool) 
 
 def compare(first: Mapping[int, float], second: Mapping[int, float], logs: bool) -> dict[str, Any]:
     """Two settings seed by seed: the mean `ratio` of the first to the second where `logs`, else their mean `difference`, with
-    the t-interval [`lower`, `upper`] over the `pairs` of seeds, and whether it `decides`: lies on one side of no difference."""
+    the t-interval [`lower`, `upper`] over the `pairs` of seeds, NaN where all pairs are alike, and whether it `decides`: lies
+    on one side of no difference."""
     pairs = [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
     middle, lower, upper = interval([math.log(a) - math.log(b) if logs else a - b for a, b in pairs], False)
     kind = "ratio" if logs else "difference"
@@ -211,14 +216,26 @@ def comparison_text(found: Mapping[str, Any]) -> str:
     digits = digits_for([middle, *ends], [*ends, 1.0 if kind == "ratio" else 0.0])
     against = f"{found['winner']} against {found['second']}, seed by seed"
     text = f"{against}: {kind} of {found['objective']} {number_text(middle, digits)}"
+    if found["pairs"] == 1:
+        return f"{text}; one seed tells no more"
     if math.isnan(found["lower"]):
-        return f"{text}; " + ("one seed tells no more" if found["pairs"] == 1 else "how sure that is, no float can tell")
+        is_none = middle == (1.0 if kind == "ratio" else 0.0)
+        why = "no seed told them apart" if is_none else f"all {found['pairs']} seeds alike, so there is no interval"
+        return f"{text}; {why}"
+    if math.isinf(found["lower"]):
+        return f"{text}; how sure that is, no float can tell"
     verdict = "so they cannot be told apart"
     if found["decides"]:
         verdict = "so it is worse" if kind == "ratio" and found["lower"] > 1 else "so it is better"
-    elif found["lower"] == found["upper"]:
-        verdict = "so they are the same"
     return f"{text} [{', '.join(number_text(end, digits) for end in ends)}], {verdict}"
+
+
+def _seeds_text(row: Mapping[str, Any], name: str, kind: str) -> str:
+    """What a mean of a row of the confirmed settings is taken over."""
+    n = int(row["seeds"])
+    if n == 1:
+        return "on one fresh seed"
+    return f"all {n} fresh seeds alike" if math.isnan(row[f"{name}_lower"]) else f"{kind} over {n} fresh seeds"
 
 
 def _crown(

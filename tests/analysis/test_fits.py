@@ -288,6 +288,21 @@ class TestPowerLaw:
         assert law.exponent == pytest.approx(1.0)
         assert law.note == "without N = 32: not every seed has a threshold; without N = 40, 48: no seed has a threshold"
 
+    def test_sizes_at_which_a_seed_failed_stay_and_are_named(self) -> None:
+        """Seed 2 needs three times the samples, and what it needs at N = 32 is more than memory holds."""
+        lines = [line(N, s, N**2 * (3 if s == 2 else 1)) for N in (8, 16, 24) for s in range(3)]
+        lines += [line(32, 0, 32**2), line(32, 1, 32**2), line(32, 2, math.nan, lower=math.nan, verdict="failed")]
+        law = fit_power_law(frame(*lines))
+        assert (law.sizes, law.points) == (4, 11)
+        assert law.note == "at N = 32 a seed failed, and what remains there may be too low"
+        unused = line(48, 0, math.nan, lower=math.nan, verdict="failed")
+        assert fit_power_law(frame(*lines, unused)).note == law.note, "no other seed has a threshold there"
+        assert fit_power_law(frame(*lines[:9])).note == ""
+
+    def test_thresholds_that_are_all_the_same_are_named(self) -> None:
+        law = fit_power_law(frame(*(line(N, s, 1, verdict="minimum") for N in (4, 8, 16) for s in range(3))))
+        assert (law.exponent, law.lower, law.upper, law.note) == (0.0, 0.0, 0.0, "every threshold is the same")
+
     @pytest.mark.parametrize(
         ("sizes", "seeds", "note"),
         [

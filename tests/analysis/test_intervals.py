@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.intervals import half_width
+from analysis.intervals import are_alike, half_width
 
 
 def test_it_is_students() -> None:
@@ -12,3 +12,19 @@ def test_it_is_students() -> None:
     assert half_width(1.0, 3) == pytest.approx(quantile / math.sqrt(3), rel=1e-12)
     assert half_width(2.0, 11, 0.9) == pytest.approx(2 * 1.812461 / math.sqrt(11), rel=1e-6)  # from a table
     assert math.isnan(half_width(math.nan, 1))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "alike"),
+    [
+        ([0.3, 0.1 + 0.2, 0.3], True),
+        ([0.0, 0.0], True),
+        ([5.0], True),
+        ([0.95, 0.95, 0.950001], False),
+        ([1e-20, 2e-20], False),
+        ([-1e308, 1e308], False),
+        ([math.inf, math.inf], False),
+    ],
+)
+def test_numbers_that_differ_by_errors_of_rounding_are_alike(numbers: list[float], alike: bool) -> None:
+    assert are_alike(numbers) == alike

@@ -119,9 +119,11 @@ def told(first: float, spread: float, logs: bool) -> str:
     [
         (math.log(0.987), 0.02, True, "ratio of size 0.987 [0.939, 1.04], so they cannot be told apart"),
         (-2.8e-5, 1e-6, True, "ratio of size 0.999972 [0.999970, 0.999974], so it is better"),
-        (0.0, 0.0, True, "ratio of size 1 [1, 1], so they are the same"),
+        (0.0, 0.0, True, "ratio of size 1; no seed told them apart"),
+        (math.log(0.5), 0.0, True, "ratio of size 0.5; all 3 seeds alike, so there is no interval"),
         (-0.0123, 0.001, False, "difference of size -0.0123 [-0.0148, -0.00982], so it is better"),
-        (0.0, 0.0, False, "difference of size 0 [0, 0], so they are the same"),
+        (0.0, 0.0, False, "difference of size 0; no seed told them apart"),
+        (-0.05, 0.0, False, "difference of size -0.05; all 3 seeds alike, so there is no interval"),
         (-5123.4, 2.0, False, "difference of size -5123 [-5128, -5118], so it is better"),
     ],
 )

@@ -850,13 +850,14 @@ def test_the_winner_is_the_best_on_fresh_seeds_not_in_the_search() -> None:
     while not made.finished(rows):
         (spec,) = made.propose(rows, 1)
         place = order.index(dict(made.tuning._space.values(spec)))
-        rows.add(finish(spec, len(rows), (4.0, 1.0, 2.0)[place] * (1 + 0.01 * (spec.seed % 5))))
+        luck = 1 + 0.01 * (spec.seed % 5) + 1e-6 * (spec.seed % 2) * place
+        rows.add(finish(spec, len(rows), (4.0, 1.0, 2.0)[place] * luck))
     answer = answer_of(made, rows)
     assert list(answer.confirmed["winner"]) == [False, True, False]
     assert list(answer.confirmed["mse_search"]) == [trial.scores[0] for trial in made.chosen(rows)]
     assert answer.confirmed["mse"][0] == pytest.approx(4 * (1.01 * 1.02 * 1.03 * 1.04) ** 0.2)
     assert answer.comparison is not None
-    assert answer.comparison["ratio"] == pytest.approx(0.5)
+    assert answer.comparison["ratio"] == pytest.approx(0.5, rel=1e-5)
     assert answer.comparison["decides"]
     assert answer.lines()[0].startswith(f"winner: trial {made.chosen(rows)[1].number} (lr ")
     json.dumps(answer.to_json(), allow_nan=False)
@@ -1001,11 +1002,53 @@ def test_intervals_and_comparisons() -> None:
     assert interval([1.0, 3.0], False) == pytest.approx((2.0, 2 - 12.706, 2 + 12.706), abs=1e-3)
     assert interval([1.0, 100.0], True)[0] == pytest.approx(10.0)
     assert interval([5.0], True)[0] == 5.0
-    assert all(math.isnan(bound) for bound in interval([5.0], True)[1:])
+    for numbers, logs in (([5.0], True), ([0.1, 0.1, 0.1], True), ([0.95] * 3, False), ([0.0, 0.0], False)):
+        middle, *bounds = interval(numbers, logs)
+        assert middle == pytest.approx(numbers[0])
+        assert all(map(math.isnan, bounds)), "numbers that are alike do not tell how far others lie"
     found = compare({1: 1.0, 2: 2.0, 3: 4.0}, {1: 2.0, 2: 4.2, 3: 7.6, 4: 1.0}, logs=True)
     assert (found["pairs"], found["decides"]) == (3, True)
     assert found["ratio"] == pytest.approx((1 / (2.1 * 2.0 * 1.9)) ** (1 / 3))
     assert not compare({1: 1.0, 2: 2.0}, {1: 2.0, 2: 1.0}, logs=False)["decides"]
+    assert not compare({1: 0.95, 2: 0.85}, {1: 0.9, 2: 0.8}, logs=False)["decides"], "the difference is alike but for rounding"
+
+
+ACCURACIES = {
+    ((0.95, 0.95, 0.95), (0.95, 0.95, 0.95)): (
+        "accuracy 0.95, all 3 fresh seeds alike, which also chose it and so may flatter it",
+        "difference of accuracy 0; no seed told them apart",
+    ),
+    ((0.95, 0.9, 0.85), (0.5, 0.6, 0.8)): (
+        "accuracy 0.9 [0.776, 1], mean over 3 fresh seeds, which also chose it and so may flatter it",
+        "difference of accuracy 0.267 [-0.235, 0.769], so they cannot be told apart",
+    ),
+    ((0.95,), (0.9,)): (
+        "accuracy 0.95, on one fresh seed, which also chose it and so may flatter it",
+        "difference of accuracy 0.05; one seed tells no more",
+    ),
+    ((0.95, 0.9, 0.85),): ("accuracy 0.9 [0.776, 1], mean over 3 fresh seeds", ""),
+}
+
+
+@pytest.mark.parametrize(("accuracies", "wanted"), ACCURACIES.items())
+def test_the_winner_is_told_with_what_its_seeds_say(accuracies: Sequence[Sequence[float]], wanted: tuple[str, str]) -> None:
+    seeds = range(1000, 1000 + len(accuracies[0]))
+    made = ConfirmBest(search(trials=4, objectives=(Objective("accuracy", up=True),)), most=len(accuracies), seeds=seeds)
+    rows = walk(made.tuning)
+    places = {tuple(trial.values.items()): place for place, trial in enumerate(made.chosen(rows))}
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            place = places[tuple(made.tuning._space.values(spec).items())]
+            rows.add(finish(spec, len(rows), accuracy=accuracies[place][spec.seed - 1000]))
+    answer = answer_of(made, rows)
+    first, *others = answer.lines()[1:]
+    assert first.startswith(f"  {wanted[0]}; in the search it had ")
+    assert "".join(others[-1:]).endswith(wanted[1])
+    assert any(line.startswith("  not flattered, as chosen on") for line in others) == (len(accuracies) > 1 < len(seeds))
+    if "alike" in wanted[0]:
+        told = answer.to_json()
+        assert (told["winner"]["accuracy_lower"], told["winner"]["accuracy_upper"]) == (None, None)
+        assert (told["comparison"]["lower"], told["comparison"]["decides"]) == (None, False)
 
 
 def test_an_interval_that_no_float_holds_has_no_end() -> None:
