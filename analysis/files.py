@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.figures import usual_style
 from orchestrator.command.files import csv_bytes, json_bytes, write_files
 from orchestrator.store import Artifacts, UnreadableError
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:  # and when it is needed: one study need not wait for what ano
     from analysis import objectives, regularization, scaling, signal, tune
 
 
+@usual_style()
 def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
     """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
     from analysis.figures.scaling import draw
@@ -37,6 +39,7 @@ def weights_of(store: str) -> Callable[[str], bytes]:
     return read
 
 
+@usual_style()
 def write_regularization(answer: regularization.Answer, out: Path, read: Callable[[str], bytes]) -> list[Path]:
     """Write tables, `regularization.json` and all figures for which there is data into `out`, each replaced in one step.
 
@@ -63,6 +66,7 @@ def write_regularization(answer: regularization.Answer, out: Path, read: Callabl
     return files + write_files(out, contents)
 
 
+@usual_style()
 def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     """Write `tune.csv`, a line per trial, `tune-confirmed.csv`, `tune.json`, and the figures `tune.png`, `.svg` and
     `tune-settings.png`, into `out`, each replaced in one step."""
@@ -83,6 +87,7 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     return files + write_files(out, contents)
 
 
+@usual_style()
 def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
     """Write `signal.csv`, a line per generator, `signal-thresholds.csv`, `signal.json`, `.png` and `.svg` into `out`, each
     replaced in one step."""
@@ -99,6 +104,7 @@ def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
     return files + write_files(out, {f"signal.{kind}": image(figure, kind) for kind in ("png", "svg")})
 
 
+@usual_style()
 def write_generators(answer: objectives.Answer, name: str, out: Path) -> list[Path]:
     """Write `NAME.csv`, a line per run, `NAME.json`, and the figures `NAME-curves` and `NAME-levels` as `.png` and `.svg`, into
     `out`, each replaced in one step."""

@@ -21,7 +21,17 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import INTERRUPTS, Exit, check_folder, ended_by, heeding_sigterm, one_of, print_json, typed
+from orchestrator.command.cli import (
+    INTERRUPTS,
+    Exit,
+    UnheardError,
+    check_folder,
+    ended_by,
+    heeding_sigterm,
+    one_of,
+    print_json,
+    typed,
+)
 from orchestrator.command.progress import (
     Progress,
     Running,
@@ -291,7 +301,12 @@ def _train_and_answer(
         return _conclude(study, rows, stages, outcome, console, resume, options.price) or Exit(bool(unwritten))
 
     with contextlib.ExitStack() as training:  # Ray ends when all is told
-        code = execution.outcome.code = train_and_tell(training)
+        try:
+            code = train_and_tell(training)
+        except UnheardError:
+            if not (code := _signalled(execution.outcome)):  # with a terminal that is closed both come
+                raise
+        execution.outcome.code = code
     return code
 
 

@@ -25,6 +25,7 @@ from typing import Any, TextIO, cast, get_type_hints
 
 import typer
 
+from orchestrator.command.beginning import mistake
 from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
@@ -222,6 +223,8 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
     for word in words:
         if not _is_text(word):
             return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
+    if (told := mistake()) is not None:
+        return _refuse(told)
     if (hidden := _hidden()) is not None:
         return _refuse(f"{hidden} hides a package of this project by its name: rename it, or start in another folder")
     with heeding_sigterm(), _heard(), _kept_for_answer("--json" in words):
@@ -277,7 +280,7 @@ def _command(app: App, *program: str) -> Any:
 
 def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[str, str]) -> int:
     given: list[Given] = []
-    alone = not hasattr(command, "commands")
+    alone, code = not hasattr(command, "commands"), None
     _named.append(options_of_settings(command, named) if alone else {})
     try:
         if alone:
@@ -290,7 +293,8 @@ def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[st
     except UserError as error:
         return _refuse(str(error))
     except UnheardError as error:
-        return _unheard(error)
+        unheard = _unheard(error)
+        return code or unheard  # that of a signal, for example
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             return _refuse(f"{error.filename!s:.60}... is too long for a file name: use a shorter one")

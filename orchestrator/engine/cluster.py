@@ -26,6 +26,10 @@ OBJECT_STORE_BYTES = 128 * 2**20
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
+FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.1e9, 4e9
+"""Bytes of address space of a process with Ray and torch: on two cores studies crashed with 3.1 and 3.3 GB, and went through
+with 3.7 and 4.3 GB."""
+
 USUAL_PLACE = Path("/tmp/ray")
 """Where Ray keeps its files if the folder of a launch has too long a name for its sockets."""
 LEAVING_SECONDS = 5.0
@@ -70,6 +74,8 @@ class Cluster:
                 self._joined = answering(self.address)
                 with self.connected():
                     return
+        if (told := _shortage_of_addresses(FEWEST_ADDRESSES)) is not None:
+            raise UserError(told)
         if self.gpus_per_run > 0:
             import torch
 
@@ -79,8 +85,13 @@ class Cluster:
 
     def shortage(self) -> str | None:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
+        if self.address != "local":
+            return None
+        return "; ".join(filter(None, (self._shortage_of_threads(), _shortage_of_addresses(ENOUGH_ADDRESSES)))) or None
+
+    def _shortage_of_threads(self) -> str | None:
         allowed, user = resource.getrlimit(resource.RLIMIT_NPROC)[0], os.getuid()
-        if self.address != "local" or allowed == resource.RLIM_INFINITY or user == 0:
+        if allowed == resource.RLIM_INFINITY or user == 0:
             return None
         used, needed = _threads_of(user), RAY_THREADS + THREADS_PER_WORKER * self.all_workers()
         if used + needed <= allowed:
@@ -112,14 +123,15 @@ class Cluster:
 
     def _set_environment(self) -> None:
         """For Ray, which reads some of it when it is imported. Nothing more changes if it is set again."""
-        folders = (str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
         environment = {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             "RAY_AIR_NEW_OUTPUT": "0",
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
-            "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, folders))),
         }
+        if self.address != "local":  # there it is for the workers; those of an embedded Ray have this folder from Ray itself
+            folders = (str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
+            environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, folders)))
         if self.address == "auto" and not from_environment() and "RAY_AUTH_MODE" not in os.environ and _has_token():
             environment["RAY_AUTH_MODE"] = "token"  # as Ray does for "auto", but not for the address that was found here
         if self.address == "local" and "RAY_AUTH_MODE" not in os.environ:
@@ -249,6 +261,16 @@ def _last_words(place: Path) -> str:
             told += [f"{name}: {line.strip()[:MOST_SAID]}" for line in lines if TELLING.search(line)][-1:]
     told = told or said
     return "".join(f"; {line}" for line in map(printable, told))
+
+
+def _shortage_of_addresses(wanted: float) -> str | None:
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if allowed == resource.RLIM_INFINITY or allowed >= wanted:
+        return None
+    return (
+        f"a process may have {allowed / 1e9:.1f} GB of address space (ulimit -v), and with Ray and torch it takes about "
+        f"{ENOUGH_ADDRESSES / 1e9:g} GB, most of them never used; with less it may crash: raise the limit, ulimit -v unlimited"
+    )
 
 
 def _threads_of(user: int) -> int:

@@ -164,9 +164,11 @@ class _Leaving:
             code = self._code
         _after(GRACE_SECONDS, os._exit, code)  # the terminal may hang as well
         try:
-            if not self.is_told:
-                self._farewell(error)
-            remove_all()
+            try:
+                if not self.is_told:
+                    self._farewell(error)
+            finally:  # also if the terminal is gone
+                remove_all()
         finally:
             os._exit(code)
 

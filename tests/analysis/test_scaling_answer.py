@@ -3,12 +3,16 @@
 import io
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +29,7 @@ from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
+from tests.conftest import ROOT
 from trainables.spec import Counts, RunSpec
 
 SETTINGS = {"decoder": "cnn", "encoding": "bump", "target": 0.9}
@@ -57,6 +62,22 @@ def test_exponents_are_those_of_the_thresholds(rows: list[dict[str, Any]]) -> No
         "bumps: images ~ N^2.00 (paper: 3); two seeds: no interval",
         "stripes+bumps: images ~ N^1.00 (paper: 1); two seeds: no interval",
     ]
+
+
+def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
+    def of(seed: int, *tried: tuple[int, bool]) -> dict[str, Any]:
+        return row("bumps", 16, seed, 931, "non-monotone", lower=19) | {"tried": tried}
+
+    near, far = of(0, (90, False), (100, True), (150, False)), of(1, (19, False), (23, True), (885, False), (931, True))
+    assert Answer.of([near, of(2, (800, False), (931, True))], SETTINGS).unlucky == {}
+    told = "bumps: at N = 16, seed 1, a run with 23 images passes and one with 885 images misses"
+    so = ". If runs miss by bad luck, whatever they have, thresholds are too high: "
+    so += "let fewer miss so before you ask how much they need"
+    assert Answer.of([near, far], SETTINGS).lines()[1:] == [told + so]
+    assert Answer.of([near, far, far, {**far, "seed": 2}], SETTINGS).lines()[1] == f"{told}, and so at 2 more{so}"
+    axes = Axes("depth")
+    other = {**far, "tried": ((1, True), (3, False)), "fixed_images": 0}
+    assert "a run with depth 1 passes and one with depth 3 misses" in Answer.of([other], SETTINGS, axes=axes).lines()[1]
 
 
 def of_sizes(*sizes: int, seeds: int = 3) -> Answer:
@@ -96,6 +117,36 @@ def test_a_study_that_never_reached_the_target_says_so_and_has_a_figure(tmp_path
     assert (tmp_path / "scaling.csv") in write_scaling(answer, tmp_path)
     first = (tmp_path / "scaling.csv").read_text().splitlines()[1]
     assert first == "cnn,bumps,12,0,,144,,0,none reached,0,0,0,0,,144,inf,"
+
+
+@pytest.mark.slow(2)
+def test_a_figure_is_drawn_alike_whatever_the_user_likes_figures_to_be(tmp_path: Path) -> None:
+    answer = of_sizes(16, 32, 64)
+    write_scaling(answer, tmp_path / "usual")
+    liked = {"text.usetex": True, "font.size": 30, "axes.grid": True, "savefig.facecolor": "red", "svg.fonttype": "path"}
+    with matplotlib.rc_context(liked):
+        write_scaling(answer, tmp_path / "liked")
+        assert matplotlib.rcParams["font.size"] == 30
+    for kind in ("png", "svg"):
+        usual, drawn = ((tmp_path / name / f"scaling.{kind}").read_bytes() for name in ("usual", "liked"))
+        assert usual == drawn
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("first", ["analysis.report", "analysis.figures.style"])
+def test_figures_need_no_backend_that_the_user_names(first: str, tmp_path: Path) -> None:
+    """As Jupyter names its own for all that is started in it, which need not be installed where this is."""
+    program = f"""
+import os, {first}
+from matplotlib.figure import Figure
+Figure().savefig("a.png")
+print(os.environ["MPLBACKEND"])
+"""
+    named = "of_jupyter"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": named}
+    words = [sys.executable, "-c", program]
+    assert subprocess.check_output(words, text=True, cwd=tmp_path, env=environment) == f"{named}\n"
+    assert (tmp_path / "a.png").exists()
 
 
 def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path: Path) -> None:

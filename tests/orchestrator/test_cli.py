@@ -27,7 +27,7 @@ from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, scaling
-from orchestrator.command.cli import App, Terminated, ends_on_interrupt, invocation, run, typed
+from orchestrator.command.cli import App, Terminated, UnheardError, ends_on_interrupt, invocation, run, typed
 from orchestrator.command.ranges import parse_grid
 from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
@@ -541,6 +541,23 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert "are kept" not in told
     assert f"{place} was moved or removed while in use, with its runs: move it back, or all are trained again" in told
     assert "to continue: " in told.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("stopped", "code"), [("SIGHUP", 129), (None, 1)])
+def test_a_terminal_that_is_closed_ends_a_study_by_its_signal_though_nothing_can_be_printed(
+    stopped: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unheard(*_: object) -> None:
+        raise UnheardError(errno.EIO, os.strerror(errno.EIO))
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        execution.outcome.stopped = stopped
+        monkeypatch.setattr(launch, "say", unheard)
+        return execution.outcome
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    monkeypatch.setattr("orchestrator.command.cli._unheard", lambda error: 1)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == code
 
 
 def test_what_a_study_has_no_use_for_is_not_imported_while_its_user_waits() -> None:

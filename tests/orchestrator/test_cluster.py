@@ -31,7 +31,8 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
     address: str, user: int, used: int, allowed: int, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: user)
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (allowed, allowed))
+    limits = {resource.RLIMIT_NPROC: allowed}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limits.get(what, resource.RLIM_INFINITY),) * 2)
     monkeypatch.setattr(cluster, "_threads_of", lambda who: used)
     told = cluster.Cluster(address, workers=2).shortage()
     if warned:
@@ -39,6 +40,37 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
         assert "ulimit -u 570" in told
     else:
         assert told is None
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed", "warned"),
+    [
+        ("local", 3_200_000 * 1024, True),
+        ("local", 4_000_000 * 1024, False),
+        ("local", resource.RLIM_INFINITY, False),
+        ("auto", 3_200_000 * 1024, False),
+    ],
+)
+def test_a_limit_on_addresses_that_ray_would_reach_is_told(
+    address: str, allowed: int, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {resource.RLIMIT_AS: allowed}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limits.get(what, resource.RLIM_INFINITY),) * 2)
+    told = cluster.Cluster(address, workers=2).shortage()
+    if warned:
+        assert told is not None
+        assert told.startswith("a process may have 3.3 GB of address space (ulimit -v)")
+        assert told.endswith("raise the limit, ulimit -v unlimited")
+    else:
+        assert told is None
+    if address == "local":
+        cluster.Cluster(address, workers=2).check()
+
+
+def test_a_limit_on_addresses_with_which_ray_crashes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (3_000_000 * 1024,) * 2)
+    with pytest.raises(UserError, match=r"^a process may have 3\.1 GB of address space .* ulimit -v unlimited$"):
+        cluster.Cluster("local", workers=2).check()
 
 
 @pytest.mark.parametrize(
@@ -297,6 +329,16 @@ def test_the_folder_is_put_before_others_once(tmp_path: Path, monkeypatch: pytes
     for _ in range(2):
         cluster.Cluster("127.0.0.1:6379")._set_environment()
         assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "/a", "/b"]
+
+
+@pytest.mark.usefixtures("unjoined")
+def test_an_embedded_ray_gets_no_folder_by_a_variable_that_programs_would_get_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/a")
+    cluster.Cluster("local")._set_environment()
+    assert os.environ["PYTHONPATH"] == "/a"
+    monkeypatch.delenv("PYTHONPATH")
+    cluster.Cluster("local")._set_environment()
+    assert "PYTHONPATH" not in os.environ
 
 
 @pytest.mark.slow(2)

@@ -1,5 +1,6 @@
 """The order in which a launch trains, answers and ends Ray."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -93,6 +94,20 @@ def test_an_answer_is_told_also_if_ray_dies_meanwhile(monkeypatch: pytest.Monkey
 
     assert order(monkeypatch, {}, dies) == (["trained", "answered", "Ray ended"], "all was told")
     assert ended == []
+
+
+def test_a_process_that_ends_at_once_leaves_no_folder_also_if_its_terminal_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[Any] = []
+    monkeypatch.setattr(driver, "_after", lambda *_: None)
+    monkeypatch.setattr(driver, "remove_all", lambda: happened.append("removed"))
+    monkeypatch.setattr(driver.os, "_exit", happened.append)
+
+    def farewell(error: BaseException | None) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):  # of which a process that has ended tells nobody
+        driver._Leaving(farewell).now(129)
+    assert happened == ["removed", 129]
 
 
 LAUNCH = """

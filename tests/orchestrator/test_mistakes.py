@@ -1,6 +1,7 @@
 """What is said of the words of a command line: the option, the value, and what to write instead."""
 
 import errno
+import io
 import os
 import re
 import sys
@@ -245,6 +246,22 @@ def test_an_output_that_cannot_be_written_is_told_as_such(how: str, monkeypatch:
     monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
     assert run(failing_app(lambda: print("answer")), []) == 1
     assert [error.errno for error in told] == [errno.ENOSPC]
+
+
+def test_a_code_stays_if_what_was_printed_cannot_be_written_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise FULL
+
+    app = cli.App()
+
+    @app.command()
+    def command() -> int:
+        return 129
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    monkeypatch.setattr(cli, "_unheard", lambda error: cli.Exit.NOT_ANSWERED)
+    assert run(app, []) == 129
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

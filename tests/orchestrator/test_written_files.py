@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from orchestrator.command import cli
+from orchestrator.command import beginning, cli
 from orchestrator.command.files import write_files
+from tests.conftest import ROOT
 
 
 def test_a_file_that_cannot_be_written_leaves_the_former_and_nothing_else(
@@ -56,3 +60,81 @@ def test_a_file_that_hides_a_package_of_the_project_is_named(
     assert cli.run(cli.App(), []) == 2
     told = f"error: {file} hides a package of this project by its name: rename it, or start in another folder\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("random.py", "Python"),
+        ("turtle.py", "Python"),
+        ("signal/__init__.py", "Python"),
+        ("ray.py", "a library that is needed"),
+        ("numpy/__init__.py", "a library that is needed"),
+    ],
+)
+def test_a_file_that_hides_a_module_that_is_needed_is_named(
+    name: str, whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(cli.App(), []) == 2
+    module = Path(name).parts[0].removesuffix(".py")
+    told = f"error: {file} hides the module {module} of {whose}: rename it, or start in another folder\n"
+    assert capsys.readouterr().err == told
+
+
+def test_files_that_hide_nothing_are_none_of_its_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train.py", "time.py", "random.csv", "ray.sh", "boto4.py", "pytest.py"):  # Python has `time` built in
+        (tmp_path / name).touch()
+    (tmp_path / "torch").mkdir()  # a folder of data, say
+    monkeypatch.chdir(tmp_path)
+    assert beginning.mistake() is None
+
+
+def test_libraries_in_the_folder_are_no_files_that_hide_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no others, or where they are the same by another name."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").symlink_to("here")
+    (tmp_path / "here" / "ray.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    for others in ([], [str(tmp_path / "there")]):
+        monkeypatch.setattr(sys, "path", [str(tmp_path / "here"), *others])
+        assert beginning.mistake() is None
+
+
+@pytest.mark.parametrize("command", ["orchestrator.scaling", "orchestrator", "analysis.report"])
+def test_a_file_that_hides_a_module_is_named_before_any_is_imported(command: str, tmp_path: Path) -> None:
+    for name in ("re", "typer", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise SystemError")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", command, "--help"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    told = f"error: {tmp_path / 're.py'} hides the module re of Python: rename it, or start in another folder\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+def test_a_folder_that_is_gone_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.run(cli.App(), []) == 2
+    told = "error: the folder in which this was started does not exist any more: change to one that does\n"
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("started", ["-m", "/bin/sweep"])
+def test_an_interrupt_while_a_command_is_imported_ends_it_in_a_line(started: str) -> None:
+    program = f"import sys; sys.argv[0] = {started!r}; import orchestrator; raise KeyboardInterrupt"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_program_that_imports_this_project_has_its_own_errors(tmp_path: Path) -> None:
+    (tmp_path / "random.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = "import sys, orchestrator; print(sys.excepthook is sys.__excepthook__)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True, cwd=tmp_path, env=environment) == "True\n"

@@ -1,0 +1,71 @@
+"""What a command looks at before it imports anything else: the folder that it is started in.
+
+It is imported first, so it uses nothing that Python has not loaded by then: a file in that folder could stand in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+TYPE_CHECKING = False  # as in typing, which Python has not loaded by then
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PACKAGES = {
+    "PIL", "aiohttp", "aiosignal", "attr", "attrs", "boto3", "botocore", "certifi", "charset_normalizer", "click",
+    "cloudpickle", "contourpy", "crc32c", "cycler", "dateutil", "filelock", "fontTools", "frozenlist", "fsspec", "functorch",
+    "google", "grpc", "idna", "jinja2", "joblib", "jsonschema", "kiwisolver", "llvmlite", "markdown_it", "markupsafe",
+    "matplotlib", "mdurl", "mpl_toolkits", "mpmath", "msgpack", "multidict", "networkx", "numba", "numpy", "optuna",
+    "packaging", "pandas", "propcache", "psutil", "pyarrow", "pydantic", "pydantic_core", "pygments", "pynndescent",
+    "pyparsing", "ray", "referencing", "requests", "rich", "rpds", "safetensors", "scipy", "shellingham", "six", "sklearn",
+    "sqlalchemy", "sympy", "tensorboardX", "threadpoolctl", "torch", "torchgen", "tqdm", "triton", "typer",
+    "typing_extensions", "umap", "urllib3", "yaml", "yarl",
+}  # fmt: skip
+"""Those that this project needs, and those that these need: Ray, torch and the others."""
+USAGE, INTERRUPTED = 2, 130
+
+
+def mistake() -> str | None:
+    """Why no command can be started in this folder, if so: it is gone, or a file in it hides a module that is needed.
+
+    `python -m` and the workers of Ray look for modules in the folder that a command is started in before they look elsewhere.
+    So a file there with the name of a module of Python's own library, or of one of PACKAGES, is run in its place: at best it
+    ends the command with an error that names neither. All modules of the library count, as which of them are imported depends
+    on versions. Where no other module has the name, nothing is hidden. The folders of PYTHONPATH are not looked at: what lies
+    there is meant to come first.
+    """
+    try:
+        here = os.getcwd()  # noqa: PTH109, as pathlib could be what is hidden
+    except OSError:
+        return "the folder in which this was started does not exist any more: change to one that does"
+    try:
+        files = os.listdir(here)  # noqa: PTH208
+    except OSError:  # Python cannot look there either
+        return None
+    elsewhere = [folder for folder in sys.path if folder not in ("", here)]
+    for name in sorted({file.partition(".")[0] for file in files} & (sys.stdlib_module_names | PACKAGES)):
+        found, meant = PathFinder.find_spec(name, [here]), PathFinder.find_spec(name, elsewhere)
+        if found is None or meant is None or found.origin is None or meant.origin is None:
+            continue
+        if os.path.realpath(found.origin) != os.path.realpath(meant.origin):
+            whose = "Python" if name in sys.stdlib_module_names else "a library that is needed"
+            return f"{found.origin} hides the module {name} of {whose}: rename it, or start in another folder"
+    return None
+
+
+def begin() -> None:
+    """Begin the process of a command: end it if there is a `mistake`. From now on Ctrl-C, where nothing heeds it, ends it
+    without a traceback."""
+    if (told := mistake()) is not None:
+        print("error: " + " ".join(told.split()), file=sys.stderr)
+        sys.exit(USAGE)
+    sys.excepthook = _tell
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    sys.__excepthook__(kind, error, trace)
