@@ -19,6 +19,7 @@ from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, b
 from trainables.generative.tiers import CHOOSING
 from trainables.settings import value_of
 from trainables.spec import RunSpec
+from trainables.training.precision import one_thread
 
 LEVELS = {"seen": "seen", "level1": "level 1", "level2": "level 2"}
 """What curves call the levels, and what users read."""
@@ -227,8 +228,9 @@ class Run:
 @lru_cache(maxsize=512)
 def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
     """The least share of fresh real pictures of a composition that the oracle reads right."""
-    made = bundles(figures, N, COMPOSITIONS, each, 0, "oracle judged")
-    right = (read_by_templates(figures, made.images.flatten(0, 1)).bits == made.bits.flatten(0, 1)).all(1)
+    with one_thread():
+        made = bundles(figures, N, COMPOSITIONS, each, 0, "oracle judged")
+        right = (read_by_templates(figures, made.images.flatten(0, 1)).bits == made.bits.flatten(0, 1)).all(1)
     return float(right.view(len(COMPOSITIONS), each).float().mean(1).min())
 
 

@@ -100,6 +100,8 @@ class Outcome:
     failed: list[str] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
     """A line about runs whose task is not loaded."""
+    notices: list[str] = field(default_factory=list)
+    """What was told of the store: files that cannot be read, and the like."""
 
 
 def measure_missing(
@@ -109,12 +111,16 @@ def measure_missing(
     verbose: bool = False,
     follow: bool = False,
     tasks: Sequence[str] = (),
+    remark: str = "",
 ) -> Outcome:
     """Measure what has not been measured yet of every run whose weights are in the store; with `follow`, go on as runs finish,
     until interrupted.
 
     What is measured is durable at once, so a call that was killed costs what was in progress, and the next one goes on. Two
     calls at once share the work. Only the project's own tasks are loaded, and those at the import paths `tasks`.
+
+    Args:
+        remark: is added to the line that says how much there is to measure.
 
     Raises:
         UserError: no such store, one that cannot be read, a task that cannot be loaded, or an address that does not answer.
@@ -136,10 +142,13 @@ def measure_missing(
         outcome.passed_over = not_loaded(of_tasks, {*BUILT_IN, *tasks}, "not measured")
         without = [path for path in tasks if path not in kinds]
         outcome.passed_over += [f"{path} has no measures: it extends no task of this project" for path in without]
-        for notice in (*results.notices, *table.notices):
+        outcome.notices = [*results.notices, *table.notices]
+        for notice in outcome.notices:
             say(console, f"warning: {notice}")
         if not job.waiting and not follow:
             return outcome
+        if job.waiting:
+            say(console, f"measuring {counted(len(job.waiting), 'network')}, which may take minutes{remark and f'; {remark}'}")
         cluster = Cluster(address, workers, verbose=verbose)
         cluster.check()
         with Steps(console) as steps:

@@ -46,6 +46,8 @@ class Results:
     """The tasks that are loaded, by path."""
     former: int = 0
     """Runs of former versions, which are left out."""
+    damaged: int = 0
+    """Files of rows that could not be read."""
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
@@ -59,7 +61,7 @@ class Results:
         """
         with ResultStore(store, read_only=True) as rows:
             found, questions = rows.rows(), load_questions(rows)
-            notices = rows.notices
+            notices, damaged = rows.notices, rows.damaged
         named = {*(row["task"] for row in found), *(question.task for question in questions)}
         loaded = load_all({*tasks, *named.intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
@@ -76,7 +78,7 @@ class Results:
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += measures.notices
         table = table.astype({"layer": float, "value": float})
-        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded, former)
+        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded, former, damaged)
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

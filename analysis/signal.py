@@ -78,8 +78,10 @@ class Answer:
             own = [r for r in results if r.along == factor]
             below = [run for r in own if (run := by_place.get((factor, _missed(r), r.seed))) is not None]
             at_least_tried = any(r.verdict == "minimum" for r in own)
-            lower, upper = math.nan if at_least_tried else row["lower"], row["upper"]
-            unbounded = not math.isnan(row["total_images"]) and upper > FULL
+            is_known = not math.isnan(row["total_images"])
+            lower = row["lower"] if is_known and not at_least_tried else math.nan
+            upper = row["upper"] if is_known else math.nan
+            unbounded = upper > FULL
             spec = next((specs[one["key"]] for one in described.values() if one["factor"] == factor), None)
             of_factors.append(
                 {

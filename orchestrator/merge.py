@@ -49,6 +49,9 @@ def merge_stores(
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
+    if merged.differing:
+        told = f"{counted(len(merged.differing), 'run')} ended in both, but not alike (status, steps or accuracy)"
+        print(f"warning: {told}, such as {merged.differing[0]}: the rows in {printable(store)} stay", file=sys.stderr)
     instead = f", {merged.instead:,} of them in place of failed ones" if merged.instead else ""
     print(f"{counted(merged.rows, 'new row')} in {printable(store)}{instead}")
     return Exit.ANSWERED

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -36,6 +36,7 @@ from trainables.objectives import (
 from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import detached
+from trainables.training.precision import one_thread
 from trainables.training.seeds import stream, stream_seed
 from trainables.training.stopping import EVAL_EVERY
 
@@ -61,7 +62,7 @@ def check_task(task: Task, spec: RunSpec) -> None:
         ValueError: a member gives something else than it should, or raises an exception.
     """
     check_words(task)
-    with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
+    with torch.random.fork_rng(devices=[]), one_thread(), contextlib.redirect_stdout(sys.stderr):
         counts = counts_of(task, spec)
         spec = spec.with_count(counts.least_trained)
         task = _check_needs(task, spec)
@@ -94,7 +95,7 @@ def names_of(task: Task, spec: RunSpec) -> tuple[Collection[str], Collection[str
     Raises:
         ValueError: a member raises an exception.
     """
-    with torch.random.fork_rng(devices=[]), _one_thread(), contextlib.redirect_stdout(sys.stderr):
+    with torch.random.fork_rng(devices=[]), one_thread(), contextlib.redirect_stdout(sys.stderr):
         task = untrained(task, spec)
         model = _model(task, spec).eval()
         with blamed("data()"):
@@ -134,17 +135,6 @@ def counts_of(task: Task, spec: RunSpec) -> Counts:
     if high + fixed > LARGEST:
         raise ValueError(f"the task's counts() must give high + fixed of at most {LARGEST}, not {high + fixed} at N = {spec.N}")
     return counts
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """As a worker has it: threads that wait for each other take many times as long on busy cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _check_needs(task: Task, spec: RunSpec) -> Task:

@@ -45,8 +45,9 @@ def draw_curves(answer: Answer) -> Figure:
     for axes in panels[:, 0]:
         axes.set_ylabel("read right by both judges", fontsize=8)
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in LEVELS.items()]
+    if any(len(runs) > 1 for _, runs in settings):  # else it lies beneath the median
+        handles.append(Line2D([], [], color="black", **SEED, label="one seed"))
     handles += [
-        Line2D([], [], color="black", **SEED, label="one seed"),
         Line2D([], [], **GATE, label=f"{LEAST_SEEN:g}, needed of what was seen"),
     ]
     in_a_line = len(handles) if across > 1 else 2

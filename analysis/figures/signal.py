@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,12 +16,15 @@ from trainables.generative.shapes import FACTORS
 
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 MARKERS = dict(zip(FACTORS, "s^v", strict=True))
+PASSED: dict[str, Any] = {"color": "black", "ms": 4.5}
+MISSED: dict[str, Any] = {"color": "black", "mfc": "none", "ms": 7}
+"""Of the share of all factors. One that lies over the other leaves both to be seen."""
 
 
 def draw(answer: Answer) -> Figure:
     """A panel for each faint factor: by its contrast, the share of pictures at level 2 in which both judges read all factors
-    right (dots, filled if the run has passed), and in which they read each factor right (lines, medians over seeds). The band
-    is the interval of the least contrast."""
+    right (dots, filled if the run has passed, larger and open if it has missed), and in which they read each factor right
+    (a line for each seed). The band is the interval of the least contrast."""
     factors = answer.factors.to_dict("records")
     figure = Figure(figsize=(3.1 * max(1, len(factors)) + 0.4, 3.3), layout="constrained")
     panels = figure.subplots(1, max(1, len(factors)), sharey=True, squeeze=False)[0]
@@ -28,12 +32,13 @@ def draw(answer: Answer) -> Figure:
         _draw_factor(axes, answer, row)
     panels[0].set_ylabel("read right at level 2, last look", fontsize=8)
     handles = [
-        Line2D([], [], color="black", marker="o", ls="none", label="all factors, passed"),
-        Line2D([], [], color="black", marker="o", mfc="none", ls="none", label="all factors, missed"),
+        Line2D([], [], marker="o", ls="none", **PASSED, label="all factors, passed"),
+        Line2D([], [], marker="o", ls="none", **MISSED, label="all factors, missed"),
     ]
     colours = dict(zip(FACTORS, COLOURS, strict=False))
     handles += [Line2D([], [], color=colours[f], marker=MARKERS[f], ms=4, lw=1, label=f"{f} alone") for f in FACTORS]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7, frameon=False)
+    in_a_line = len(handles) if len(factors) > 1 else 2
+    figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=7, frameon=False)
     return figure
 
 
@@ -41,11 +46,11 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
     name = str(row["factor"])
     runs = answer.runs[answer.runs["factor"] == name]
     for factor, colour in zip(FACTORS, COLOURS, strict=False):
-        medians = runs.groupby("contrast")[f"level2_{factor}"].median()
-        axes.plot(medians.index, medians, color=colour, marker=MARKERS[factor], ms=3.5, lw=0.9, alpha=0.8)
+        for _, of_seed in runs.groupby("seed"):
+            shares = of_seed.groupby("contrast")[f"level2_{factor}"].median()
+            axes.plot(shares.index, shares, color=colour, marker=MARKERS[factor], ms=3, lw=0.7, alpha=0.8)
     for passed, part in runs.groupby(runs["status"] == "passed"):
-        filled = "black" if passed else "none"
-        axes.plot(part["contrast"], part["level2_both"], "o", ms=4.5, mfc=filled, color="black", ls="none", zorder=3)
+        axes.plot(part["contrast"], part["level2_both"], "o", **(PASSED if passed else MISSED), zorder=3 if passed else 4)
     lower, upper, least = (float(str(row[name])) for name in ("lower", "upper", "contrast"))
     if not math.isnan(lower):
         axes.axvspan(lower, min(upper, 1.05), color="0.88", zorder=0)

@@ -96,13 +96,16 @@ def report(
     builder = Builder(store, out, task or (), beside or (), LOOK_EVERY if follow else 0.0)
     try:
         with ends_on_interrupt():
-            is_measured = measure and not follow
-            unmeasured = measure_missing(store, address, workers, verbose, tasks=task or ()).failed if is_measured else []
+            unmeasured, told = list[str](), list[str]()
+            if measure and not follow:
+                remark = "--no-measure leaves this out"
+                measured = measure_missing(store, address, workers, verbose, tasks=task or (), remark=remark)
+                unmeasured, told = measured.failed, measured.notices
         with Steps(Console(stderr=True)) as steps:
             page, written = builder.build(say=steps)
     except (StoreError, OSError) as error:
         return _stopped(error)
-    for notice in builder.notices:
+    for notice in (one for one in builder.notices if one not in told):
         print(f"warning: {notice}", file=sys.stderr)
     _tell(page)
     pages = [path for path in written if path.suffix in (".html", ".json")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from analysis.figures import usual_style
 from analysis.files import weights_of
 from analysis.generators import MEASURES, numbers_of
 from analysis.report import papers
@@ -56,6 +57,7 @@ class Builder:
     _shown: int = 0
     """Runs of the last page."""
 
+    @usual_style()
     def build(self, results: Results | None = None, say: Say = unsaid) -> tuple[Report, list[Path]]:
         """Read the store, answer, draw and write.
 
@@ -137,7 +139,8 @@ def _uncounted(notice: str) -> str:
 def _mark_of(results: Results) -> tuple[Any, ...]:
     """What changes with every run, question and measure."""
     latest = max((run["finished_at"] for run in results.runs), default=None)
-    return len(results.runs), latest, tuple(question.name for question in results.questions), len(results.table)
+    questions = tuple(question.name for question in results.questions)
+    return len(results.runs), latest, questions, len(results.table), results.damaged
 
 
 def _around(store: str) -> Around:

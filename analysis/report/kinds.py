@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -94,7 +95,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
-    lines = [*doubts, *_means_in_words(answer), *answer.lines()]
+    lines = [*doubts, *_means_in_words(answer, results), *answer.lines()]
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
 
 
@@ -103,7 +104,10 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
     from analysis.signal import COUNTS, Answer
 
     answer = Answer.of(results, search.runs(rows), rows.get, question.settings, around.measured())
-    what = "what a generator draws right at level 2 as one factor grows fainter; the band is the interval of the least contrast"
+    what = (
+        "what a generator draws right at level 2 as one factor grows fainter: a line for each seed, filled dots for runs that "
+        "passed and larger open ones for those that missed; the band is the interval of the least contrast"
+    )
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
         Sheet("runs", "every generator, at its last look", answer.runs, ("key",), COUNTS),
@@ -111,16 +115,25 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
     return answer.lines(), sheets, [Picture("signal", what, lambda: draw(answer))]
 
 
-def _means_in_words(answer: scaling.Answer) -> list[str]:
-    """The answer itself: the mean threshold at every place, a line per data set."""
+def _means_in_words(answer: scaling.Answer, results: Sequence[ThresholdResult]) -> list[str]:
+    """The answer itself: the mean threshold at every place, a line per data set. Where it is not that of all seeds, it is told
+    of how many, as those that are not known yet may lie higher."""
+    asked = Counter((result.dataset, result.along) for result in results)
     lines = []
     for dataset, part in answer.summary.groupby("dataset", sort=False):
         found = part[part["total_images"].notna()]
         along = answer.axes.along
-        means = [f"{row['total_images']:.3g} at {along} = {row[along]}" for row in found.to_dict("records")]
+        means = [
+            f"{row['total_images']:.3g} at {along} = {row[along]}{_of_seeds(row['reached'], asked[dataset, row[along]])}"
+            for row in found.to_dict("records")
+        ]
         if means:
             lines.append(f"{dataset}: {', '.join(means)} (geometric means over seeds)")
     return lines
+
+
+def _of_seeds(found: int, asked: int) -> str:
+    return f" ({found} of {asked} seeds)" if found < asked else ""
 
 
 def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> Told:
@@ -261,6 +274,7 @@ def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Tol
 
 def _generators(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:
     from analysis.figures.objectives import draw_curves, draw_levels
+    from analysis.generator_claims import NOT_ENOUGH
     from analysis.objectives import COUNTS, NAMES, Answer
 
     varied = {name: name.replace("_", " ") for name in varied_in(search.specs)}
@@ -273,7 +287,9 @@ def _generators(found: Sequence[Row], search: GridSearch, question: Question, ro
         Picture("levels", "the share drawn right at the end, by level", lambda: draw_levels(answer)),
     ]
     sheets = [Sheet("runs", "every generator at its end", answer.table, ("key",), COUNTS)]
-    lines = sorted(answer.lines(), key=lambda line: not line.startswith("claim"))  # first what was asked, then the gates
+    undecided = {verdict.line for verdict in answer.verdicts if verdict.verdict == NOT_ENOUGH}
+    # first what was asked, and of that what is decided, then the gates
+    lines = sorted(answer.lines(), key=lambda line: (not line.startswith("claim"), line in undecided))
     return lines, sheets, pictures
 
 

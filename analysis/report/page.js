@@ -26,13 +26,14 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
-// Numbers as the page's other tables have them, times in units that a person uses.
+// Numbers as the page's other tables have them, times in units that a person uses. Whole numbers that are too large for a number
+// of a browser come as texts.
 function shown(value, name) {
   if (value === null || value === undefined) return "";
   if (name === "finished") return new Date(1000 * value).toISOString().slice(0, 16).replace("T", " ") + " UTC";
   if (name === "seconds") return value < 60 ? `${value.toPrecision(2)} s` : value < 3600 ? `${(value / 60).toFixed(1)} min` : `${(value / 3600).toFixed(1)} h`;
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return value.toLocaleString("en");
+  if (Number.isSafeInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
   return size >= 1e-4 && size < 1e5 ? String(Number(value.toPrecision(3))) : value.toExponential(1);
 }
@@ -115,6 +116,7 @@ function condition(word) {
     let found = value(name, i);
     if (found === undefined) found = (value("settings", i).split(", ").find(one => one.startsWith(name + " ")) || "").slice(name.length + 1);
     if (found === null || found === "") return false;
+    if (sign === "=" && /^-?\d{16,}$/.test(found)) return String(found) === wanted;
     return Number.isNaN(bound) ? sign === "=" && String(found).toLowerCase() === wanted.toLowerCase() : compare(Number(found), bound);
   };
 }
@@ -128,11 +130,11 @@ function select() {
   if (status) tests.push(i => value("status", i) === status);
   chosen = [];
   for (let i = 0; i < runs.keys.length; i++) if (tests.every(test => test(i))) chosen.push(i);
-  const sign = order.up ? 1 : -1, empty = one => one === null || one === undefined || one === "";
+  const sign = order.up ? 1 : -1, numeric = !runs.texts[order.name] && order.name !== "key", empty = one => one === null || one === undefined || one === "";
   const of = chosen.map(i => [value(order.name, i), i]);
   of.sort(([a, i], [b, j]) => {
     if (empty(a) || empty(b)) return empty(a) - empty(b) || i - j;
-    return sign * (typeof a === "number" ? a - b : a < b ? -1 : a > b ? 1 : 0) || i - j;
+    return sign * (numeric ? a - b : a < b ? -1 : a > b ? 1 : 0) || i - j;
   });
   chosen = of.map(([, i]) => i);
   list_();
@@ -151,7 +153,7 @@ function list_() {
         const text = shown(value(name, i), name).replace(/ UTC$/, "");
         cell.textContent = name === "task" ? text.split(":").at(-1) : text;
         if (!runs.texts[name]) cell.className = "n";
-        if (name === "settings") { cell.className = "settings-of"; cell.title = text; }
+        if (runs.texts[name] && name !== "status") { cell.className = "settings-of"; cell.title = text; }
       }
       row.append(cell);
     }

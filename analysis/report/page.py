@@ -19,7 +19,7 @@ from analysis.report.cells import MOST_LINES, heads_of, lines_of
 from analysis.report.compare import Compared
 from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.report.papers import Paper, are_of_papers
-from analysis.report.runs import Ended, call, ended_badly
+from analysis.report.runs import Ended, call, ended_badly, printable_lines
 from analysis.report.told import Say, Told, unsaid
 from analysis.results import Results
 from orchestrator.command.files import csv_bytes, json_bytes, plain, write_files
@@ -89,6 +89,8 @@ class Report:
     """Runs of former versions, which are not among these."""
     unread: int = 0
     """Questions that could not be asked again, whose studies are not among these."""
+    damaged: int = 0
+    """Files of rows that could not be read, whose runs are not among these."""
 
     @classmethod
     def of(
@@ -136,7 +138,7 @@ class Report:
         others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
         ended = ended_badly(results.runs)
-        counts = others, failed, results.former, unread
+        counts = others, failed, results.former, unread, results.damaged
         return cls(parts, len(results.runs), hours, results.store, studies, compared, ended, *counts)
 
     @property
@@ -250,10 +252,17 @@ def clear(folder: Path, names: re.Pattern[str], but: Collection[str]) -> None:
 @cache
 def _template() -> Template:
     loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
+    )
     environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug, "duration": format_seconds}
     environment.filters |= {"heads": heads_of, "lines": lines_of, "words": shlex.join}
     return environment.get_template("page.html.j2")
+
+
+def _finalized(value: Any) -> Any:
+    """A text as the page has it, whoever wrote it: without characters that change how those around them are read."""
+    return printable_lines(value) if type(value) is str else value  # not what the template itself has made
 
 
 def draw(picture: Picture) -> Drawn:

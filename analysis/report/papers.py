@@ -65,7 +65,7 @@ PAPERS = (
             Cost("python -m orchestrator.tuning", "an hour"),
             Cost("python -m orchestrator.rotation", "half an hour"),
             Cost("python -m orchestrator.regularization", "20 minutes"),
-            Cost("python -m orchestrator.scaling --N 16..64", "20 minutes"),
+            Cost("python -m orchestrator.scaling --N 16..64", "20 to 30 minutes; on slow or shared cores an hour and more"),
         ),
         without=(PROBE, TOKENIZER, GENERATOR),
     ),

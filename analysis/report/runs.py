@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.tasks import BUILT_IN
+from orchestrator.errors import printable
 from orchestrator.searches import ending
 from trainables.spec import RunSpec
 
@@ -32,6 +33,8 @@ NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", 
 CURVES = ("curve_accuracy", "curve_error", "curve_loss")
 OF_SETTINGS = tuple(name for name in SPEC if name not in ("options", *TEXTS, *NUMBERS))
 OF_DETAIL = ("task_version", "fixed_count", "reason", "device", "pack_size", "host", "launch", "versions")
+LARGEST_SAFE = 2**53 - 1
+"""Of whole numbers: a browser does not tell larger ones apart."""
 OWN = ("passage_step", "loss")
 """What is told of a single run, besides what the index and its settings say."""
 
@@ -50,7 +53,7 @@ class Ended:
 def why(run: Run) -> str:
     """What an error says in a line: the last one of a traceback, and otherwise the first one."""
     lines = [line for line in (run["error"] or run["reason"] or "").splitlines() if line.strip()] or [""]
-    return str(lines[-1 if lines[0].startswith("Traceback") else 0][:MOST_LETTERS])
+    return printable(lines[-1 if lines[0].startswith("Traceback") else 0][:MOST_LETTERS])
 
 
 def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
@@ -62,8 +65,13 @@ def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
     found = []
     for (status, reason), alike in groups.items():
         last = max(alike, key=lambda run: (run["finished_at"], run["key"]))
-        found.append(Ended(status, reason, len(alike), last["key"], (last["error"] or "").strip()))
+        found.append(Ended(status, reason, len(alike), last["key"], printable_lines((last["error"] or "").strip())))
     return sorted(found, key=lambda one: (-one.count, one.status, one.why))[:most]
+
+
+def printable_lines(text: str) -> str:
+    """`printable`, of each line."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 @dataclass(slots=True)
@@ -130,7 +138,7 @@ def _index(runs: Sequence[Run], studies: Mapping[str, Collection[str]]) -> dict[
 
 def _words(texts: Sequence[str]) -> dict[str, Any]:
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return {"words": list(places), "of": [places[text] for text in texts]}
+    return {"words": list(map(printable, places)), "of": [places[text] for text in texts]}
 
 
 def _varied(runs: Sequence[Run]) -> list[str]:
@@ -167,8 +175,8 @@ def _details(runs: Sequence[Run]) -> dict[str, Any]:
             "known": place(_plain({name: run[name] for name in OF_DETAIL if run[name] not in (None, "")})),
             "measures": _plain(run["measures"]),
             "own": {name: _number(run[name]) for name in OWN if run[name] is not None},
-            "parents": dict(run["parents"] or {}),
-            "error": run["error"] or "",
+            "parents": _plain(run["parents"] or {}),
+            "error": printable_lines(run["error"] or ""),
             "curves": _curves(run),
         }
         for run in runs
@@ -184,7 +192,8 @@ def _curves(run: Run) -> dict[str, str]:
     places = _thinned(len(steps))
     curves = {name.removeprefix("curve_"): run[name] for name in CURVES} | (run["curve_summary"] or {})
     known = {name: values for name, values in curves.items() if len(values) == len(steps)}
-    return {name: " ".join([_point(values[place]) for place in places]) for name, values in {"step": steps, **known}.items()}
+    told = {"step": steps, **known}
+    return {printable(name): " ".join([_point(values[place]) for place in places]) for name, values in told.items()}
 
 
 def _point(value: Any) -> str:
@@ -205,15 +214,17 @@ def _thinned(points: int) -> list[int]:
 def _number(value: Any, digits: int = 6) -> Any:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    return value if abs(value) <= LARGEST_SAFE else str(value)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, float) or value is None:
+    """A value as JSON has it, and as every browser shows it."""
+    if isinstance(value, int | float) or value is None:
         return _number(value)
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {printable(str(name)): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value[:MOST_POINTS]]
-    return value if isinstance(value, bool | int) else str(value)
+    return printable(str(value))

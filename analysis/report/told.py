@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis.report.findings import Picture
+from analysis.tasks import BUILT_IN
 from orchestrator.errors import printable
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
@@ -29,6 +31,9 @@ OF_TRAINING = ("schedule", "precision")
 """Settings that no program takes."""
 PYTHON, MODULE = re.compile(r"(?:.*/)?python[0-9.]*"), re.compile(r"orchestrator(?:\.[a-z_]+)?")
 """The words by which commands of this program begin, with -m between them."""
+INTERPRETER = re.compile(r"python[0-9.]*|(ba)?sh|Rscript|julia|node|perl|ruby")
+USUAL_STORE, RETRY = "results", "--retry-failed"
+"""Where a command without `--store` writes; and the option that is for one launch alone."""
 SHORTENED = 12
 """Letters of an id that are left out where four say enough."""
 TITLES = {
@@ -104,6 +109,22 @@ class Told:
         by_python = len(words) > 2 and PYTHON.fullmatch(words[0]) and words[1] == "-m" and MODULE.fullmatch(words[2])
         return words if words[:1] == ["sweep"] or by_python else []
 
+    def continued(self, store: str) -> list[str]:
+        """The command that goes on with the study in a store: as it was typed, but into this store, and without what was meant
+        for one launch or for another place."""
+        words = [word for word in self.command if word != RETRY]
+        others, stores = _taken_out(words, "--store")
+        if not words or (stores or [USUAL_STORE])[-1] == store:
+            return words
+        return [*_taken_out(others, "--out")[0], "--store", store]
+
+    @property
+    def runs_what(self) -> str:
+        """What the command runs that is none of this project's, as the store names it: a program, or a task of one's own."""
+        if _taken_out(self.command, "--program")[1]:
+            return "program"
+        return "task" if any(path not in BUILT_IN for path in _taken_out(self.command, "--task")[1]) else ""
+
     @property
     def settings(self) -> dict[str, str]:
         """What it was asked with in words, by name, but for where it was written and with which versions; without those that
@@ -142,6 +163,18 @@ def shortened(items: Sequence[str], most: int) -> str:
     while count and len(", ".join([*items[:count], "…"])) > most:
         count -= 1
     return ", ".join([*items[:count], "…"]) if count else f"{items[0][: most - 1]}…"
+
+
+def _taken_out(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
+    """Words of a command without an option, and the values that it had."""
+    left, values, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name == option:
+            values.append(value if equals else next(rest, ""))
+        else:
+            left.append(word)
+    return left, values
 
 
 def _read(files: Any) -> Any:
@@ -192,7 +225,8 @@ def title_of(question: Question) -> str:
         names = ", ".join(map(str, space))
         fixed = "" if "N" in space else _fixed_size(question, [first])
         aims = ", ".join(str(aim).partition(":")[2] for aim in question.search.get("objectives", []))
-        return f"Which {names} give {subject} the best {aims}{fixed and f' at {fixed}'}?"
+        give = "gives" if len(space) == 1 else "give"
+        return f"Which {names} {give} {subject} the best {aims}{fixed and f' at {fixed}'}?"
     return TITLES.get(question.study, f"{question.study}: {subject}")
 
 
@@ -206,9 +240,18 @@ def _fixed_size(question: Question, specs: Sequence[RunSpec]) -> str:
 
 def _subject(question: Question, spec: RunSpec) -> str:
     if question.task == PROGRAMS:
-        return f"the program {spec.dataset}"
+        return f"the program {_script(spec)}"
     known = "trainables.bumps:BumpTask"
     return f"the {spec.decoder}" if question.task == known else question.task.rpartition(":")[2]
+
+
+def _script(spec: RunSpec) -> str:
+    """What a program is called: its data's name, or, if that is the interpreter alone, the file that is run by it."""
+    if not INTERPRETER.fullmatch(spec.dataset):
+        return spec.dataset
+    words = str(dict(spec.options).get(COMMAND, "")).split()[1:]
+    files = (Path(word.strip("'\"")).name for word in words if word[0] != "-" and "{" not in word)
+    return next((name for name in files if Path(name).suffix), spec.dataset)
 
 
 def _listed(values: Sequence[Any], most: int = 8) -> str:

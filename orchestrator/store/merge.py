@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from orchestrator.store.contents import FAILED
 from orchestrator.store.results import ResultStore
 
 ROWS_AT_ONCE = 5_000
 """So many are in memory at a time, and are written in one step."""
+ENDS = ("status", "steps", "accuracy")
+"""Columns in which two rows of a run that ended well are compared."""
 
 
 class Merged(NamedTuple):
-    """What was added: `rows` in all, `instead` of them in the place of a row whose run had failed."""
+    """What was added: `rows` in all, `instead` of them in the place of a row whose run had failed. `differing`: the keys of
+    runs that ended well in both, and not alike; their rows stay as they were."""
 
     rows: int
     instead: int
+    differing: tuple[str, ...] = ()
 
 
 def merge(there: ResultStore, here: ResultStore) -> Merged:
@@ -29,7 +35,7 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
         StoreError: one of the two cannot be read, or the rows cannot be written; those before are there.
     """
     failed = here.failed()
-    found = there.table(["key", "status"])
+    found = there.table(["key", *ENDS])
     keys = found["key"].to_pylist()
     known = here.known(keys)
     new = [
@@ -37,8 +43,16 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
         for key, status in zip(keys, found["status"].to_pylist(), strict=True)
         if key not in known or (key in failed and status != FAILED)
     ]
+    ends = _ends(here.table(["key", *ENDS])) if len(new) < len(keys) else {}
+    differing = tuple(key for key, end in _ends(found).items() if ends.get(key, end) != end)
     rows = 0
     for start in range(0, len(new), ROWS_AT_ONCE):
         rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
     left = here.failed() if failed else set()
-    return Merged(rows, len(failed.intersection(new) - left))
+    return Merged(rows, len(failed.intersection(new) - left), differing)
+
+
+def _ends(table: pa.Table) -> dict[str, str]:
+    """How the runs ended that did not fail, by key; as text, in which what was not measured is equal to itself."""
+    ends = zip(*(table[name].to_pylist() for name in ENDS), strict=True)
+    return {key: str(end) for key, end in zip(table["key"].to_pylist(), ends, strict=True) if end[0] != FAILED}

@@ -39,6 +39,11 @@ class Reader:
         self._named: set[str] = set()
         """Keys of rows that a notice was about."""
 
+    @property
+    def damaged(self) -> int:
+        """How many files could not be read, and are where they were."""
+        return len(self._bad)
+
     def look(self, again: Collection[str] = ()) -> dict[str, str]:
         """Read the files that are new or may have changed, and those named `again`; what is wrong with the bad ones.
 

@@ -112,6 +112,11 @@ class ResultStore(Artifacts):
     def __len__(self) -> int:
         return len(self._register)
 
+    @property
+    def damaged(self) -> int:
+        """How many files among the rows could not be read at the last look, and were not set aside."""
+        return self._reader.damaged
+
     def __contains__(self, key: object) -> bool:
         """Whether the run is finished, as of the last look (open, rows, table, refresh, append)."""
         return bool(self.known([str(key)]))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
@@ -192,9 +193,22 @@ def test_every_claim_is_listed_with_its_rule_its_verdict_and_its_numbers(report:
 
 
 @pytest.mark.slow(45)
-def test_the_same_store_gives_the_same_page(report: Path, store: Path, tmp_path: Path) -> None:
-    assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 0
+def test_the_same_store_gives_the_same_page_whatever_the_user_likes_figures_to_be(
+    report: Path, store: Path, tmp_path: Path
+) -> None:
+    with matplotlib.rc_context({"text.usetex": True, "font.size": 30}):
+        assert run(app, ["--store", str(store), "--out", str(tmp_path), "--no-measure"]) == 0
     assert (tmp_path / "index.html").read_bytes() == (report / "index.html").read_bytes()
+
+
+@pytest.mark.slow(2)
+def test_what_is_wrong_with_a_store_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store" / "runs").mkdir(parents=True)
+    (tmp_path / "store" / "runs" / "cut.parquet").write_bytes(b"PAR1")
+    for words in ([], ["--no-measure"]):
+        run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), *words])
+        told = " ".join(capsys.readouterr().err.split())
+        assert told.count("warning:") == told.count("cut.parquet") == 1, told
 
 
 def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,9 @@ from trainables.task import load_task
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 START = datetime(2026, 1, 1, tzinfo=UTC)
-EVIL = "</script><img src=x onerror=alert(1)>\x1b[31m{{ 7 * 7 }}\u2028"
+EVIL = "</script><img src=x onerror=alert(1)>\x1b[31m{{ 7 * 7 }}\u2028\u202edeen"
+LARGE = 4611686018427387904
+"""Which a number of a browser is not, and 4611686018427387905 neither."""
 
 
 def row(number: int, **more: Any) -> dict[str, Any]:
@@ -274,6 +276,24 @@ def test_a_row_that_makes_no_sense_costs_no_page(name: str, tmp_path: Path) -> N
     assert any(path.name == "index.html" for path in written)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_page_says_that_rows_are_missing_which_could_not_be_read(more: int, tmp_path: Path) -> None:
+    for number in range(1 + more):
+        with ResultStore(tmp_path / "store") as store:
+            store.append([row(number)])
+        if number == 0:
+            [part] = (tmp_path / "store" / "runs").iterdir()
+            whole = part.read_bytes()
+            part.rename(tmp_path / part.name)
+    (tmp_path / "store" / "runs" / part.name).write_bytes(whole[:-20])
+    html = Builder(str(tmp_path / "store"), tmp_path / "out").build()[0].html()
+    assert f"The store holds {more} finished run" in html
+    assert "1 file of rows could not be read, so its runs are missing here. The command that wrote this page says why." in html
+    assert "Nothing was asked of this store yet" not in html
+    assert ("The store does not say what was asked" in html) is bool(more)
+    assert ("No question is stored here" in html) is not bool(more)
+
+
 def test_a_page_that_does_not_follow_looks_for_nothing(tmp_path: Path) -> None:
     with ResultStore(tmp_path / "store") as opened:
         opened.append([row(1)])
@@ -418,11 +438,11 @@ def test_a_column_with_infinities_is_sorted_as_numbers(tmp_path: Path) -> None:
 def hostile(tmp_path: Path) -> Path:
     """The page of a store whose texts are made to break it."""
     options = (("name", EVIL), ("long", "x" * 5000))
-    spec = RunSpec(task="mine:Task", dataset=EVIL, N=8, seed=2**62, data_count=1, options=options)
+    spec = RunSpec(task="mine:Task", dataset=EVIL, N=8, seed=LARGE, data_count=1, options=options)
     odd = make_row(
         spec, task_version=EVIL, fixed_count=0, status="failed", reason=EVIL, error=EVIL * 50, host=EVIL, launch=EVIL,
-        measures={EVIL: float("nan")}, curve_step=[1, 2, 3], curve_loss=[0.1, float("nan"), 0.3],
-        curve_accuracy=[0.1, 0.2, 0.3], curve_error=[float("nan")] * 3, finished_at=START,
+        measures={EVIL: float("nan"), "huge": 1e300, "whole": LARGE + 1}, curve_step=[1, 2, 3],
+        curve_loss=[0.1, float("nan"), 0.3], curve_accuracy=[0.1, 0.2, 0.3], curve_error=[float("nan")] * 3, finished_at=START,
     )  # fmt: skip
     with ResultStore(tmp_path / "store") as opened:
         opened.append([odd, row(1)])
@@ -435,6 +455,19 @@ def test_rows_that_mean_harm_are_text(hostile: Path) -> None:
     assert "<img src=x" not in html
     assert "49" not in re.findall(r"<h3>.*?</h3>", html)[0]
     assert all(value_of(path.read_bytes()) for path in hostile.glob("runs/*.js"))
+
+
+def test_no_letter_turns_those_around_it(hostile: Path) -> None:
+    scripts = [json.dumps(value_of(path.read_bytes()), ensure_ascii=False) for path in hostile.glob("runs/*.js")]
+    for text in [(hostile / "index.html").read_text(), *scripts]:
+        assert r"\u202edeen" in text
+        assert "\u202e" not in text
+
+
+def test_whole_numbers_that_no_browser_knows_are_sent_as_texts(hostile: Path) -> None:
+    index, details = (value_of((hostile / "runs" / name).read_bytes())[1] for name in ("index.js", "0.js"))
+    assert index["numbers"]["seed"] == [str(LARGE), 1]
+    assert details["runs"][0]["measures"]["whole"] == str(LARGE + 1)
 
 
 @pytest.mark.browser
@@ -458,6 +491,10 @@ def test_a_browser_shows_a_run_that_means_harm_as_text(hostile: Path, tmp_path: 
     assert "<img src=x" not in dom
     assert dom.count('class="curve"') == 2
     assert "2 runs." in dom
+    assert f"<dd>{LARGE}</dd>" in dom
+    assert "<dd>1.0e+300</dd>" in dom
+    in_one_line = map(html.unescape, re.findall(r'<td class="settings-of" title="([^"]*)"', dom))
+    assert any(text.startswith("</script>") for text in in_one_line)
 
 
 @pytest.mark.browser

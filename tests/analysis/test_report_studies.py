@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,11 +26,12 @@ from analysis.report.build import Builder
 from analysis.report.cells import heads_of
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
-from analysis.report.kinds import _table
+from analysis.report.kinds import _means_in_words, _table
 from analysis.report.page import Report
 from analysis.report.studies import _beside, studies_of
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Around, Told
 from analysis.results import Results
+from analysis.scaling import Answer
 from orchestrator import __main__ as everything
 from orchestrator import mechanism, regularization, scaling, tune
 from orchestrator.command.cli import run
@@ -53,6 +55,8 @@ QUESTIONS = {
     "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
     "a program": "tune --program 'echo {data_count} {seed} {kind} {noise}' --counts 1..9 --vary kind=a --vary noise=0.5 "
     "--objective accuracy --search kind=a|b,noise=0.1|0.5 --sampler grid --trials 4 --confirm 2 --seeds 2",
+    "a script": "tune --program 'python3 -u /elsewhere/tr.py {l} {data_count} {seed}' --counts 1..9 --vary l=0.1 "
+    "--objective accuracy --search l=0.1|0.5 --sampler grid --trials 2 --confirm 1 --seeds 2",
     "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
     "never so narrow": f"scaling {TOY} --N 8,16,24 --resolution 0.3 --seeds 3 --until-width 0.001",
     "two objectives": "tune --decoder mlp --search width=16|64,depth=1|2 --objective mse,id_mse --N 8 --trials 8 --confirm 2 "
@@ -157,6 +161,18 @@ def test_a_study_that_was_interrupted_is_not_finished(name: str, ask: Ask, tmp_p
     assert all(line.startswith("so far, ") for line in told.lines)
 
 
+def test_means_before_all_seeds_are_in_say_of_how_many_they_are(ask: Ask, tmp_path: Path) -> None:
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    [means] = [line for line in told.lines if "geometric means" in line]
+    assert "seeds)," not in means
+    kept = [one for one in told.thresholds if (one.along, one.seed) != (16, 1)]
+    lost = [dataclasses.replace(one, verdict="open") for one in told.thresholds if (one.along, one.seed) == (16, 1)]
+    results = [*kept, *lost]
+    [means] = _means_in_words(Answer.of_results(results, {}), results)
+    assert re.search(r": \S+ at N = 8, \S+ at N = 16 \(2 of 3 seeds\), \S+ at N = 24 \(geometric means over seeds\)$", means)
+
+
 def test_a_question_of_which_no_run_has_ended_is_told_too(ask: Ask, tmp_path: Path) -> None:
     for command in QUESTIONS.values():
         launched(tmp_path, ask(f"{command} --store {tmp_path}"), most=0)
@@ -232,6 +248,9 @@ def test_the_facts_of_any_number_of_brackets_are_read_again(number: int) -> None
     ]  # fmt: skip
     facts = json.loads(json.dumps(facts_of(made)))
     assert brackets_again([b.template for b in made], "1", facts) == made
+    del facts["checked"]  # as former versions have it
+    unchecked = [dataclasses.replace(b, checked=False) for b in made]
+    assert brackets_again([b.template for b in made], "1", facts) == unchecked
 
 
 def test_a_question_for_more_runs_than_can_be_planned_is_left_out(ask: Ask, tmp_path: Path) -> None:
@@ -328,12 +347,35 @@ def test_only_commands_of_this_program_are_shown(command: str, ask: Ask, tmp_pat
     assert "\u202e" not in page
 
 
+def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp_path: Path) -> None:
+    question = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}").question
+
+    def shown(command: str, store: str, state: str = GOING, failed: int = 0) -> str:
+        one = dataclasses.replace(question, command=shlex.split(command))
+        told = Told(one, "t", state, "", [], frozenset(), failed=failed)
+        html = Report.of((), Results([], pd.DataFrame(), store=store), [told]).html().partition("<main>")[2]
+        return " ".join(unescape(re.sub("<[^>]*>", "", html)).partition("Its runs")[0].split())
+
+    command = "sweep scaling --N 8 --store a --out there --retry-failed"
+    assert shown(command, "a").endswith("This command continues it: sweep scaling --N 8 --store a --out there")
+    assert shown(command, "b c").endswith("This command continues it: sweep scaling --N 8 --store 'b c'")
+    assert shown("sweep scaling --store=a --out=x --N 8", "b").endswith("sweep scaling --N 8 --store b")
+    assert shown("sweep scaling --N 8 --out x", "results").endswith("sweep scaling --N 8 --out x")
+    assert shown("sweep scaling --N 8 --out x", "b").endswith("sweep scaling --N 8 --store b")
+    assert shown(command, "b", ANSWERED).endswith(f"Asked with: {command}")
+    assert "goes on, with --retry-failed if the cause lay outside the task: sweep scaling" in shown(command, "b", FAILED, 1)
+    assert "It runs a" not in shown("sweep scaling --task trainables.bumps:BumpTask", "b")
+    assert "It runs a task that this store names" in shown("sweep scaling --task mine:Task", "b")
+    assert "It runs a program that this store names" in shown("sweep tune --program='sh {N}'", "b")
+
+
 TITLES = {
     "along encodings": "What is the least number of training samples with which the mlp reaches accuracy 0.9 on what is held "
     "out, at N = 12 and encoding = bump, positional?",
     "least width": "What is the least width with which the mlp reaches accuracy 0.9 on what is held out, at N = 8, 12?",
     "two objectives": "Which width, depth give the mlp the best mse, id_mse at N = 8?",
     "a program": "Which kind, noise give the program echo the best accuracy?",
+    "a script": "Which l gives the program tr.py the best accuracy?",
 }
 
 
@@ -463,7 +505,8 @@ def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path:
     with ResultStore(tmp_path) as store:
         save_question(store, study.question)
         [question] = load_questions(store)
-        assert question.facts == {"counts": [[1, 64, 0]] * 3 + [[1, 256, 0]] * 3 + [[1, 576, 0]] * 3, "curve": "", "audits": 0}
+        counts = [[1, 64, 0]] * 3 + [[1, 256, 0]] * 3 + [[1, 576, 0]] * 3
+        assert question.facts == {"counts": counts, "curve": "", "audits": 0, "checked": True}
         [path] = tmp_path.glob("questions/*.json")
         older = {name: value for name, value in json.loads(path.read_text()).items() if name != "facts"}
         path.write_text(json.dumps(older))

@@ -3,9 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 
+from analysis import generators
+from analysis.generators import oracle_reads
 from analysis.signal import _lost, _tell_held_by
 from trainables.generative.judge import BY_FACTOR
+from trainables.generative.shapes import ShapeSettings
 
 GOOD = {"probe_real": 1.0, "oracle_real": 1.0, "probe_tokens": 0.98, "oracle_tokens": 0.99}
 PROBE, TOKENIZER = {"probe_real": 0.98}, {"probe_tokens": 0.91}
@@ -78,3 +82,15 @@ def test_only_a_run_of_the_same_seed_and_factor_that_passes_above_tells() -> Non
     runs = [at(0.4, "missed", **TOKENIZER), *others, below, missed]
     assert told(*runs)[0] == "tokenizer"
     assert told(*runs, at(0.6, "passed", **TOKENIZER))[0] == "tokenizer or generator"
+
+
+def test_what_the_oracle_reads_is_found_once_and_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, threads = generators.read_by_templates, list[int]()
+    monkeypatch.setattr(generators, "read_by_templates", lambda *words: threads.append(torch.get_num_threads()) or read(*words))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = [oracle_reads(ShapeSettings(faint="size", contrast=0.987), 16, 2) for _ in range(2)]
+        assert (found, threads, torch.get_num_threads()) == ([found[0]] * 2, [1], 2)
+    finally:
+        torch.set_num_threads(before)

@@ -145,7 +145,9 @@ def test_a_task_without_measures_is_told(tmp_path: Path) -> None:
     assert outcome.passed_over == ["tests.toy:Toy has no measures: it extends no task of this project"]
 
 
-def test_runs_of_a_task_that_extends_the_bump_task_are_measured(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_task_that_extends_the_bump_task_are_measured(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class StartedError(Exception):
         pass
 
@@ -155,7 +157,8 @@ def test_runs_of_a_task_that_extends_the_bump_task_are_measured(store: Path, mon
     monkeypatch.setattr(measure._Job, "run", started)
     monkeypatch.setattr("orchestrator.engine.cluster.Cluster.connected", lambda self: nullcontext())
     with pytest.raises(StartedError) as caught:
-        measure.measure_missing(store, tasks=["results.evil:X"])
+        measure.measure_missing(store, tasks=["results.evil:X"], remark="this can be left out")
+    assert "measuring 1 network, which may take minutes; this can be left out" in " ".join(capsys.readouterr().err.split())
     assert caught.value.args == (("results.evil:X", list(measure.registry.OF_DECODERS)),)
 
 

@@ -177,8 +177,8 @@ def test_rows_are_merged_bit_for_bit_in_tables_and_some_at_a_time(tmp_path: Path
     monkeypatch.setattr(results_module, "decode", slow)
     decoded = rows_module._values
     monkeypatch.setattr(rows_module, "_values", lambda name, column: slow() if name == "curve_loss" else decoded(name, column))
-    assert merged(tmp_path / "copy", tmp_path / "store") == (20, 1)
-    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0)
+    assert merged(tmp_path / "copy", tmp_path / "store") == (20, 1, ())
+    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0, ())
     monkeypatch.undo()
     with ResultStore(tmp_path / "copy") as copy, ResultStore(tmp_path / "store") as store:
         keys = {"key": [row(i)["key"] for i in (*range(2, 21), 30)]}
@@ -195,7 +195,7 @@ def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     at = table.column_names.index("data_count")
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array([9, 2], pa.int32())), part, use_dictionary=False)
     with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
-        assert merge(there, here) == (1, 0)
+        assert merge(there, here) == (1, 0, ())
         assert "left out 1 row of" in there.notices[0]
     assert endings(tmp_path / "store") == {1: "failed", 2: "passed"}
 
@@ -214,6 +214,24 @@ def test_the_command_says_what_was_added(tmp_path: Path, monkeypatch: pytest.Mon
     assert before == {path: path.read_bytes() for path in Path("copy").rglob("*") if path.is_file()}
     assert run(command.app, ["--help"]) == 0
     assert "COPY" in capsys.readouterr().out
+
+
+def test_the_command_counts_runs_that_ended_in_both_and_not_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unknown = {"accuracy": float("nan")}
+    made("copy", row(1, accuracy=0.5), row(2), row(3, **FAILED), row(4), row(5, **unknown), row(6, status="missed"), row(7))
+    made("store", row(1, accuracy=0.25), row(2, seconds=9.0), row(3), row(4, **FAILED), row(5, **unknown), row(6))
+    assert run(command.app, ["copy", "store"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "2 new rows in store, 1 of them in place of failed ones\n"
+    told = [line for line in err.splitlines() if line.startswith("warning")]
+    assert told == [
+        "warning: 2 runs ended in both, but not alike (status, steps or accuracy), "
+        f"such as {row(1)['key']}: the rows in store stay"
+    ]
+    assert endings("store")[6] == "passed"
 
 
 @pytest.mark.parametrize(

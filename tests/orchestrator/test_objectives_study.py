@@ -348,6 +348,11 @@ def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: P
     [told], notices = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
     assert (notices, told.state) == ([], ANSWERED)
     assert line in told.lines
+    of_tokens = {row["key"]: GOOD for row in rows if row["task"].endswith("TokenizerTask")}
+    [with_verdict], _ = studies_of(Results.of(tmp_path), Around(lambda: of_tokens, lambda key: b""))
+    decided = [": not enough: " not in one for one in with_verdict.lines if one.startswith("claim")]
+    assert decided == sorted(decided, reverse=True), "the card shows the first lines"
+    assert set(decided) == {True, False}
     assert told.keys == {row["key"] for row in study.search.runs(rows)}
     assert Report.of((), Results.of(tmp_path), [told]).others == 1, "the tokenizer that missed; the others are needed"
     others = [generator_row(spec) for spec in study.specs if (spec.encoding, spec.seed) == ("vq", 1)]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from analysis import generators
-from analysis.figures.signal import draw
+from analysis.figures.signal import MARKERS, draw
 from analysis.generators import Measured
 from analysis.remake import search_of
 from analysis.report.studies import studies_of
@@ -191,6 +192,21 @@ def test_a_seed_that_composes_between_contrasts_that_miss_is_told_as_such(monkey
     assert line == f"{told}; at the highest contrast that misses, what fails is the generator (2 of 3) or probe (1 of 3)"
 
 
+def test_every_seed_has_its_line_and_a_run_that_missed_is_seen_over_one_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"{SHORT} --seeds 2 --factors colour", monkeypatch)
+    figure = draw(study._answer(answered(study)))
+    lines = figure.axes[0].lines
+    of_shape = [line for line in lines if line.get_marker() == MARKERS["shape"]]
+    assert len(of_shape) == 2
+    by_face = {line.get_markerfacecolor(): line for line in lines if line.get_marker() == "o"}
+    missed, passed = by_face["none"], by_face["black"]
+    assert missed.get_markersize() > 1.4 * passed.get_markersize()
+    assert missed.get_zorder() > passed.get_zorder()
+    FigureCanvasAgg(figure).draw()
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
 def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
     rows = answered(study)
@@ -235,8 +251,11 @@ def test_an_interval_ends_where_contrasts_do(monkeypatch: pytest.MonkeyPatch) ->
     [factor] = close.to_json()["factors"]
     assert (factor["upper"] < 1, factor["note"]) == (True, "")
     study._known = None
-    [factor] = needing(0.3, 0.3, 2.0).to_json()["factors"]
-    assert (factor["contrast"], factor["upper"]) == (None, None), "a seed that never composes: nothing is known above"
+    never = needing(0.3, 0.3, 2.0)
+    [factor] = never.to_json()["factors"]
+    assert (factor["contrast"], factor["lower"], factor["upper"]) == (None, None, None), "a seed that never composes"
+    assert not draw(never).axes[0].patches, "no band where there is no threshold"
+    assert len(draw(close).axes[0].patches) == 1
 
 
 def test_a_factor_whose_runs_fail_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

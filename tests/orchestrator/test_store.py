@@ -7,6 +7,7 @@ import errno
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -85,6 +86,13 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
     assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
     assert set(PROVENANCE) < set(SCHEMA.names)
     assert SCHEMA.metadata == {b"orchestrator.schema": b"4"}
+
+
+def test_the_documentation_has_every_column() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "store.md").read_text()
+    table = page.partition("## The columns of a row\n")[2].partition("\n## ")[0]
+    heads = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(name for head in heads for name in re.findall(r"`(\w+)`", head)) == sorted(SCHEMA.names)
 
 
 def test_rows_can_be_read_with_some_columns_only(place: Place) -> None:

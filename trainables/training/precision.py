@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,17 @@ def quiet_cpu() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """As a worker has it: threads that wait for each other take many times as long on busy cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def autocast(spec: RunSpec, device: torch.device) -> AbstractContextManager[Any]:
