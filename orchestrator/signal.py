@@ -144,7 +144,8 @@ def signal(
         given = {ALONG: factor, LEAST: contrasts.low, "gate": float(share)}
         for seed in plan.seeds:
             spec: RunSpec = dataclasses.replace(checked(with_values, template, given), seed=seed)
-            brackets.append(checked(bracket_of, task, spec, axes, contrasts))
+            bracket: Bracket = checked(bracket_of, task, spec, axes, contrasts)
+            brackets.append(dataclasses.replace(bracket, checked=False))  # a run takes many minutes
     if (most := len(brackets) * len(rungs_of(brackets[0], resolution).counts)) > MOST_PLANNED:
         much = f"{most} possible runs are too many (at most {MOST_PLANNED})"
         raise UserError(f"{much}: ask for a larger --resolution or fewer --seeds")
