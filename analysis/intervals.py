@@ -21,7 +21,7 @@ def exp_or_inf(value: float) -> float:
 def are_alike(numbers: Sequence[float]) -> bool:
     """Whether all are the same, so that they do not tell how far others may lie from them: accuracies of 1 do not say how rare
     one of 0.5 is. A single number is alike, too."""
-    return max(numbers) - min(numbers) <= ROUNDING * max(map(abs, numbers))
+    return math.isfinite(max(numbers) - min(numbers)) and max(numbers) - min(numbers) <= ROUNDING * max(map(abs, numbers))
 
 
 def half_width(deviation: float, n: int, confidence: float = 0.95) -> float:

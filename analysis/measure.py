@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +29,10 @@ from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import QUIET_SECONDS, format_seconds, say
 from orchestrator.command.reading import check_named, check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
-from orchestrator.errors import UserError, counted, printable
+from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
+from orchestrator.engine.scratch import remove_all
+from orchestrator.errors import LostRayError, UserError, counted, printable
+from orchestrator.launch import quiet
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
@@ -36,6 +42,8 @@ LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
 IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
+ENDING_SECONDS = 10.0
+"""If Ray has died, the process ends within this time."""
 Row = Mapping[str, Any]
 
 app = App()
@@ -125,6 +133,7 @@ def measure_missing(
     Raises:
         UserError: no such store, one that cannot be read, a task that cannot be loaded, or an address that does not answer.
         StoreError: a result could not be saved, or a bucket does not answer; those before it are kept.
+        LostRayError: Ray does not start. If it dies later, the process ends with exit code 1.
     """
     check_named("--store", str(store))
     if "://" not in str(store) and not Path(store).is_dir():
@@ -153,9 +162,25 @@ def measure_missing(
         cluster.check()
         with Steps(console) as steps:
             steps("Ray is starting")
-            with cluster.connected(), ends_on_interrupt():  # again, as Ray has taken SIGTERM to itself
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(quiet(verbose))
+                stack.enter_context(cluster.connected())
+                come = stack.enter_context(ends_on_interrupt())  # again, as Ray has taken SIGTERM to itself
+                stack.enter_context(watched(cluster.parts(), partial(_lost, come)))
                 job.run(results, cluster.worker_count(), follow, steps)
     return outcome
+
+
+def _lost(come: threading.Event, part: Part) -> None:
+    """End the process, as Ray, of which this part is gone, hangs, or would end it without a word. A signal that has come ends
+    it otherwise: it may have ended the part, too."""
+    if come.wait(SIGNAL_SECONDS):
+        return
+    try:
+        print(f"stopped: {part.loss}; what was measured is kept, and the same command goes on", file=sys.stderr, flush=True)
+    finally:
+        remove_all()
+        os._exit(Exit.NOT_ANSWERED)
 
 
 class _Job:
@@ -237,6 +262,9 @@ class _Job:
             measure, data, error = ray.get(next(stream))
         except StopIteration:
             return True
+        except ray.exceptions.LocalRayletDiedError as broken:  # the process ends in a moment, see `_lost`
+            time.sleep(ENDING_SECONDS)
+            raise LostRayError(f"{broken}".splitlines()[0]) from None
         except ray.exceptions.RayError as broken:  # not a measure: weights that cannot be loaded, a lost worker
             self._failed(key, "all measures", str(broken).strip().splitlines()[-1][:200])
             return True
@@ -306,7 +334,7 @@ def measure(
     try:
         with ends_on_interrupt():
             outcome = measure_missing(store, address, workers, verbose, follow, task or ())
-    except StoreError as error:
+    except (StoreError, LostRayError) as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
     for line in outcome.passed_over:

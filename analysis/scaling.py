@@ -117,8 +117,8 @@ class Answer:
             if (broken := fit.broken) is not None and broken.is_better
         ]
         bad_luck = [
-            f"{dataset}: {places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}. If runs miss by bad "
-            "luck, whatever they have, thresholds are too high: let fewer miss so before you ask how much they need"
+            f"{dataset}: {places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}. If such runs miss by "
+            "bad luck, thresholds come out too high: make runs more reliable, by longer training for example, and ask again"
             for dataset, places in self.unlucky.items()
         ]
         rules = (line for dataset in self.rules for line in self._rule_lines(dataset))

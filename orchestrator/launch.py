@@ -274,7 +274,7 @@ def _train_and_answer(
         try:
             if not stages.search.finished(rows):
                 _announce(study, options, console, cluster, rows, stages, len(store))
-                with progress, _quiet(options.verbose):
+                with progress, quiet(options.verbose):
                     outcome = training.enter_context(executed(execution, cluster, farewell))
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
@@ -448,7 +448,7 @@ def _check_out(out: Path, store: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet(verbose: bool) -> Iterator[None]:
+def quiet(verbose: bool) -> Iterator[None]:
     """Keeps what Ray prints by itself off stdout, which holds the answer: to stderr, or nowhere."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(sys.stderr if verbose else nowhere):
         yield

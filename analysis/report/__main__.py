@@ -18,7 +18,7 @@ import typer
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
 from orchestrator.command.reading import check_runs, open_to_read
-from orchestrator.errors import UserError, counted, printable
+from orchestrator.errors import LostRayError, UserError, counted, printable
 from orchestrator.store import StoreError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def report(
                 unmeasured, told = measured.failed, measured.notices
         with Steps(Console(stderr=True)) as steps:
             page, written = builder.build(say=steps)
-    except (StoreError, OSError) as error:
+    except (StoreError, LostRayError, OSError) as error:
         return _stopped(error)
     for notice in (one for one in builder.notices if one not in told):
         print(f"warning: {notice}", file=sys.stderr)
@@ -120,7 +120,7 @@ def report(
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
 
 
-def _stopped(error: StoreError | OSError) -> int:
+def _stopped(error: Exception) -> int:
     print(f"stopped: {error}", file=sys.stderr)
     return Exit.NOT_ANSWERED
 

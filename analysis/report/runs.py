@@ -33,6 +33,8 @@ NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", 
 CURVES = ("curve_accuracy", "curve_error", "curve_loss")
 OF_SETTINGS = tuple(name for name in SPEC if name not in ("options", *TEXTS, *NUMBERS))
 OF_DETAIL = ("task_version", "fixed_count", "reason", "device", "pack_size", "host", "launch", "versions")
+HARMLESS = "\t\u00a0\u202f\u00ad\u200c\u200d"
+"""Letters of texts that are not printable, and change nothing around them: spaces, a hyphen, and what joins letters or not."""
 LARGEST_SAFE = 2**53 - 1
 """Of whole numbers: a browser does not tell larger ones apart."""
 OWN = ("passage_step", "loss")
@@ -70,8 +72,11 @@ def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
 
 
 def printable_lines(text: str) -> str:
-    """`printable`, of each line."""
-    return "\n".join(map(printable, text.split("\n")))
+    """`printable`, of each line; tabs and joined letters stay as they are."""
+    if text.isprintable():
+        return text
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return "\n".join("".join(c if c in HARMLESS else printable(c) for c in line) for line in lines)
 
 
 @dataclass(slots=True)

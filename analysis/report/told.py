@@ -114,7 +114,7 @@ class Told:
         for one launch or for another place."""
         words = [word for word in self.command if word != RETRY]
         others, stores = _taken_out(words, "--store")
-        if not words or (stores or [USUAL_STORE])[-1] == store:
+        if not words or _is_same((stores or [USUAL_STORE])[-1], store):
             return words
         return [*_taken_out(others, "--out")[0], "--store", store]
 
@@ -163,6 +163,11 @@ def shortened(items: Sequence[str], most: int) -> str:
     while count and len(", ".join([*items[:count], "…"])) > most:
         count -= 1
     return ", ".join([*items[:count], "…"]) if count else f"{items[0][: most - 1]}…"
+
+
+def _is_same(store: str, other: str) -> bool:
+    """Whether two ways to name a store, from where the page is made, are of one place."""
+    return store == other or ("://" not in store + other and Path(store).resolve() == Path(other).resolve())
 
 
 def _taken_out(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:

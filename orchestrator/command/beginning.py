@@ -7,24 +7,36 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import FrozenImporter, PathFinder
 
 TYPE_CHECKING = False  # as in typing, which Python has not loaded by then
 if TYPE_CHECKING:
     from types import TracebackType
 
 PACKAGES = {
-    "PIL", "aiohttp", "aiosignal", "attr", "attrs", "boto3", "botocore", "certifi", "charset_normalizer", "click",
-    "cloudpickle", "contourpy", "crc32c", "cycler", "dateutil", "filelock", "fontTools", "frozenlist", "fsspec", "functorch",
-    "google", "grpc", "idna", "jinja2", "joblib", "jsonschema", "kiwisolver", "llvmlite", "markdown_it", "markupsafe",
-    "matplotlib", "mdurl", "mpl_toolkits", "mpmath", "msgpack", "multidict", "networkx", "numba", "numpy", "optuna",
-    "packaging", "pandas", "propcache", "psutil", "pyarrow", "pydantic", "pydantic_core", "pygments", "pynndescent",
-    "pyparsing", "ray", "referencing", "requests", "rich", "rpds", "safetensors", "scipy", "shellingham", "six", "sklearn",
-    "sqlalchemy", "sympy", "tensorboardX", "threadpoolctl", "torch", "torchgen", "tqdm", "triton", "typer",
-    "typing_extensions", "umap", "urllib3", "yaml", "yarl",
+    "_cffi_backend", "aiohttp", "aiosignal", "annotated_types", "attr", "attrs", "boto3", "botocore", "certifi", "cffi",
+    "charset_normalizer", "click", "cloudpickle", "colorlog", "contourpy", "crc32c", "cycler", "dateutil", "filelock",
+    "fontTools", "frozenlist", "fsspec", "functorch", "google", "grpc", "idna", "jinja2", "joblib", "jsonschema",
+    "kiwisolver", "llvmlite", "markdown_it", "markupsafe", "matplotlib", "mdurl", "mpl_toolkits", "mpmath", "msgpack",
+    "multidict", "networkx", "numba", "numpy", "optuna", "packaging", "pandas", "PIL", "propcache", "psutil", "pyarrow",
+    "pydantic", "pydantic_core", "pygments", "pynndescent", "pyparsing", "ray", "referencing", "requests", "rich", "rpds",
+    "safetensors", "scipy", "shellingham", "six", "sklearn", "sqlalchemy", "sympy", "tensorboardX", "threadpoolctl",
+    "torch", "torchgen", "tqdm", "triton", "typer", "typing_extensions", "umap", "urllib3", "yaml", "yarl",
 }  # fmt: skip
 """Those that this project needs, and those that these need: Ray, torch and the others."""
 USAGE, INTERRUPTED = 2, 130
+NEEDLESS = {"__hello__", "__phello__", "antigravity", "idlelib", "this", "turtle", "turtledemo"}
+"""Of Python's own library, what nothing here can need."""
+
+
+def is_command() -> bool:
+    """Whether this process is that of a command of this project: `python -m orchestrator.scaling`, for example, or `sweep`."""
+    words = sys.orig_argv
+    if sys.argv[:1] == ["-m"]:
+        named = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+        return named.partition(".")[0] in ("orchestrator", "analysis")
+    file = sys.argv[0] if sys.argv[:1] else ""
+    return file.rpartition("/")[2] == "sweep" and os.path.dirname(file) == os.path.dirname(sys.executable)  # noqa: PTH120
 
 
 def mistake() -> str | None:
@@ -33,8 +45,8 @@ def mistake() -> str | None:
     `python -m` and the workers of Ray look for modules in the folder that a command is started in before they look elsewhere.
     So a file there with the name of a module of Python's own library, or of one of PACKAGES, is run in its place: at best it
     ends the command with an error that names neither. All modules of the library count, as which of them are imported depends
-    on versions. Where no other module has the name, nothing is hidden. The folders of PYTHONPATH are not looked at: what lies
-    there is meant to come first.
+    on versions. Where no other module has the name, or Python holds it in itself, nothing is hidden. The folders of PYTHONPATH
+    are not looked at: what lies there is meant to come first.
     """
     try:
         here = os.getcwd()  # noqa: PTH109, as pathlib could be what is hidden
@@ -44,8 +56,12 @@ def mistake() -> str | None:
         files = os.listdir(here)  # noqa: PTH208
     except OSError:  # Python cannot look there either
         return None
+    if sys.flags.safe_path:
+        return None
     elsewhere = [folder for folder in sys.path if folder not in ("", here)]
-    for name in sorted({file.partition(".")[0] for file in files} & (sys.stdlib_module_names | PACKAGES)):
+    for name in sorted({file.partition(".")[0] for file in files} & (sys.stdlib_module_names | PACKAGES) - NEEDLESS):
+        if FrozenImporter.find_spec(name) is not None:
+            continue
         found, meant = PathFinder.find_spec(name, [here]), PathFinder.find_spec(name, elsewhere)
         if found is None or meant is None or found.origin is None or meant.origin is None:
             continue
@@ -61,11 +77,12 @@ def begin() -> None:
     if (told := mistake()) is not None:
         print("error: " + " ".join(told.split()), file=sys.stderr)
         sys.exit(USAGE)
-    sys.excepthook = _tell
+    former = sys.excepthook
 
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print("interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
+        former(kind, error, trace)
 
-def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    sys.__excepthook__(kind, error, trace)
+    sys.excepthook = tell

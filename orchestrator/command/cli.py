@@ -157,15 +157,18 @@ def grouped(command: Callable[..., int], **groups_of: type) -> Callable[..., int
 
 
 @contextlib.contextmanager
-def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
+def ends_on_interrupt(grace: float = 10.0) -> Iterator[threading.Event]:
     """Ctrl-C or SIGTERM ends the program within `grace` seconds, also where a library swallows the exception, or hangs over it.
 
     For work of which everything that is done is kept at once. Outside the main thread nothing changes. Ray takes SIGTERM to
     itself when it starts: begin another block then. In it SIGTERM raises KeyboardInterrupt, as Ray passes on no other exception
     of a handler; it leaves as `Terminated`.
+
+    Yields what is set as soon as one of the two has come.
     """
+    come = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield come
         return
     code = Exit.SIGINT
 
@@ -176,6 +179,7 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
     def leave(number: int, *_: object) -> None:
         nonlocal code
         code = Exit(128 + number)
+        come.set()
         timer = threading.Timer(grace, end)
         timer.daemon = True
         timer.start()
@@ -183,7 +187,7 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[None]:
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield come
     except KeyboardInterrupt:
         if code == Exit.SIGTERM:
             raise Terminated from None

@@ -26,7 +26,7 @@ OBJECT_STORE_BYTES = 128 * 2**20
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
-FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.1e9, 4e9
+FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.5e9, 4e9
 """Bytes of address space of a process with Ray and torch: on two cores studies crashed with 3.1 and 3.3 GB, and went through
 with 3.7 and 4.3 GB."""
 

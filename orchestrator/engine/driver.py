@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.placement import PATIENCE_SECONDS
-from orchestrator.engine.pulse import Part, watched
+from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError
@@ -28,8 +28,6 @@ GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
 NOT_ANSWERED = 1
 STOPPING = tuple(signal.Signals[name] for name in INTERRUPTED)
-SIGNAL_SECONDS = 0.5
-"""A signal that ended a part of Ray is heard here, too, within this time, if it was sent to the whole process group."""
 
 TRIALS, TRIALS_PER_WORKER = 2_000, 100
 """Tune remembers every trial of an experiment, in some 10 KB. So an experiment has so many, or so many for each worker if that
@@ -80,9 +78,7 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
             return
         if answered:  # nothing needs Ray any more
             return
-        since = f"has not answered for {part.patience:g} s" if part.patience else "has died"
-        told = f"{part.name} {since}; perhaps someone ended it, or its machine ran out of memory"
-        leaving.now(NOT_ANSWERED, LostRayError(told))
+        leaving.now(NOT_ANSWERED, LostRayError(part.loss))
 
     try:
         with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:

@@ -21,6 +21,8 @@ SLOW_STEP = 0.5
 
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
+LEAST_LEFT = 0.5
+"""Probes of a threshold that is not begun and has as many runs as are usual: it may only wait for another one."""
 GUESSED_STEPS = 400
 """Steps of such a run."""
 WEIGHT = 3
@@ -152,9 +154,9 @@ def runs_left(results: Sequence[ThresholdResult]) -> float:
 
 
 def probes_left(result: ThresholdResult, usual: float) -> float:
-    """Probes that an open threshold may still ask for: those that its walk expects, else as many as are usual, and no more
-    than there are counts that it has not tried."""
-    return result.probes_left or min(usual, result.values - len(result.tried))
+    """Probes that an open threshold may still ask for: those that its walk expects, else as many as are usual, less those that
+    it finds done when it opens, and no more than there are counts that it has not tried."""
+    return result.probes_left or min(max(usual - result.runs, LEAST_LEFT), result.values - len(result.tried))
 
 
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 EVERY_SECONDS = 0.5
 TIMEOUT_SECONDS = 2.0
+SIGNAL_SECONDS = 0.5
+"""A signal that ended a part of Ray is heard by the launch, too, within this time, if it went to the whole process group."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,12 @@ class Part:
     patience: float = 0.0
     answered: float | None = None
     """When it answered last; one that never did is not judged."""
+
+    @property
+    def loss(self) -> str:
+        """What is said when it is gone."""
+        since = f"has not answered for {self.patience:g} s" if self.patience else "has died"
+        return f"{self.name} {since}; perhaps someone ended it, or its machine ran out of memory"
 
     def gone(self) -> bool:
         try:

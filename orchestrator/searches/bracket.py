@@ -192,7 +192,8 @@ class Walk:
 
     @property
     def carriers(self) -> tuple[int, ...]:
-        """The failing rungs that its answer rests on: the highest of all, and, if another one, the highest below every pass."""
+        """The failing rungs that its answer rests on: the highest of all, and, if another one, the highest below every pass. A
+        miss below all others only leaves the answer as it was, and is none."""
         if self.failed_key is not None:
             return ()
         known = self.known

@@ -1,9 +1,11 @@
 """Measuring a store: killed and started again it gives the same table, shares work, and loses nothing to one bad network."""
 
 import io
+import os
 import random
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,9 @@ from analysis import measure
 from analysis.measures.registry import MEASURES, OF_DECODERS, applicable
 from analysis.results import Results
 from orchestrator.command.cli import run
+from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.pulse import Part
+from orchestrator.errors import LostRayError
 from orchestrator.store import ResultStore, make_row
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
@@ -199,3 +204,35 @@ def test_a_store_that_is_not_there_is_a_mistake(
     check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is not a folder", tmp_path, capsys)
     check_refusal(measure.app, ["--store", ""], "--store is empty: name a folder, such as results", tmp_path, capsys)
     assert run(measure.app, ["--frobnicate"]) == 2
+
+
+@pytest.mark.parametrize("is_signalled", [False, True])
+def test_the_death_of_ray_ends_it_with_a_word_unless_a_signal_has_come(
+    is_signalled: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr(measure, "SIGNAL_SECONDS", 0.01)
+    monkeypatch.setattr(measure, "remove_all", lambda: None)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    come = threading.Event()
+    if is_signalled:
+        come.set()
+    measure._lost(come, Part("raylet, a part of the embedded Ray,", "127.0.0.1", 1))
+    told = "stopped: raylet, a part of the embedded Ray, has died; perhaps someone ended it, or its machine ran out of memory; "
+    told += "what was measured is kept, and the same command goes on\n"
+    assert (codes, capsys.readouterr().err) == (([], "") if is_signalled else ([1], told))
+
+
+def test_a_ray_that_does_not_start_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def not_started(*_: object, **__: object) -> None:
+        raise LostRayError("Ray could not be started, twice")
+
+    trained_store(tmp_path, 1)
+    monkeypatch.setattr(Cluster, "connected", not_started)
+    monkeypatch.setattr(Cluster, "check", lambda self: None)
+    assert run(measure.app, ["--store", str(tmp_path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "measuring 1 network, which may take minutes"
+    assert lines[-1] == "stopped: Ray could not be started, twice"

@@ -71,8 +71,8 @@ def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
     near, far = of(0, (90, False), (100, True), (150, False)), of(1, (19, False), (23, True), (885, False), (931, True))
     assert Answer.of([near, of(2, (800, False), (931, True))], SETTINGS).unlucky == {}
     told = "bumps: at N = 16, seed 1, a run with 23 images passes and one with 885 images misses"
-    so = ". If runs miss by bad luck, whatever they have, thresholds are too high: "
-    so += "let fewer miss so before you ask how much they need"
+    so = ". If such runs miss by bad luck, thresholds come out too high: "
+    so += "make runs more reliable, by longer training for example, and ask again"
     assert Answer.of([near, far], SETTINGS).lines()[1:] == [told + so]
     assert Answer.of([near, far, far, {**far, "seed": 2}], SETTINGS).lines()[1] == f"{told}, and so at 2 more{so}"
     axes = Axes("depth")

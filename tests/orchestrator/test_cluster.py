@@ -45,7 +45,7 @@ def test_a_limit_on_threads_that_ray_would_reach_is_told(
 @pytest.mark.parametrize(
     ("address", "allowed", "warned"),
     [
-        ("local", 3_200_000 * 1024, True),
+        ("local", 3_600_000 * 1024, True),
         ("local", 4_000_000 * 1024, False),
         ("local", resource.RLIM_INFINITY, False),
         ("auto", 3_200_000 * 1024, False),
@@ -59,7 +59,7 @@ def test_a_limit_on_addresses_that_ray_would_reach_is_told(
     told = cluster.Cluster(address, workers=2).shortage()
     if warned:
         assert told is not None
-        assert told.startswith("a process may have 3.3 GB of address space (ulimit -v)")
+        assert told.startswith("a process may have 3.7 GB of address space (ulimit -v)")
         assert told.endswith("raise the limit, ulimit -v unlimited")
     else:
         assert told is None
@@ -68,8 +68,8 @@ def test_a_limit_on_addresses_that_ray_would_reach_is_told(
 
 
 def test_a_limit_on_addresses_with_which_ray_crashes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (3_000_000 * 1024,) * 2)
-    with pytest.raises(UserError, match=r"^a process may have 3\.1 GB of address space .* ulimit -v unlimited$"):
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (3_300_000 * 1024,) * 2)
+    with pytest.raises(UserError, match=r"^a process may have 3\.4 GB of address space .* ulimit -v unlimited$"):
         cluster.Cluster("local", workers=2).check()
 
 

@@ -66,7 +66,7 @@ def test_a_file_that_hides_a_package_of_the_project_is_named(
     ("name", "whose"),
     [
         ("random.py", "Python"),
-        ("turtle.py", "Python"),
+        ("calendar.py", "Python"),
         ("signal/__init__.py", "Python"),
         ("ray.py", "a library that is needed"),
         ("numpy/__init__.py", "a library that is needed"),
@@ -126,11 +126,31 @@ def test_a_folder_that_is_gone_is_told_in_a_line(
     assert capsys.readouterr().err == told
 
 
-@pytest.mark.parametrize("started", ["-m", "/bin/sweep"])
-def test_an_interrupt_while_a_command_is_imported_ends_it_in_a_line(started: str) -> None:
-    program = f"import sys; sys.argv[0] = {started!r}; import orchestrator; raise KeyboardInterrupt"
+@pytest.mark.parametrize(
+    ("started", "typed", "is_ours"),
+    [
+        ("-m", "python -X dev -m orchestrator.scaling", True),
+        ("-m", "python -m analysis.report", True),
+        ("-m", "python -m mypackage", False),
+        (str(Path(sys.executable).with_name("sweep")), "sweep scaling", True),
+        ("/my/sweep", "sweep scaling", False),
+    ],
+)
+def test_an_interrupt_while_a_command_is_imported_ends_it_in_a_line(started: str, typed: str, is_ours: bool) -> None:
+    said = f"sys.argv[0], sys.orig_argv = {started!r}, {typed.split()!r}"
+    program = f"import sys; {said}; import orchestrator; raise KeyboardInterrupt"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert ((done.returncode, done.stderr) == (130, "interrupted\n")) == is_ours
+
+
+@pytest.mark.parametrize("name", ["stat.py", "site.py", "io.py", "time.py", "turtle.py", "test/__init__.py"])
+def test_what_python_holds_in_itself_or_never_needs_is_hidden_by_no_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert beginning.mistake() is None
 
 
 def test_a_program_that_imports_this_project_has_its_own_errors(tmp_path: Path) -> None:
