@@ -118,7 +118,7 @@ RAY = SimpleNamespace(
     remote=lambda **_: lambda do: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=do)),
     wait=lambda streams, num_returns: (streams[:num_returns], []),
     get=lambda value: value,
-    exceptions=SimpleNamespace(RayError=Exception),
+    exceptions=SimpleNamespace(RayError=Exception, LocalRayletDiedError=ConnectionError),
 )
 """As much of it as `analysis.measure` needs, in this process."""
 
@@ -189,6 +189,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for target, value in {
         "orchestrator.launch.executed": trained_by(train),
         "orchestrator.engine.cluster.Cluster.connected": lambda cluster: contextlib.nullcontext(),
+        "orchestrator.engine.cluster.Cluster.parts": lambda cluster: [],
         "orchestrator.store.register.ROWS_PER_PART": 8,
         "orchestrator.store.register.ROWS_BEYOND_INDEX": 16,
         "orchestrator.store.folder.os.fsync": lambda descriptor: None,
