@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 aten = torch.ops.aten
@@ -97,6 +98,163 @@ def _gradients_by_products(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Ten
     grad_x = windows @ weight.permute(0, 2, 3, 1).reshape(C, -1).t()
     grad_weight = x.permute(0, 2, 3, 1).reshape(-1, C).t() @ windows
     return grad_x.view(n, H, W, C).permute(0, 3, 1, 2), grad_weight.view(C, k, k, K).permute(0, 3, 1, 2)
+
+
+BIAS_COLUMNS = 8
+"""Columns of a product that hold the bias, in the first of them: so many keep rows of bfloat16 on whole 16 bytes."""
+
+
+def packed_doubling(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`ConvTranspose2d(C, K, 4, 2, 1)` and ReLU of M runs: from (M, n, H, W, C) to (M, n, 2 * H, 2 * W, K).
+
+    Args:
+        images: contiguous.
+        weight: (M, C, K, 4, 4).
+        bias: (M, K).
+    """
+    out: Tensor = _Doubling.apply(*_cast(images, weight, bias))
+    return out
+
+
+def packed_one_channel(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`ConvTranspose2d(C, 1, 3, 1, 1)` of M runs, summed in float32 or better: from (M, n, H, W, C) to (M, n, H, W, 1).
+
+    Args:
+        images: contiguous.
+        weight: (M, C, 1, 3, 3).
+        bias: (M, 1).
+    """
+    out: Tensor = _OneChannel.apply(*_cast(images, weight))
+    return (out + bias[..., None, None])[..., None]
+
+
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """As autocast would have a product take them."""
+    kind = tensors[0].device.type
+    return tuple(t.to(torch.get_autocast_dtype(kind)) for t in tensors) if torch.is_autocast_enabled(kind) else tensors
+
+
+class _Doubling(torch.autograd.Function):
+    """A layer that doubles the size, as one batched product.
+
+    A window of 2 x 2 neighbouring pixels, of which those outside the image are zero, decides about the 2 x 2 pixels of the
+    result that lie between its centres, and about no others: those are the window's 4 * C numbers times a matrix of the
+    kernel's taps. So each pixel of the result is written once, and nothing overlaps. A column of ones is for the bias.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        M, n, H, W, C = images.shape
+        K = weight.shape[2]
+        windows = images.new_empty(M * n, H + 1, W + 1, 4 * C + BIAS_COLUMNS)
+        windows[..., 4 * C :] = 1
+        pixels = _wide(windows[..., : 4 * C].unflatten(-1, (2, 2, C)))
+        for d, rows, no_row in ((0, slice(1, None), 0), (1, slice(0, -1), -1)):
+            for e, columns, no_column in ((0, slice(1, None), 0), (1, slice(0, -1), -1)):
+                pixels[:, rows, columns, d, e] = _wide(images.flatten(0, 1))
+                pixels[:, no_row, :, d, e] = 0
+                pixels[:, :, no_column, d, e] = 0
+        matrix = weight.new_zeros(M, 4 * C + BIAS_COLUMNS, 2, 2, K)
+        taps = weight.unflatten(-1, (2, 2)).unflatten(3, (2, 2))  # M, C, K, row of the window from below, p, and so in columns
+        matrix[:, : 4 * C].unflatten(1, (2, 2, C)).copy_(taps.flip(3, 5).permute(0, 3, 5, 1, 4, 6, 2))
+        matrix[:, 4 * C] = bias[:, None, None]
+        matrix, windows = matrix.flatten(2), windows.view(M, -1, 4 * C + BIAS_COLUMNS)
+        product = torch.bmm(windows, matrix).view(M * n, H + 1, W + 1, 2, 2, K)
+        out = images.new_empty(M, n, 2 * H, 2 * W, K)
+        for between, own in _places(product, out.flatten(0, 1)):
+            torch.clamp(between, min=0, out=own)
+        ctx.save_for_backward(windows, matrix, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        windows, matrix, out = ctx.saved_tensors
+        M, n, doubled, wide, K = out.shape
+        H, W, C = doubled // 2, wide // 2, (matrix.shape[1] - BIAS_COLUMNS) // 4
+        product = grad.new_empty(M * n, H + 1, W + 1, 2, 2, K)
+        for edge in (product[:, 0, :, 0], product[:, -1, :, 1], product[:, :, 0, :, 0], product[:, :, -1, :, 1]):
+            edge.zero_()
+        grads, outs = (_places(product, t.flatten(0, 1)) for t in (grad, out))
+        for (between, of_pixel), (_, pixel) in zip(grads, outs, strict=True):
+            aten.threshold_backward.grad_input(of_pixel, pixel, 0, grad_input=between)  # of the ReLU
+        product = product.view(M, -1, 4 * K)
+        of_matrix = torch.bmm(windows.transpose(1, 2), product).view(M, -1, 2, 2, K)
+        taps = of_matrix[:, : 4 * C].unflatten(1, (2, 2, C)).permute(0, 3, 6, 1, 4, 2, 5).flip(3, 5)
+        of_windows = torch.bmm(product, matrix[:, : 4 * C].transpose(1, 2)).view(M * n, H + 1, W + 1, 2, 2, C)
+        row, column = of_windows.stride(1), of_windows.stride(2)  # a pixel is in four windows
+        of_pixels = of_windows.as_strided(
+            (M, n, H, W, 2, 2, C),
+            (n * (H + 1) * row, (H + 1) * row, row, column, row - 2 * C, column - C, 1),
+            3 * C,
+        ).sum((4, 5))
+        return of_pixels, taps.reshape(M, C, K, 4, 4), of_matrix[:, 4 * C].sum((1, 2))
+
+
+def _places(product: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The four kinds of pixels of images (B, 2 * H, 2 * W, K) in the product (B, H + 1, W + 1, 2, 2, K), and in the images."""
+    H, W = (size - 1 for size in product.shape[1:3])
+    return [
+        (product[:, 1 - p : H + 1 - p, 1 - q : W + 1 - q, p, q], images[:, 1 - p :: 2, 1 - q :: 2])
+        for p in (0, 1)
+        for q in (0, 1)
+    ]
+
+
+def _wide(t: Tensor) -> Tensor:
+    """The same memory as fewer and longer numbers, if it can be read so: they are copied faster."""
+    wide = 8 // t.element_size()
+    lies_so = all(number % wide == 0 for number in (t.shape[-1], t.storage_offset(), *t.stride()[:-1]))
+    return t.view(torch.int64) if t.stride(-1) == 1 and lies_so else t
+
+
+TAPS, ROWS = 9, 16
+"""Taps of a kernel of 3 x 3, and rows of a product that has them: so many keep columns of bfloat16 on whole 16 bytes."""
+
+
+class _OneChannel(torch.autograd.Function):
+    """A layer to one channel: a product for the nine taps of all pixels, as nine images, which are added, shifted."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, weight: Tensor) -> Tensor:
+        M, n, H, W, C = images.shape
+        matrix = weight.new_zeros(M, ROWS, C)
+        matrix[:, :TAPS] = weight.view(M, C, TAPS).transpose(1, 2)
+        ctx.save_for_backward(images, matrix)
+        taps = torch.bmm(matrix, images.view(M, -1, C).transpose(1, 2))[:, :TAPS]
+        taps = functional.pad(taps.unflatten(2, (n, H, W)), (1, 1, 1, 1))  # tap (a, b) falls a - 1 lower, b - 1 to the right
+        of_run, tap, image, row, _ = taps.stride()
+        return taps.as_strided(
+            (M, n, H, W, 3, 3), (of_run, image, row, 1, 3 * tap - row, tap - 1), 2 * row + 2
+        ).sum((4, 5), dtype=torch.promote_types(images.dtype, torch.float32))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        images, matrix = ctx.saved_tensors
+        M, n, H, W, C = images.shape
+        around = functional.pad(grad.to(images.dtype), (1, 1, 1, 1))
+        taps = images.new_zeros(M, ROWS, n, H, W)
+        taps[:, :TAPS].unflatten(1, (3, 3)).copy_(around.unfold(2, 3, 1).unfold(3, 3, 1).permute(0, 4, 5, 1, 2, 3))
+        taps = taps.flatten(2)
+        of_images = torch.bmm(taps.transpose(1, 2), matrix)
+        of_weight = torch.bmm(taps, images.view(M, -1, C))[:, :TAPS]
+        return of_images.view(images.shape), of_weight.transpose(1, 2).reshape(M, C, 1, 3, 3)
+
+
+def packed_same(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`ConvTranspose2d(C, K, 3, 1, 1)` of M runs by the library's convolution, as groups of one with M * C channels: from
+    (M, n, H, W, C) to (M, n, H, W, K). On a GPU.
+
+    Args:
+        weight: (M, C, K, 3, 3).
+        bias: (M, K).
+    """
+    M, n, H, W, C = images.shape
+    K = weight.shape[2]
+    channels = images.permute(1, 2, 3, 0, 4).reshape(n, H, W, M * C).permute(0, 3, 1, 2)
+    out = functional.conv_transpose2d(channels, weight.flatten(0, 1), bias.flatten(), 1, 1, groups=M)
+    return out.view(n, M, K, H, W).permute(1, 0, 3, 4, 2).contiguous()
 
 
 def packed_layer(images: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

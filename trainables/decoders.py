@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainables.convolution import Decode, packed_bias, packed_layer
+from trainables.convolution import Decode, packed_bias, packed_doubling, packed_layer, packed_one_channel, packed_same
 
 DECODERS = ("cnn", "mlp")
 DOUBLINGS = 2
@@ -75,12 +75,17 @@ class CNN(nn.Module):
         width, size = self.first.out_channels, self.first.kernel_size[0]
         weight = state["first.weight"].permute(0, 1, 3, 4, 2).reshape(M, code_length, size * size * width)
         image = torch.bmm(inputs, weight).view(M, n * size * size, width)
-        image = packed_bias(image, state["first.bias"]).view(M, n, size, size, width)
+        image = packed_bias(image, state["first.bias"]).view(M, n, size, size, width).relu()
+        on_gpu = inputs.device.type == "cuda"
         for i, layer in enumerate(self.hidden):
             assert isinstance(layer, nn.ConvTranspose2d)
-            weight, bias = state[f"hidden.{i}.weight"], state[f"hidden.{i}.bias"]
-            image = packed_layer(image.relu(), weight, bias, layer.stride[0])
-        image = packed_layer(image.relu(), state["last.weight"], state["last.bias"], 1)
+            weight, bias, stride = state[f"hidden.{i}.weight"], state[f"hidden.{i}.bias"], layer.stride[0]
+            if not on_gpu:
+                image = packed_layer(image, weight, bias, stride).relu()
+            else:
+                image = packed_doubling(image, weight, bias) if stride == 2 else packed_same(image, weight, bias).relu()
+        last = state["last.weight"], state["last.bias"]
+        image = packed_one_channel(image, *last) if on_gpu else packed_layer(image, *last, 1)
         return self._resized(image.view(M * n, 1, *image.shape[2:4])).view(M, n, 1, self.N, self.N)
 
 

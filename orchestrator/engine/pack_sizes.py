@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.store.artifacts import Artifacts
-from trainables.needs import Tasks
+from trainables.needs import Tasks, takes_parents
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -73,9 +73,12 @@ class PackSizes:
         return self._keys[spec]
 
     def together(self, spec: RunSpec) -> str:
-        """Identity shared by all runs that may be in one pack: of one shape, and with the same networks given to them."""
-        parents = self._tasks.parents(spec)
-        return self.shape(spec) + "".join(f" {name}={key}" for name, key in sorted(parents.items()))
+        """Identity shared by all runs that may be in one pack: of one shape, and with the same networks given to the model, if
+        any are. What else is given networks, each run has for itself."""
+        shape = self.shape(spec)
+        if "model" in takes_parents(self._tasks.of(spec)):
+            shape += "".join(f" {name}={key}" for name, key in sorted(self._tasks.parents(spec).items()))
+        return shape
 
     def size(self, spec: RunSpec) -> int:
         """Runs like `spec` that a pack may hold: one as long as nothing is known."""

@@ -10,8 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
 
-from trainables.convolution import Decode, _gradients, _gradients_by_products
+from trainables.convolution import (
+    Decode,
+    _gradients,
+    _gradients_by_products,
+    packed_doubling,
+    packed_one_channel,
+    packed_same,
+)
 from trainables.decoders import CNN, build_decoder
 from trainables.training.precision import quiet_cpu
 
@@ -67,6 +75,45 @@ def test_the_gradients_of_a_layer_are_the_same_by_products(stride: int) -> None:
     grad = torch.randn(3, 7, stride * 4, stride * 6, dtype=torch.float64)
     for found, wanted in zip(_gradients_by_products(grad, x, weight), _gradients(grad, x, weight), strict=True):
         assert_close(found, wanted, torch.float64)
+
+
+PACKED = {
+    "doubling": (4, 2, packed_doubling, nn.ReLU()),
+    "same size": (3, 1, packed_same, nn.Identity()),
+    "one channel": (3, 1, packed_one_channel, nn.Identity()),
+}
+"""By name the kernel, the stride, the layer of many runs at once, and what the layer does besides."""
+
+
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize(("M", "n", "H", "W", "C", "K"), [(1, 1, 1, 1, 1, 1), (2, 3, 5, 4, 4, 6), (3, 2, 7, 7, 8, 16)])
+def test_a_layer_for_gpus_is_the_plain_one_of_every_run(name: str, M: int, n: int, H: int, W: int, C: int, K: int) -> None:
+    torch.manual_seed(0)
+    kernel, stride, packed, then = PACKED[name]
+    K = 1 if name == "one channel" else K
+    drawn = torch.randn(M, n, H, W, C), torch.randn(M, C, K, kernel, kernel), torch.randn(M, K)
+    inputs = [t.double().requires_grad_() for t in drawn]
+    images, weights, biases = inputs
+    each = zip(images.movedim(4, 2), weights, biases, strict=True)
+    plain = torch.stack([then(functional.conv_transpose2d(*one, stride=stride, padding=1)) for one in each]).movedim(2, 4)
+    found = packed(*inputs)
+    assert_close(found, plain, torch.float64)
+    grad = torch.randn_like(plain)
+    gradients = (torch.autograd.grad(out, inputs, grad) for out in (found, plain))
+    for own, wanted in zip(*gradients, strict=True):
+        assert_close(own, wanted, torch.float64)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_layer_for_gpus_in_bfloat16_errs_by_rounding(name: str) -> None:
+    torch.manual_seed(0)
+    kernel, _, packed, _ = PACKED[name]
+    K = 1 if name == "one channel" else 8
+    inputs = torch.randn(2, 3, 4, 4, 16), torch.randn(2, 16, K, kernel, kernel), torch.randn(2, K)
+    exact = packed(*inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = packed(*inputs)
+    assert 1e-5 < ((found - exact).norm() / exact.norm()).item() < 1e-2
 
 
 @pytest.mark.slow(1)

@@ -146,7 +146,7 @@ def test_a_checkpoint_goes_on_on_the_other_device(first: str, then: str) -> None
 
 @pytest.mark.parametrize(
     ("specs", "task", "rounding"),
-    [(*PACKS["mlp"], 1e-3), ([images_last(seed=seed) for seed in (0, 1)], BumpTask(), 0.05)],
+    [(*PACKS["mlp"], 1e-3), ([images_last(seed=seed) for seed in (0, 1)], BumpTask(), 0.09)],
     ids=["mlp", "cnn in bfloat16"],
 )
 def test_a_saved_run_of_a_pack_goes_on_alone(specs: Sequence[RunSpec], task: Task, rounding: float) -> None:

@@ -87,6 +87,15 @@ PACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", PACKS)
+def test_norms_of_all_at_once_are_those_of_each(name: str) -> None:
+    specs, task = PACKS[name]
+    pack = Pack([Training(spec, task) for spec in specs])
+    for _ in range(3):
+        pack.advance(0.0)
+    assert pack._norms().tolist() == pytest.approx([run.weight_norm() for run in pack._packed], rel=1e-6)
+
+
 class PartlyTrained(Toy):
     """A toy whose body is not trained, and which has a parameter that the loss does not depend on; it keeps an average."""
 

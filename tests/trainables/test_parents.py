@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from orchestrator.engine.pack_sizes import PackSizes
 from tests.toy import Pupil, Teacher, Toy
 from trainables.check import check_task
 from trainables.needs import Parent, Tasks, WeightsError, given, needs_of, trained, untrained
 from trainables.spec import RunSpec, run_key
-from trainables.task import Data, Task
+from trainables.task import Data, Split, Task
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
 
@@ -161,6 +162,40 @@ def test_pupils_of_one_teacher_are_packed_as_they_are_alone() -> None:
     for run, twin in zip(packed, alone, strict=True):
         twin.advance()
         assert abs(run.result().ood_mse - twin.result().ood_mse) < 1e-7  # type: ignore[operator]
+
+
+class Rival(Pupil):
+    """It begins anew, and is compared with its teacher; with options that runs of a pack may differ in."""
+
+    packable = ("pause",)
+
+    def model(self, spec: RunSpec) -> nn.Module:  # type: ignore[override]
+        return Toy.model(self, spec)
+
+    def measure(  # type: ignore[override]
+        self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]
+    ) -> Mapping[str, Tensor]:
+        return {"correct": outputs[:, 0] > 0, "apart": (outputs - parents["teacher"](split.inputs)).abs().mean(1)}
+
+
+def test_runs_with_teachers_of_their_own_are_packed_and_each_is_compared_with_its_own() -> None:
+    specs = [dataclasses.replace(SPEC, task="tests.trainables.test_parents:Rival", seed=s, stop="budget") for s in (1, 2)]
+    packs, other = PackSizes(Rival(), fixed=2), PackSizes(Pupil(), fixed=2)
+    assert len({packs.together(spec) for spec in specs}) == 1
+    assert len({other.together(dataclasses.replace(spec, task=SPEC.task)) for spec in specs}) == 2  # they begin as the teacher
+    of_each = []
+    for spec in specs:
+        (teacher,) = needs_of(Rival(), spec).values()
+        of_each.append({"teacher": Parent(teacher, weights_of(finished(teacher, Teacher())))})
+    made = [[Training(s, trained(Rival(), parents)) for s, parents in zip(specs, of_each, strict=True)] for _ in range(2)]
+    packed, alone = made
+    pack = Pack(packed)
+    pack.advance()
+    assert not pack.unstacked
+    for run, twin in zip(packed, alone, strict=True):
+        twin.advance()
+        assert run.result().measures["apart"] == pytest.approx(twin.result().measures["apart"], rel=1e-4)
+    assert packed[0].result().measures["apart"] != pytest.approx(packed[1].result().measures["apart"], rel=1e-3)
 
 
 def _broken(needs: Any, **more: Any) -> Task:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainables.needs import needs_others
 from trainables.objectives import (
     Draws,
     brings,
@@ -326,12 +327,25 @@ class Pack:
         return run_losses(runs[0].loss, outputs.float(), targets)
 
     def _look(self, runs: Sequence[Training]) -> None:
-        known = [run.at_look() for run in runs]
-        numbers = iter(torch.stack([t.double() for of_run in known for t in of_run]).tolist() if runs else ())  # one transfer
-        self._answer([(run, run.look(*islice(numbers, len(of_run)))) for run, of_run in zip(runs, known, strict=True)])
+        if self.on_gpu and len(runs) > 1:
+            sums, norms = torch.stack([self._loss_sums.double(), self._norms().double()]).tolist()
+            rows = [self._packed.index(run) for run in runs]
+            known = [[sums[row], norms[row]] for row in rows]
+        else:
+            asked = [run.at_look() for run in runs]
+            numbers = iter(torch.stack([t.double() for of_run in asked for t in of_run]).tolist() if runs else ())
+            known = [list(islice(numbers, len(of_run))) for of_run in asked]  # after one transfer
+        self._answer([(run, run.look(*of_run)) for run, of_run in zip(runs, known, strict=True)])
         ended = [run for run in runs if run.reason]
         self._answer([(run, run.evaluate()) for run in ended])
         self._let_go(ended)
+
+    def _norms(self) -> Tensor:
+        """The Euclidean norm of all parameters of each run (M,), or of their average, as `Training.weight_norm` has it."""
+        looked_at = self._parameters | self._averages | self._buffers
+        stacks = [looked_at[name].detach() for name, _ in self._packed[0].network.named_parameters()]
+        of_tensors = [torch.linalg.vector_norm(stack.reshape(len(stack), -1), dim=1) for stack in stacks]
+        return torch.linalg.vector_norm(torch.stack(of_tensors), dim=0)
 
     def _answer(self, questions: Sequence[tuple[Training, Measuring]]) -> None:
         """Carry every run's questions to their end, measuring all runs that wait for an answer at once."""
@@ -363,6 +377,7 @@ class Pack:
             return self._measure_losses(runs, splits, state)
         sizes = torch.tensor([len(split.inputs) for split in splits])
         spec, task = runs[0].spec, runs[0].task
+        at_once = hasattr(task, "packable") and not needs_others(task)  # else each may have networks of its own
         totals: dict[str, Tensor] = {}
         pieces: dict[Training, list[dict[str, Tensor]]] = {}
         with eval_mode(self._model.model):
@@ -377,11 +392,11 @@ class Pack:
                 with autocast(spec, self.device):
                     outputs = self._model(state, part.inputs[filled.to(self.device)])
                 drawn = widened(outputs).flatten(0, 1).index_select(0, valid.to(self.device))
-                if hasattr(task, "packable"):
+                if at_once:
                     measures = dict(task.measure(spec, drawn, part))
                 else:
                     each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
-                    found = [task.measure(run.spec, images, own) for run, images, own in each if len(images)]
+                    found = [run.task.measure(run.spec, images, own) for run, images, own in each if len(images)]
                     measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
                 if not runs[0].own_loss:
                     measures[runs[0].error] = sample_losses(runs[0].loss, drawn, part.targets)
@@ -390,7 +405,7 @@ class Pack:
                 owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
                 for name, values in measures.items():
                     total = totals.setdefault(name, torch.zeros(len(runs), dtype=torch.float64, device=self.device))
-                    total.index_add_(0, owner, values.double())
+                    total.index_add_(0, owner, values.to(self.device, torch.float64))
         for run, kept in pieces.items():
             run.seen = {name: torch.cat([piece[name] for piece in kept]) for name in kept[0]}
         means = torch.stack([total.cpu() / sizes for total in totals.values()], dim=1).tolist()
