@@ -172,7 +172,7 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             if (retry := getattr(study.search, "retry", None)) is not None:  # one with trials: others ask for them again anyway
                 retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
-        rows = Rows(store.rows(where=study.wanted))
+        rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
         stages = Stages(study.task, study.search, study.question, store, rows, options.gates)
         if not options.dry_run:
             save_question(store, replace(study.question, command=command))

@@ -178,7 +178,7 @@ class RegularizationStudy:
         return Group(*tables, *map(Text, answer.lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
-        times = StepTimes.of(self._rows(rows))
+        times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
         return self._steps_left(rows) * times(self.search.tuning.template) if times else None
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
@@ -188,7 +188,7 @@ class RegularizationStudy:
         for setting, specs in self.search.planned(rows).items():
             ready = sum(self.search.row(rows, spec) is not None for spec in specs)
             table.add_row(setting, str(ready), str(len(specs) - ready), str(specs[0].max_steps))
-        times = StepTimes.of(self._rows(rows))
+        times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
         times.measure(template, self.task)
         s = self.settings
         searched = ", ".join(f"{name} {text}" for name, text in s["space"].items()) or "nothing"

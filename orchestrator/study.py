@@ -277,7 +277,7 @@ class GridStudy:
         return sum(spec.max_steps * times(spec) for spec in missing) if times else None
 
     def _times(self, rows: Rows) -> StepTimes:
-        return StepTimes.of(self.search.runs(rows))
+        return StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """Runs done and to do in every setting, and how long they may take."""

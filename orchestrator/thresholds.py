@@ -29,7 +29,7 @@ from trainables.spec import GIVEN_UP, RunSpec, Scalar
 from trainables.task import Task
 from trainables.training.stopping import LEAST_POINTS, has_converged
 
-TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
+TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds", "device")
 """Columns from which the time of further runs is guessed."""
 
 
@@ -197,7 +197,7 @@ class ThresholdStudy:
 
     def _pace(self, rows: Rows) -> Pace:
         """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
-        return Pace.of(self._timed_runs(rows), power=0.0 if self.of_program else 2.0)
+        return Pace.of(self._timed_runs(rows), 0.0 if self.of_program else 2.0, rows.on_gpu)
 
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""

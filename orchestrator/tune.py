@@ -163,7 +163,7 @@ class TuneStudy:
         if self.of_program:
             done = [row["seconds"] for row in found if row["status"] != "failed"]
             return left * sum(done) / len(done) if done else None
-        times = StepTimes.of(found)
+        times = StepTimes.of(found, on_gpu=rows.on_gpu)
         return left * self._seconds(times) if times else None
 
     def _seconds(self, times: StepTimes) -> float:
@@ -188,7 +188,7 @@ class TuneStudy:
         )
         if self.of_program:
             return Group(space, table, where), self.seconds_left(rows)
-        times = StepTimes.of(rows_of(self.search, rows))
+        times = StepTimes.of(rows_of(self.search, rows), on_gpu=rows.on_gpu)
         for spec in self.ends:
             times.measure(spec, self.task)
         return Group(space, table, where), runs_left(self.search, rows) * self._seconds(times)

@@ -131,23 +131,23 @@ def trained(task: Task, parents: Mapping[str, Parent], device: str = "cpu") -> T
     return given(task, {name: network_of(parent, device) for name, parent in parents.items()})
 
 
-def untrained(task: Task, spec: RunSpec) -> Task:
+def untrained(task: Task, spec: RunSpec, device: str = "cpu") -> Task:
     """The task with its members given the networks of the runs that `spec` needs as they are before they are trained: enough to
     check and to time a run.
 
     Raises:
         ValueError: as `needs_of`; or runs need each other in a circle.
     """
-    return _untrained(task, spec, MOST_STAGES)
+    return _untrained(task, spec, MOST_STAGES, device)
 
 
-def _untrained(task: Task, spec: RunSpec, stages: int) -> Task:
+def _untrained(task: Task, spec: RunSpec, stages: int, device: str) -> Task:
     networks = {}
     for name, parent in needs_of(task, spec).items():
         if not stages:
             raise ValueError(f"the task's needs() leads from run to run more than {MOST_STAGES} times: does a run need itself?")
-        of_parent = _untrained(load_task(parent.task), parent, stages - 1)
-        networks[name] = _still(_fresh(of_parent, parent))
+        of_parent = _untrained(load_task(parent.task), parent, stages - 1, device)
+        networks[name] = _still(_fresh(of_parent, parent).to(device))
     return given(task, networks)
 
 

@@ -271,7 +271,8 @@ class Stages:
 
     def _times(self, staged: Staged, name: str) -> StepTimes:
         """Of all runs that go by a name."""
-        return StepTimes.of(row for key in staged.known().get(name, ()) if (row := self._rows.get(key)) is not None)
+        known = (row for key in staged.known().get(name, ()) if (row := self._rows.get(key)) is not None)
+        return StepTimes.of(known, on_gpu=self._rows.on_gpu)
 
     def _known_specs(self) -> list[RunSpec]:
         """The study's runs that are known beforehand, as far as they matter to what they need."""

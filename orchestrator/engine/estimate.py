@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -16,6 +16,8 @@ from trainables.spec import RunSpec
 from trainables.task import Task
 
 SAMPLED_STEPS = 3
+WARM_STEPS = 5
+"""Steps of a GPU before that: it records the fourth."""
 SLOW_STEP = 0.5
 """Seconds of a step from which on no look is timed, as one may take minutes."""
 
@@ -57,19 +59,21 @@ class StepTimes:
 
     It is the mean over all steps of the finished runs of the same network and size. Where there are none, it is that of the
     nearest size, in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none
-    of the same.
+    of the same. Runs of a decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way
+    round.
     """
 
     power: float = 2.0
+    on_gpu: Callable[[str], bool] = lambda decoder: False
     _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row], power: float = 2.0) -> Self:
+    def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] = lambda decoder: False) -> Self:
         """From finished runs; those without a step tell nothing."""
-        times = cls(power)
+        times = cls(power, on_gpu)
         for row in rows:
-            if row["steps"]:
+            if row["steps"] and (row.get("device") or "cpu").startswith("cuda") == on_gpu(row["decoder"]):
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
                 times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
         return times
@@ -82,7 +86,7 @@ class StepTimes:
         """Take some steps of this run here, if nothing is known of its network and size."""
         if spec.N not in (sizes := self._sizes(_shape(spec.decoder, spec.depth, spec.width, spec.encoding))):
             sizes[spec.N] = Mean()
-            sizes[spec.N].add(step_seconds(spec, task))
+            sizes[spec.N].add(step_seconds(spec, task, self.on_gpu(spec.decoder)))
 
     def __call__(self, spec: RunSpec) -> float:
         sizes = self._known.get(_shape(spec.decoder, spec.depth, spec.width, spec.encoding)) or self._of_any_network()
@@ -111,11 +115,11 @@ class Pace:
     """By data set and N."""
 
     @classmethod
-    def of(cls, runs: Sequence[Row], power: float = 2.0) -> Pace:
+    def of(cls, runs: Sequence[Row], power: float = 2.0, on_gpu: Callable[[str], bool] = lambda decoder: False) -> Pace:
         steps: dict[str, dict[int, Mean]] = {}
         for row in runs:
             steps.setdefault(row["dataset"], {}).setdefault(row["N"], Mean()).add(row["steps"])
-        return cls(StepTimes.of(runs, power), steps)
+        return cls(StepTimes.of(runs, power, on_gpu), steps)
 
     def steps(self, spec: RunSpec) -> float:
         """The mean of the nearest N of the same data set, or of any. A run at the edge of the target may take ten times the
@@ -164,8 +168,9 @@ def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
     return decoder, depth, width, encoding == "ramp"
 
 
-def step_seconds(spec: RunSpec, task: Task) -> float:
-    """Seconds of an optimizer step of this run and of its share of a look, from a few steps and one look done here and now.
+def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
+    """Seconds of an optimizer step of this run and of its share of a look, from a few steps and one look done here and now: on
+    a GPU, if it trains on one and there is one here, a run for itself.
 
     A task whose data are dear to read may have a member `timing`: a context in which runs that are only timed have other
     data of the same shapes.
@@ -174,13 +179,16 @@ def step_seconds(spec: RunSpec, task: Task) -> float:
         UserError: the run raises an exception.
         UnfitError: as its task says.
     """
+    import torch
+
     from trainables.training.precision import quiet_cpu
     from trainables.training.run import UnfitError
 
     quiet_cpu()
+    device = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     with scratch():  # for the cache of torch
         try:
-            return _step_seconds(spec, task)
+            return _step_seconds(spec, task, device)
         except UnfitError:
             raise
         except (Exception, SystemExit) as error:
@@ -201,19 +209,26 @@ def _cannot_step(spec: RunSpec, error: BaseException) -> str:
     return f"a step of {run} fails with {reason_of(error)}: mend the task, or ask for other settings"
 
 
-def _step_seconds(spec: RunSpec, task: Task) -> float:
+def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
     from trainables.needs import untrained
     from trainables.training.loop import Training
+    from trainables.training.packs import Pack
 
     timing = getattr(task, "timing", contextlib.nullcontext)
-    spec = replace(spec, precision="float32") if spec.precision == "tf32" else spec  # a CPU has no tf32
+    spec = replace(spec, precision="float32") if spec.precision == "tf32" and device == "cpu" else spec
     with timing():
-        training = Training(spec, untrained(task, spec))
-        training.advance(0)
-        began = time.perf_counter()
-        for _ in range(SAMPLED_STEPS):
-            training.advance(0)
-        step = (time.perf_counter() - began) / SAMPLED_STEPS
+        training = Training(spec, untrained(task, spec, device), device)
+        run = training if device == "cpu" else Pack([training])
+
+        def seconds(steps: int) -> float:
+            began = time.perf_counter()
+            for _ in range(steps):
+                run.advance(0)
+            float(training.loss_sum)  # a GPU is asked for it when all is done
+            return (time.perf_counter() - began) / steps
+
+        seconds(1 if device == "cpu" else WARM_STEPS)
+        step = seconds(SAMPLED_STEPS)
         if step >= SLOW_STEP:
             return step
         training.train_step()  # a look needs a step since the last one

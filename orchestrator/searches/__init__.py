@@ -40,10 +40,13 @@ class Rows:
 
     `turn` is held while a row is added, and by a search while it brings what it knows up to date: a thread that shows the study
     and the one that decides may ask it at the same time. Nobody may wait for anything else while holding it.
+
+    `on_gpu` says of a decoder whether this launch trains it on a GPU: what runs took on another kind of device says nothing of
+    how long it takes.
     """
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.turn = threading.RLock()
+    def __init__(self, rows: Iterable[Row] = (), on_gpu: Callable[[str], bool] = lambda decoder: False) -> None:
+        self.turn, self.on_gpu = threading.RLock(), on_gpu
         self._by_key: dict[str, Row] = {}
         self._families: dict[str, dict[float, Row]] = {}
         self._added: list[str] = []

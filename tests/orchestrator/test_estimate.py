@@ -58,9 +58,22 @@ def test_another_network_is_better_than_nothing() -> None:
     assert StepTimes.of([row(1.0, 100)])(spec(depth=7)) == pytest.approx(0.01)
 
 
+def test_runs_on_another_kind_of_device_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    where: list[bool] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, task, on_gpu: where.append(on_gpu) or 0.5)
+    on_gpu = {"device": "cuda"}
+    rows = [row(1.0, 100), {**row(1.0, 1000, seed=1), **on_gpu}, {**row(9.0, 10, decoder="cnn"), **on_gpu}]
+    here, there = StepTimes.of(rows), StepTimes.of(rows, on_gpu=lambda decoder: decoder != "cnn")
+    assert (here(spec()), there(spec())) == (pytest.approx(0.01), pytest.approx(0.001))
+    assert StepTimes.of(rows[1:])(spec()) == 0.0
+    here.measure(spec(N=24), Toy())
+    there.measure(spec(N=24), Toy())
+    assert where == [False, True]
+
+
 def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(estimate, "step_seconds", lambda spec, task: asked.append(spec.N) or 0.5)
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.N) or 0.5)
     times = StepTimes.of([row(1.0, 100)])
     for N in (16, 24, 24):
         times.measure(spec(N), Toy())

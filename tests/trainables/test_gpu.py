@@ -210,3 +210,11 @@ def test_networks_of_parents_are_on_the_device() -> None:
     assert {p.device.type for p in pupil.model.parameters()} == {DEVICE}
     pupil.advance()
     assert pupil.result().status == "passed"
+
+
+@needs_gpu
+def test_a_step_is_timed_where_it_is_trained() -> None:
+    from orchestrator.engine.estimate import step_seconds
+
+    spec = bumps("cnn", N=64, width=64, data_count=2000)
+    assert 0 < step_seconds(spec, BumpTask(), on_gpu=True) < step_seconds(spec, BumpTask()) / 3
