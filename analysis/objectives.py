@@ -15,7 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.generator_claims import CLAIMS, NOT_ENOUGH, Claim, Side, Verdict, is_side, judged, lacking
+from analysis.generator_claims import CLAIMS, Claim, Side, is_side, lacking
+from analysis.generator_verdicts import NOT_ENOUGH, Verdict, judged
 from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS
+from analysis.generator_claims import CLAIMS
+from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS
 from analysis.generators import MEASURES, numbers_of
 from analysis.objectives import Answer
 from analysis.report import findings

@@ -274,7 +274,7 @@ def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Tol
 
 def _generators(found: Sequence[Row], search: GridSearch, question: Question, rows: Rows, around: Around) -> Shown:
     from analysis.figures.objectives import draw_curves, draw_levels
-    from analysis.generator_claims import NOT_ENOUGH
+    from analysis.generator_verdicts import NOT_ENOUGH
     from analysis.objectives import COUNTS, NAMES, Answer
 
     varied = {name: name.replace("_", " ") for name in varied_in(search.specs)}

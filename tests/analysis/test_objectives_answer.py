@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from analysis import generators
-from analysis.generator_claims import CLAIMS, FAIL, NOT_ENOUGH, PASS, Verdict
+from analysis.generator_claims import CLAIMS
+from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Run, numbers_of
 from analysis.measures.circuits import APART, PAIRS
 from analysis.objectives import NAMES, ONE_JUDGE, Answer

@@ -22,7 +22,7 @@ from safetensors import torch as safetensors
 
 from analysis.figures.generated import FAMILY_NAMES
 from analysis.generator_claims import CLAIMS as CLAIMS_ON_GENERATORS
-from analysis.generator_claims import Verdict
+from analysis.generator_verdicts import Verdict
 from analysis.measures.circuits import APART, PAIRS
 from analysis.measures.quantity import Quantity
 from analysis.measures.registry import MEASURES, VERSIONS, applicable, load

@@ -1,0 +1,138 @@
+"""What is said of the claims about visual generative models, by the runs that there are: a verdict, or what it lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analysis.generator_claims import CLAIMS, Claim, Found, Side
+from analysis.generators import AGREEMENT, LEVELS, Run
+from trainables.generative.judge import JUDGES
+from trainables.generative.tiers import CHOOSING
+
+LEAST_SEEDS = 3
+GATES_OF_RUNS = (1, 2, 3)
+"""Those that a run has to meet by itself, to be counted."""
+PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of a claim, of one comparison."""
+
+    claim: str
+    verdict: str
+    """PASS, FAIL or NOT_ENOUGH."""
+    told: str
+    """By which numbers, or what is missing."""
+    about: str = ""
+    """The settings that are compared, where there are several comparisons."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+    """The keys of the runs that are compared, or would be."""
+    seeds: int = 0
+    """The least number of runs of a side that counted."""
+    missing: bool = False
+    """Whether runs are missing, so that more training may give a verdict."""
+    unmet: frozenset[int] = frozenset()
+    """The gates that are not met, for want of which there is no verdict."""
+
+    @property
+    def line(self) -> str:
+        about = f" ({self.about})" if self.about else ""
+        return f"claim {CLAIMS[self.claim].number}, {self.claim}{about}: {self.verdict}: {self.told}"
+
+
+def judged(name: str, sides: Sequence[Side]) -> Verdict:
+    """What is to be said of a claim by the runs of its sides; last, how many more have diverged, as these count on no side."""
+    found = _judged(name, sides)
+    diverged = sum(run.status == "diverged" and run.spec.seed < CHOOSING for side in sides for run in side.runs)
+    return dataclasses.replace(found, told=f"{found.told}; {diverged} more diverged") if diverged else found
+
+
+def _judged(name: str, sides: Sequence[Side]) -> Verdict:
+    usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
+    seeds = min(len(side.runs) for side in usable.values())
+    if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
+        told, missing = "; ".join(map(_shortage, short)), any(map(_lacks_runs, short))
+        unmet = frozenset(gate for side in short for gate in GATES_OF_RUNS if False in _met(side, gate))
+        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, missing=missing, unmet=unmet)
+    if CLAIMS[name].is_paired:
+        shared = set.intersection(*({run.spec.seed for run in side.runs} for side in usable.values()))
+        if (seeds := len(shared)) < LEAST_SEEDS:
+            return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, missing=True)
+        usable = {side.name: Side(side.name, [run for run in side.runs if run.spec.seed in shared]) for side in usable.values()}
+    return dataclasses.replace(_decided(name, usable), seeds=seeds)
+
+
+def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
+    """By runs that all count, of enough seeds."""
+    claim = CLAIMS[name]
+    asked = ("seen", claim.level)
+    shares = [[run.final(level, "agree") for run in side.runs] for side in usable.values() for level in asked]
+    agreement = float(np.min([np.mean(of_side) for of_side in shares]))
+    if math.isnan(agreement):
+        return Verdict(name, NOT_ENOUGH, f"nothing is known of {LEVELS[claim.level]}, or of how often the judges agree on it")
+    by_judge = {judge: _by_judge(claim, usable, judge) for judge in JUDGES}
+    if agreement >= AGREEMENT:
+        found = by_judge["both"]
+        return Verdict(name, _verdict(found.holds), found.told, numbers=found.numbers, unmet=found.unmet)
+    numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
+    told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items())
+    held = {found.holds for found in by_judge.values()}
+    why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
+    unmet = frozenset().union(*(found.unmet for found in by_judge.values()))
+    if len(held) == 1:
+        return Verdict(name, _verdict(held.pop()), f"{told} ({why}, but this by either)", numbers=numbers, unmet=unmet)
+    return Verdict(name, NOT_ENOUGH, f"{why}, and differ: {told}", numbers=numbers, unmet=unmet)
+
+
+def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
+    for side in sides.values():
+        if not (seen := side.final("seen", judge)) >= claim.least_seen:
+            return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {claim.least_seen}", {"seen": seen})
+    found = claim.rule(sides, judge)
+    if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:
+        return Found(None, f"no number is known of {', '.join(unknown)}", {})
+    return found
+
+
+def _verdict(holds: bool | None) -> str:
+    return NOT_ENOUGH if holds is None else PASS if holds else FAIL
+
+
+def _stands(run: Run) -> bool:
+    """Whether gates 1 to 3 are met."""
+    return all(run.gates(math.nan)[gate] for gate in GATES_OF_RUNS)
+
+
+def _met(side: Side, gate: int) -> list[bool | None]:
+    """Of the runs of a setting that count, whether each meets a gate."""
+    return [run.gates(math.nan)[gate] for run in side.runs if run.counts]
+
+
+def _lacks_runs(side: Side) -> bool:
+    """Whether a setting with too few runs that count lacks runs: a further seed may meet a gate that some of its seeds meet."""
+    counted = [run for run in side.runs if run.counts]
+    unmet = sum(False in [run.gates(math.nan)[gate] for gate in GATES_OF_RUNS] for run in counted)
+    return len(counted) < LEAST_SEEDS or 0 < len(counted) - unmet < LEAST_SEEDS
+
+
+def _unpaired(sides: Sequence[Side], shared: int) -> str:
+    first, *others = (f"{side.name} has {len(side.runs)}" for side in sides)
+    return f"{', '.join([f'{first} seeds that count', *others])}, and they share {shared}, where {LEAST_SEEDS} are asked for"
+
+
+def _shortage(side: Side) -> str:
+    """Why a setting has too few runs that count."""
+    count = sum(run.counts for run in side.runs)
+    told = f"{side.name} has {count} finished seed{'s' * (count != 1)} of {LEAST_SEEDS}"
+    for gate in GATES_OF_RUNS:
+        met = _met(side, gate)
+        told += f", gate {gate} is not met by {met.count(False)}" * (False in met)
+        told += f", gate {gate} is not known of {met.count(None)}" * (None in met)
+    return told
