@@ -323,6 +323,17 @@ def test_a_pack_grows_while_that_pays_and_memory_holds_it(monkeypatch: pytest.Mo
     assert best_pack_size(run) == 2
 
 
+def test_a_pack_on_a_gpu_grows_fourfold_and_over_a_doubling_that_gains_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {1: 8.0, 2: 7.9, 4: 6.0, 8: 5.0, 16: 4.8, 64: 3.9, 256: 1.0}
+    asked: list[int] = []
+    monkeypatch.setattr(packing, "_seconds_per_run_step", lambda run, size: asked.append(size) or costs[size])
+    run = Training(bumps("mlp"), BumpTask())
+    run.device = torch.device("cuda")
+    assert best_pack_size(run) == 16
+    assert asked == [1, 4, 16, 64]
+    assert best_pack_size(run, largest=15) == 4
+
+
 def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "TIMED_SECONDS", 0.05)
     run, untouched = both([bumps("mlp", N=16, width=256)], BumpTask())
