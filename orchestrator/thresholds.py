@@ -29,7 +29,7 @@ from trainables.spec import GIVEN_UP, RunSpec, Scalar
 from trainables.task import Task
 from trainables.training.stopping import LEAST_POINTS, has_converged
 
-TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds", "device")
+TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 """Columns from which the time of further runs is guessed."""
 
 
@@ -196,8 +196,9 @@ class ThresholdStudy:
         return steps * pace.times(spec)
 
     def _pace(self, rows: Rows) -> Pace:
-        """How long runs take. What N means to a program is not known, so nothing is assumed of its time."""
-        return Pace.of(self._timed_runs(rows), 0.0 if self.of_program else 2.0, rows.on_gpu)
+        """How long runs take. What N means to a program is not known, nor what it trains on, so nothing is assumed of its
+        time."""
+        return Pace.of(self._timed_runs(rows), 0.0) if self.of_program else Pace.of(self._timed_runs(rows), on_gpu=rows.on_gpu)
 
     def _timed_runs(self, rows: Rows) -> list[Row]:
         """Finished runs as the search asks for them. Audits are reckoned apart; under `budget` there are no other runs."""
@@ -227,10 +228,12 @@ class ThresholdStudy:
 
     def _measure(self, pace: Pace) -> None:
         """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
-        steps = GUESSED_STEPS
+        steps, timed = GUESSED_STEPS, set[str]()
         for spec in sorted(self._typical.values(), key=lambda spec: spec.N):
-            if spec.dataset not in pace.steps_taken:
+            if spec.dataset not in timed:
+                timed.add(spec.dataset)
                 pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
+            if spec.dataset not in pace.steps_taken:
                 # under `budget` half of the runs, which do not pass, take all steps
                 guessed = (steps + spec.max_steps) // 2 if self.stop == "budget" else steps
                 pace.steps_taken[spec.dataset] = {spec.N: Mean(guessed, 1)}

@@ -129,9 +129,11 @@ def packed_one_channel(images: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """As autocast would have a product take them."""
+    """As autocast would have a product take them: it leaves float64 as it is."""
     kind = tensors[0].device.type
-    return tuple(t.to(torch.get_autocast_dtype(kind)) for t in tensors) if torch.is_autocast_enabled(kind) else tensors
+    if not torch.is_autocast_enabled(kind) or tensors[0].dtype == torch.float64:
+        return tensors
+    return tuple(t.to(torch.get_autocast_dtype(kind)) for t in tensors)
 
 
 class _Doubling(torch.autograd.Function):

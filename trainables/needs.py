@@ -46,6 +46,7 @@ class Tasks:
         self._own, self._staged = own, needs_others(own)
         self._loaded: dict[str, Task] = {}
         self._needs: dict[RunSpec, Mapping[str, RunSpec]] = {}
+        self._of_model: dict[str, bool] = {}
 
     def of(self, spec: RunSpec) -> Task:
         """The task of a run."""
@@ -68,6 +69,14 @@ class Tasks:
         if spec not in self._needs:
             self._needs[spec] = needs_of(self.of(spec), spec)
         return self._needs[spec]
+
+    def of_model(self, spec: RunSpec) -> bool:
+        """Whether the model of a run is given the networks of the runs that it needs."""
+        if not self._staged:
+            return False
+        if spec.task not in self._of_model:
+            self._of_model[spec.task] = "model" in takes_parents(self.of(spec))
+        return self._of_model[spec.task]
 
     def parents(self, spec: RunSpec) -> dict[str, str]:
         """The keys of the runs that a run needs, by name."""

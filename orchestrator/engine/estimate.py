@@ -60,20 +60,20 @@ class StepTimes:
     It is the mean over all steps of the finished runs of the same network and size. Where there are none, it is that of the
     nearest size, in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none
     of the same. Runs of a decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way
-    round.
+    round; but where it is not known which decoders are.
     """
 
     power: float = 2.0
-    on_gpu: Callable[[str], bool] = lambda decoder: False
+    on_gpu: Callable[[str], bool] | None = None
     _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
 
     @classmethod
-    def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] = lambda decoder: False) -> Self:
+    def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Self:
         """From finished runs; those without a step tell nothing."""
         times = cls(power, on_gpu)
         for row in rows:
-            if row["steps"] and (row.get("device") or "cpu").startswith("cuda") == on_gpu(row["decoder"]):
+            if row["steps"] and (on_gpu is None or _was_on_gpu(row) == on_gpu(row["decoder"])):
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
                 times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
         return times
@@ -86,19 +86,23 @@ class StepTimes:
         """Take some steps of this run here, if nothing is known of its network and size."""
         if spec.N not in (sizes := self._sizes(_shape(spec.decoder, spec.depth, spec.width, spec.encoding))):
             sizes[spec.N] = Mean()
-            sizes[spec.N].add(step_seconds(spec, task, self.on_gpu(spec.decoder)))
+            sizes[spec.N].add(step_seconds(spec, task, self._on_gpu(spec.decoder)))
 
     def __call__(self, spec: RunSpec) -> float:
-        sizes = self._known.get(_shape(spec.decoder, spec.depth, spec.width, spec.encoding)) or self._of_any_network()
+        shape = _shape(spec.decoder, spec.depth, spec.width, spec.encoding)
+        sizes = self._known.get(shape) or self._of_any_network(self._on_gpu(spec.decoder))
         if not sizes:
             return 0.0
         nearest = min(sizes, key=lambda N: abs(N - spec.N))
         return sizes[nearest].value * (spec.N / nearest) ** self.power
 
-    def _of_any_network(self) -> dict[int, Mean]:
+    def _on_gpu(self, decoder: str) -> bool:
+        return self.on_gpu is not None and self.on_gpu(decoder)
+
+    def _of_any_network(self, on_gpu: bool) -> dict[int, Mean]:
         sizes: dict[int, Mean] = {}
-        for others in self._known.values():
-            for N, mean in others.items():
+        for (decoder, *_), others in self._known.items():
+            for N, mean in others.items() if self._on_gpu(decoder) == on_gpu else ():
                 sizes.setdefault(N, Mean()).add(mean.total, mean.count)
         return sizes
 
@@ -115,7 +119,7 @@ class Pace:
     """By data set and N."""
 
     @classmethod
-    def of(cls, runs: Sequence[Row], power: float = 2.0, on_gpu: Callable[[str], bool] = lambda decoder: False) -> Pace:
+    def of(cls, runs: Sequence[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Pace:
         steps: dict[str, dict[int, Mean]] = {}
         for row in runs:
             steps.setdefault(row["dataset"], {}).setdefault(row["N"], Mean()).add(row["steps"])
@@ -163,6 +167,10 @@ def probes_left(result: ThresholdResult, usual: float) -> float:
     return result.probes_left or min(max(usual - result.runs, LEAST_LEFT), result.values - len(result.tried))
 
 
+def _was_on_gpu(row: Row) -> bool:
+    return (row.get("device") or "").startswith("cuda")
+
+
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
     """What the time of a step depends on, besides N."""
     return decoder, depth, width, encoding == "ramp"
@@ -185,10 +193,15 @@ def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
     from trainables.training.run import UnfitError
 
     quiet_cpu()
-    device = "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
     with scratch():  # for the cache of torch
+        if on_gpu and torch.cuda.is_available():
+            with contextlib.suppress(Exception):  # it may be full, and the one of a worker another
+                try:
+                    return _step_seconds(spec, task, "cuda")
+                finally:
+                    torch.cuda.empty_cache()  # for the workers
         try:
-            return _step_seconds(spec, task, device)
+            return _step_seconds(spec, task, "cpu")
         except UnfitError:
             raise
         except (Exception, SystemExit) as error:
@@ -215,7 +228,10 @@ def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
     from trainables.training.packs import Pack
 
     timing = getattr(task, "timing", contextlib.nullcontext)
-    spec = replace(spec, precision="float32") if spec.precision == "tf32" and device == "cpu" else spec
+    if device != "cpu":
+        spec = replace(spec, max_steps=max(spec.max_steps, 10 * (WARM_STEPS + SAMPLED_STEPS)))
+    elif spec.precision == "tf32":
+        spec = replace(spec, precision="float32")
     with timing():
         training = Training(spec, untrained(task, spec, device), device)
         run = training if device == "cpu" else Pack([training])

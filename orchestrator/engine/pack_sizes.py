@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from orchestrator.store.artifacts import Artifacts
-from trainables.needs import Tasks, takes_parents
+from trainables.needs import Tasks
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -76,7 +76,7 @@ class PackSizes:
         """Identity shared by all runs that may be in one pack: of one shape, and with the same networks given to the model, if
         any are. What else is given networks, each run has for itself."""
         shape = self.shape(spec)
-        if "model" in takes_parents(self._tasks.of(spec)):
+        if self._tasks.of_model(spec):
             shape += "".join(f" {name}={key}" for name, key in sorted(self._tasks.parents(spec).items()))
         return shape
 

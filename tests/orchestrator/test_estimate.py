@@ -63,9 +63,11 @@ def test_runs_on_another_kind_of_device_tell_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(estimate, "step_seconds", lambda spec, task, on_gpu: where.append(on_gpu) or 0.5)
     on_gpu = {"device": "cuda"}
     rows = [row(1.0, 100), {**row(1.0, 1000, seed=1), **on_gpu}, {**row(9.0, 10, decoder="cnn"), **on_gpu}]
-    here, there = StepTimes.of(rows), StepTimes.of(rows, on_gpu=lambda decoder: decoder != "cnn")
+    here, there = StepTimes.of(rows, on_gpu=lambda decoder: False), StepTimes.of(rows, on_gpu=lambda decoder: decoder != "cnn")
     assert (here(spec()), there(spec())) == (pytest.approx(0.01), pytest.approx(0.001))
-    assert StepTimes.of(rows[1:])(spec()) == 0.0
+    assert StepTimes.of(rows[1:], on_gpu=lambda decoder: False)(spec()) == 0.0
+    assert StepTimes.of(rows[:2])(spec()) == pytest.approx(2 / 1100)  # it is not known which are trained where
+    assert StepTimes.of(rows[:1], on_gpu=lambda decoder: decoder == "cnn")(spec(decoder="cnn")) == 0.0
     here.measure(spec(N=24), Toy())
     there.measure(spec(N=24), Toy())
     assert where == [False, True]

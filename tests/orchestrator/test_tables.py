@@ -1,5 +1,6 @@
 """On a terminal of 80 columns every study's tables show the names of all their columns, and every word, in full."""
 
+import shlex
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def study_of(command: str, monkeypatch: pytest.MonkeyPatch) -> Study:
     found: list[Study] = []
     for module in (generators, mechanism, *everything.STUDIES.values()):
         monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0, raising=False)
-    assert run(everything.app, command.split()) == 0
+    assert run(everything.app, shlex.split(command)) == 0
     return found[0]
 
 
@@ -101,3 +102,24 @@ def test_brackets_of_a_user_are_no_markup(
     words = [*program, "--objective", "accuracy", "--search", "mode=[red]|x[/b]", "--dry-run"]
     assert run(everything.app, ["tune", *words]) == 0
     assert "[red]|x[/b]" in capsys.readouterr().out
+
+
+def test_a_plan_for_a_gpu_is_timed_where_only_runs_on_cpus_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    where: list[bool] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, task, on_gpu: where.append(on_gpu) or 0.001)
+    study = study_of("scaling --N 16,24 --decoder mlp --datasets bumps", monkeypatch)
+    known, _ = in_the_middle(study)
+    on_cpu, on_gpu = Rows(known), Rows(known, on_gpu=lambda decoder: True)
+    by_rows = study.plan(on_cpu)[1]
+    assert where == []
+    timed = study.plan(on_gpu)[1]
+    assert where == [True]
+    assert by_rows
+    assert timed
+    assert study.seconds_left(on_gpu) is None
+
+
+def test_what_a_program_took_counts_wherever_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of("scaling --program 'echo {data_count} {N} {seed}' --counts 10..40 --N 8", monkeypatch)
+    known, _ = in_the_middle(study)
+    assert study.seconds_left(Rows(known, on_gpu=lambda decoder: True)) == study.seconds_left(Rows(known)) is not None

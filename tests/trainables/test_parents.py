@@ -198,6 +198,36 @@ def test_runs_with_teachers_of_their_own_are_packed_and_each_is_compared_with_it
     assert packed[0].result().measures["apart"] != pytest.approx(packed[1].result().measures["apart"], rel=1e-3)
 
 
+@pytest.mark.parametrize("held_out", [False, True])
+def test_runs_whose_samples_differ_in_shape_are_trained_one_by_one(held_out: bool) -> None:
+    class Uneven(Toy):
+        def data(self, spec: RunSpec) -> Data:
+            train, others = Toy.data(self, spec)
+            wide = [part._replace(inputs=part.inputs.expand(-1, 1 + spec.seed)) for part in (train, others)]
+            return Data(train, wide[1]) if held_out else Data(wide[0], others)
+
+        def model(self, spec: RunSpec) -> nn.Module:
+            return _Means()
+
+        def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> dict[str, Tensor]:
+            return {"correct": outputs[:, 0] > 0}
+
+    spec = dataclasses.replace(SPEC, task="tests.toy:Toy", options=tuple(Toy.defaults.items()), stop="budget", max_steps=40)
+    pack = Pack([Training(dataclasses.replace(spec, seed=seed), Uneven()) for seed in (1, 2)])
+    pack.advance()
+    assert f"differ in shape ({'held out' if held_out else 'train'})" in pack.unstacked
+    assert [run.result().steps for run in pack.runs] == [40, 40]
+
+
+class _Means(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.scale * inputs.mean(1, keepdim=True)
+
+
 def _broken(needs: Any, **more: Any) -> Task:
     task: Any = type("Broken", (Pupil,), {"needs": needs, **more})()
     return task

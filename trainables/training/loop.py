@@ -203,8 +203,12 @@ class Training:
     def at_look(self) -> list[Tensor]:
         """What a look has to know of the device, each a number: the `loss_sum`, and, where the stopping rule asks for it, the
         norm of the parameters. So many runs can be asked at once."""
-        norms = [] if self.spec.stop == "budget" or self.given_up_step is not None else [self._norm()]
-        return [self.loss_sum, *norms]
+        return [self.loss_sum, self._norm()] if self.asks_norm else [self.loss_sum]
+
+    @property
+    def asks_norm(self) -> bool:
+        """Whether the stopping rule asks a look for the norm of the parameters."""
+        return self.spec.stop != "budget" and self.given_up_step is None
 
     def look(self, loss_sum: float | None = None, norm: float | None = None) -> Measuring:
         """Add a point to the curve, and decide whether this was the last step. The numbers are those of `at_look`, if known."""
@@ -226,7 +230,7 @@ class Training:
         samples = None if spec.stop == "budget" else len(self.subset.inputs)
         curves = self.curve_loss, self.curve_accuracy
         flat = has_converged(*curves, target, spec.max_steps, self.variance, self.look_every, samples)
-        gives_up = spec.stop != "budget" and self.given_up_step is None and (yield from self._gives_up(flat, norm))
+        gives_up = self.asks_norm and (yield from self._gives_up(flat, norm))
         if gives_up:
             self.given_up_step = self.step
         ends = self.step == spec.max_steps or (gives_up and spec.stop == "early")

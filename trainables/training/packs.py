@@ -76,7 +76,7 @@ class Pack:
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
         stacks_any = (len(runs) > 1 or self.on_gpu) and not hasattr(runs[0].model, "packed")
-        self.unstacked = _own([run.model for run in runs]) if stacks_any else ""
+        self.unstacked = _odd(runs) or (_own([run.model for run in runs]) if stacks_any else "")
         self._alone = bool(self.unstacked) or draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
@@ -328,9 +328,9 @@ class Pack:
 
     def _look(self, runs: Sequence[Training]) -> None:
         if self.on_gpu and len(runs) > 1:
-            sums, norms = torch.stack([self._loss_sums.double(), self._norms().double()]).tolist()
-            rows = [self._packed.index(run) for run in runs]
-            known = [[sums[row], norms[row]] for row in rows]
+            norms = [self._norms().double()] if any(run.asks_norm for run in runs) else []
+            numbers_of = torch.stack([self._loss_sums.double(), *norms], dim=1).tolist()
+            known = [numbers_of[self._packed.index(run)] for run in runs]
         else:
             asked = [run.at_look() for run in runs]
             numbers = iter(torch.stack([t.double() for of_run in asked for t in of_run]).tolist() if runs else ())
@@ -460,6 +460,15 @@ def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
 def _fixed(model: nn.Module) -> dict[str, Tensor]:
     """Buffers, and parameters that are not trained, by name."""
     return {name: p for name, p in model.named_parameters() if not p.requires_grad} | dict(model.named_buffers())
+
+
+def _odd(runs: Sequence[Training]) -> str:
+    """How the samples of runs differ in shape, as they may where data come from parents; empty if they do not."""
+    for name in ("train", "held_out"):
+        shapes = [[t.shape[1:] for t in getattr(run, name)] for run in runs]
+        if any(of_run != shapes[0] for of_run in shapes):
+            return f"the samples of runs differ in shape ({name.replace('_', ' ')})"
+    return ""
 
 
 def _own(models: Sequence[nn.Module]) -> str:
