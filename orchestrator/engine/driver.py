@@ -19,7 +19,7 @@ from typing import Any
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.placement import PATIENCE_SECONDS
-from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
+from orchestrator.engine.pulse import Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError
@@ -43,6 +43,10 @@ TUNE_SETTINGS = {
     "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000",
 }
 
+
+HEARD_SECONDS, LEAVING_SECONDS = 0.05, 0.5
+"""A signal that ended a part of Ray is heard by the launch, too, within this time, if it went to the whole process group: by a
+thread that only listens; and by what Ray raises. Not later, for the process may end without a word once a part is gone."""
 
 Farewell = Callable[[BaseException | None], None]
 """Says how the launch ended: by a signal (None), or by what."""
@@ -72,7 +76,7 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
     leaving = _Leaving(farewell)
 
     def lost(part: Part) -> None:
-        time.sleep(SIGNAL_SECONDS)
+        time.sleep(HEARD_SECONDS)
         if execution.outcome.stopped in INTERRUPTED:  # Ray got the signal as well
             leaving.now(128 + signal.Signals[execution.outcome.stopped])
             return
@@ -98,7 +102,7 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
             if execution.fatal is not None:
                 leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
     except SystemExit:  # so Ray, while it starts, answers a signal
-        time.sleep(SIGNAL_SECONDS)
+        time.sleep(LEAVING_SECONDS)
         if answered or execution.outcome.stopped not in INTERRUPTED:
             raise
     if execution.fatal is not None:

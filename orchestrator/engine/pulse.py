@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import threading
 import time
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 EVERY_SECONDS = 0.5
+"""So often each part is asked, and at once if it hangs up: what Ray loses in its process ends the launch within 0.2 s."""
+SHORTLY = 0.01
+"""Seconds between two questions at least."""
 TIMEOUT_SECONDS = 2.0
 SIGNAL_SECONDS = 0.5
 """A signal that ended a part of Ray is heard by the launch, too, within this time, if it went to the whole process group."""
@@ -29,6 +33,8 @@ class Part:
     patience: float = 0.0
     answered: float | None = None
     """When it answered last; one that never did is not judged."""
+    line: socket.socket | None = None
+    """The last connection, as long as it holds: a part that dies hangs up."""
 
     @property
     def loss(self) -> str:
@@ -37,14 +43,27 @@ class Part:
         return f"{self.name} {since}; perhaps someone ended it, or its machine ran out of memory"
 
     def gone(self) -> bool:
+        self.hang_up()
         try:
-            socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS).close()
+            self.line = socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS)
         except OSError as error:
             if self.answered is None or not (self.patience or isinstance(error, ConnectionRefusedError)):
                 return False
             return time.monotonic() - self.answered > self.patience
         self.answered = time.monotonic()
         return False
+
+    def hang_up(self) -> None:
+        if self.line is not None:
+            self.line.close()
+        self.line = None
+
+    def has_hung_up(self) -> bool:
+        """Of one that has just said something."""
+        try:
+            return self.line is not None and not self.line.recv(4096)
+        except OSError:
+            return True
 
 
 @contextlib.contextmanager
@@ -53,15 +72,34 @@ def watched(parts: Sequence[Part], lost: Callable[[Part], None]) -> Iterator[Non
     over = threading.Event()
 
     def watch() -> None:
-        while not over.is_set():
+        try:
+            while not over.is_set():
+                for part in parts:
+                    if part.gone() and not over.is_set():
+                        lost(part)
+                        return
+                _listen(parts, over)
+        finally:
             for part in parts:
-                if part.gone() and not over.is_set():
-                    lost(part)
-                    return
-            over.wait(EVERY_SECONDS)
+                part.hang_up()
 
     threading.Thread(target=watch, daemon=True, name="pulse").start()
     try:
         yield
     finally:
         over.set()
+
+
+def _listen(parts: Sequence[Part], over: threading.Event) -> None:
+    """Until it is time to ask again, or one of the parts hangs up."""
+    over.wait(SHORTLY)
+    end = time.monotonic() + EVERY_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for part in parts:
+            if part.line is not None:
+                selector.register(part.line, selectors.EVENT_READ, part)
+        while not over.is_set() and (left := end - time.monotonic()) > 0:
+            if not selector.get_map():
+                over.wait(left)
+            elif any(key.data.has_hung_up() for key, _ in selector.select(left)):
+                return

@@ -49,3 +49,18 @@ def test_neither_a_busy_part_nor_one_that_never_answered_is_gone() -> None:
             for one in held:
                 one.close()
     assert not Part("never", *address).gone()
+
+
+def test_a_part_that_hangs_up_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVERY_SECONDS", 30.0)
+    heard = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    with watched([Part("server", *listener.getsockname())], lambda part: heard.set()):
+        line, _ = listener.accept()
+        line.sendall(b"what it says is of no interest")
+        line.close()
+        line, _ = listener.accept()  # it is asked again, as it may have hung up for another reason
+        assert not heard.wait(0.2)
+        listener.close()
+        line.close()
+        assert heard.wait(2)
