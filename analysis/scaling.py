@@ -28,6 +28,8 @@ COUNTS = (*IMAGES, *FORMER)
 """Columns of whole numbers."""
 BAD_LUCK = 1.5
 """A run that misses with so many times as much as one that passes is told of: near a threshold some do."""
+APART = 2.0
+"""Seeds whose thresholds lie more than so many times apart, for certain, are told of."""
 COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", "contradicted_by", *FORMER)
 
 
@@ -46,6 +48,8 @@ class Answer:
     axes: Axes = USUAL
     unlucky: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By data set, where a run misses far above one that passes, in words."""
+    lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The same where even the highest one misses."""
 
     @classmethod
     def of(
@@ -63,11 +67,11 @@ class Answer:
         parts = known.groupby("dataset", sort=False) if axes.scaled else ()
         task = settings.get("task", BUMPS)
         fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
-        unlucky: dict[str, list[str]] = {}
+        unlucky, lost = dict[str, list[str]](), dict[str, list[str]]()
         for one in known.to_dict("records"):
             if told := _told_unlucky(one, axes, str(task)):
-                unlucky.setdefault(str(one["dataset"]), []).append(told)
-        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, unlucky)
+                (lost if math.isnan(one["images"]) else unlucky).setdefault(str(one["dataset"]), []).append(told)
+        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, unlucky, lost)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
@@ -117,12 +121,34 @@ class Answer:
             if (broken := fit.broken) is not None and broken.is_better
         ]
         bad_luck = [
-            f"{dataset}: {places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}. If such runs miss by "
+            f"{dataset}: {_and_more(places)}. If such runs miss by "
             "bad luck, thresholds come out too high: make runs more reliable, by longer training for example, and ask again"
             for dataset, places in self.unlucky.items()
         ]
+        bad_luck += [
+            f"{dataset}: {_and_more(places)}. So there is no value from which on runs pass: more may hurt, or passing be a "
+            "matter of luck"
+            for dataset, places in self.lost.items()
+        ]
+        apart = [
+            f"{dataset}: {_and_more(places)}. So passing may hang on the seed or on luck, and thresholds and their exponent "
+            "are less sure than their intervals say: more seeds tell (--seeds)"
+            for dataset in self.table["dataset"].unique()
+            if (places := self._seeds_apart(dataset))
+        ]
         rules = (line for dataset in self.rules for line in self._rule_lines(dataset))
-        return [*exponents, *breaks, *bad_luck, *rules]
+        return [*exponents, *breaks, *bad_luck, *apart, *rules]
+
+    def _seeds_apart(self, dataset: str) -> list[str]:
+        """Where a seed needs more than APART times as much as another, as even its largest miss tells, in words."""
+        found = self.table[(self.table["dataset"] == dataset) & self.table["images"].notna()]
+        told = []
+        for (_, along), seeds in found.groupby(["decoder", self.axes.along], sort=False):
+            least, most = seeds["images"].min(), seeds["images"].max()
+            if seeds["images_lower"].max() > APART * least:
+                first, last = (self.axes.told(_plain(value), self.task) for value in (least, most))
+                told.append(f"at {self.axes.along} = {along} seeds need from {first} to {last}")
+        return told
 
     def _rule_lines(self, dataset: str) -> list[str]:
         """What there is to say of the stopping rule."""
@@ -210,6 +236,10 @@ def _told_unlucky(one: Mapping[str, Any], axes: Axes, task: str) -> str:
         return ""
     least, most = (axes.told(_plain(count + fixed), task) for count in (min(passes), max(misses)))
     return f"at {axes.along} = {one[axes.along]}, seed {one['seed']}, a run with {least} passes and one with {most} misses"
+
+
+def _and_more(places: Sequence[str]) -> str:
+    return f"{places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}"
 
 
 def _plain(value: float) -> float:

@@ -121,7 +121,8 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         high = "" if result.upper is None else str(result.upper)
         text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
     else:
-        text = f"{result.threshold}{' ?' if result.verdict == 'non-monotone' else ''}"
+        text = f"> {result.tried[-1][0]}" if result.threshold is None else str(result.threshold)
+        text += " ?" * (result.verdict == "non-monotone")
     if result.lower_ended == UNAUDITED:
         text += " *"
     for run in probing:

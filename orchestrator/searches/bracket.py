@@ -172,7 +172,7 @@ class Walk:
     seen: Mapping[int, Outcome]
     """In the order of asking."""
     below: Mapping[int, Outcome]
-    """The same of what was asked after that, below all misses, as these may have been bad luck."""
+    """The same of what was asked after that, as its misses may have been bad luck, or more may hurt."""
     probe: Probe | None
     failed_key: str | None
 

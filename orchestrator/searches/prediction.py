@@ -40,9 +40,9 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
     for j, walk in zip(place.after, answered, strict=True):
         if walk.failed_key is None:
             found, other = bounds(walk.known), places[j].rungs
-            censored = found.threshold is None
-            if found.threshold is not None:
-                at = found.threshold if walk.lucky is None else walk.lucky
+            at = found.threshold if walk.lucky is None else walk.lucky
+            censored = at is None
+            if at is not None:
                 log_threshold = other.logs[other.at_least(other.logs[at])]
                 known.append((j, log_threshold))
                 if not found.contrary:

@@ -72,6 +72,11 @@ DOWN = math.log(2.0)
 """That run has half the images of the lowest miss. If it passes, the next ones go down by twice the step each, to a miss."""
 LIKELY_BELOW = 0.1
 """Guessed probability that the first of them passes."""
+FALL = 0.4
+"""Where no run passes, more may be what hurts. So runs are asked for near the best miss if its accuracy is so much higher, in
+logits, than that of the highest one; of a bracket that nothing foretold also below a single miss ..."""
+NARROW, MOST_BELOW = math.log(1.5), 8
+"""... until those beside the best one are so near, in log(total images), and so many at most."""
 _ROOT2 = math.sqrt(2)
 
 
@@ -231,7 +236,7 @@ class Probe:
     at: int
     likely: float
     below: bool = False
-    """Whether it is asked for below all misses of a walk that is over (see `probe_below`)."""
+    """Whether it is asked for after the walk is over (see `probe_below`)."""
 
 
 class _Normal(NamedTuple):
@@ -350,23 +355,24 @@ def _divide(seen: Mapping[int, Outcome], rungs: Ladder, start: Start, low: int, 
     return Probe(best, share(best))
 
 
-def probe_below(
-    seen: Mapping[int, Outcome], below: Mapping[int, Outcome], rungs: Ladder, start: Start
-) -> Probe | None:
-    """The next rung below all misses of a walk that is over, to tell whether these were bad luck; None: nothing more is asked.
+def probe_below(seen: Mapping[int, Outcome], below: Mapping[int, Outcome], rungs: Ladder, start: Start) -> Probe | None:
+    """The next rung below all misses of a walk that is over, to tell whether these were bad luck, or near the best of them, in
+    case more is what hurts; None: nothing more is asked.
 
-    `below`: how the ones before ended. A walk with a contradiction, or without a threshold, says itself that it is in doubt.
-    Main rungs alone decide, so that a finer resolution asks for the same.
+    `below`: how the ones before ended. A walk with a contradiction says itself that it is in doubt. Main rungs alone decide, so
+    that a finer resolution asks for the same.
     """
-    if below:
-        last = min(below)
-        if last == 0 or not below[last].passed:
-            return None
-        return Probe(rungs.under(last, DOWN * 2 ** len(below)), LIKELY_TURN, below=True)
     seen = {i: o for i, o in seen.items() if rungs.depths[i] == 0}
     known, missed = bounds(seen), [i for i, o in seen.items() if not o.passed]
-    if known.contrary or known.threshold is None or not missed or min(missed) == 0:
+    if below and any(o.passed for o in below.values()):
+        last = min(below)
+        down = last > 0 and below[last].passed
+        return Probe(rungs.under(last, DOWN * 2 ** len(below)), LIKELY_TURN, below=True) if down else None
+    if missed and known.threshold is None and not known.contrary:
+        return _toward_the_best({**seen, **below}, len(below), rungs, start)
+    if below or known.contrary or not missed or min(missed) == 0:
         return None
+    assert known.threshold is not None
     assert known.lower is not None
     logs, first = rungs.logs, Probe(rungs.under(min(missed), DOWN), LIKELY_BELOW, below=True)
     if start.alone and logs[known.threshold] - logs[min(missed)] < FAR:
@@ -379,6 +385,28 @@ def probe_below(
     luck = sum(share * p ** len(missed) * (1 - p) ** passed for share, p in shares)
     luck *= STRAY ** len(told) * _below(belief(start, ()), logs[min(missed)])
     return first if luck > SUSPECT * there else None
+
+
+def _toward_the_best(seen: Mapping[int, Outcome], below: int, rungs: Ladder, start: Start) -> Probe | None:
+    """The next rung where all of these miss: below the lowest if that comes nearest to the target, else beside the one that
+    does."""
+    logs, rung = rungs.logs, sorted(seen)
+    short = [seen[i].shortfall for i in rung]
+    told = [s for s in short if s is not None]
+    if below >= MOST_BELOW or not told or (len(rung) == 1 and not start.alone):
+        return None
+    if len(rung) > 1 and (short[-1] is None or min(told) >= short[-1] - FALL):
+        return None
+    best = next(n for n, s in enumerate(short) if s is not None and s <= min(told) + FALL / 2)
+    if best == 0:
+        step = DOWN if len(rung) == 1 or not below else 2 * DOWN
+        return Probe(rungs.under(rung[0], step), LIKELY_BELOW, below=True) if rung[0] > 0 else None
+    gaps = [(logs[high] - logs[low], low, high) for low, high in pairwise(rung[best - 1 : best + 2])]
+    widest, low, high = max(gaps)
+    between = rungs.main[bisect.bisect_right(rungs.main, low) : bisect.bisect_left(rungs.main, high)]
+    if widest < NARROW or not between:
+        return None
+    return Probe(min(between, key=lambda i: abs(logs[i] - (logs[low] + logs[high]) / 2)), LIKELY_BELOW, below=True)
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,29 @@ def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
     assert "a run with depth 1 passes and one with depth 3 misses" in Answer.of([other], SETTINGS, axes=axes).lines()[1]
 
 
+def test_a_threshold_that_is_none_as_more_hurts_is_told_of() -> None:
+    tried = (1, False), (19, True), (2000, False)
+    hurt = row("bumps", 5, 0, math.nan, "non-monotone", lower=1, upper=math.inf)
+    answer = Answer.of([hurt | {"tried": tried}], SETTINGS)
+    assert answer.unlucky == {}
+    assert answer.lines()[-1] == (
+        "bumps: at N = 5, seed 0, a run with 19 images passes and one with 2000 images misses. So there is no value from which "
+        "on runs pass: more may hurt, or passing be a matter of luck"
+    )
+
+
+def test_seeds_that_lie_far_apart_are_told_of() -> None:
+    def of(N: int, *thresholds: int) -> list[dict[str, Any]]:
+        return [row("bumps", N, seed, n, lower=n - 1) for seed, n in enumerate(thresholds)]
+
+    assert all("seeds need" not in line for line in Answer.of([*of(8, 1, 2), *of(16, 50, 100)], SETTINGS).lines())
+    line = Answer.of([*of(50, 73, 148, 50), *of(100, 357, 532, 435), *of(200, 560, 1549, 2000)], SETTINGS).lines()[1]
+    assert line == (
+        "bumps: at N = 50 seeds need from 50 images to 148 images, and so at 1 more. So passing may hang on the seed or on "
+        "luck, and thresholds and their exponent are less sure than their intervals say: more seeds tell (--seeds)"
+    )
+
+
 def of_sizes(*sizes: int, seeds: int = 3) -> Answer:
     rows = [row("bumps", n, s, round(n**2 / 4 * (1 + 0.1 * s))) for n in sizes for s in range(seeds)]
     return Answer.of(rows, SETTINGS)
