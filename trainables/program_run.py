@@ -50,6 +50,8 @@ class Told:
         self.verdict = ""
         """PASSES, DIVERGES or WRONG; empty as long as the run goes on."""
         self.wrong = ""
+        self.line = ""
+        """The line that told the accuracy that counts."""
         self._spec, self._decided = spec, decided
         self._turn = threading.Lock()
         self._points: list[tuple[int, float, float, float]] = []
@@ -66,7 +68,7 @@ class Told:
             return
         if isinstance(told, dict):
             with self._turn:
-                self._take(told)
+                self._take(told, line.decode(errors="replace"))
         if self.verdict:
             self._decided.set()
 
@@ -74,7 +76,7 @@ class Told:
         """The program has ended: a number alone in its last line is the accuracy, if it told none otherwise."""
         if self.accuracy is None and not self.verdict and "_" not in last_line:  # 1_0 is no number but in Python
             with contextlib.suppress(ValueError):
-                self._take({"accuracy": float(last_line)})
+                self._take({"accuracy": float(last_line)}, last_line)
 
     @property
     def curves(self) -> tuple[list[int], list[float], list[float], list[float]]:
@@ -85,7 +87,7 @@ class Told:
                 points.append(self._point)
         return [p[0] for p in points], [p[1] for p in points], [p[2] for p in points], [p[3] for p in points]
 
-    def _take(self, told: dict[str, Any]) -> None:
+    def _take(self, told: dict[str, Any], line: str) -> None:
         numbers = {name: number for name, value in told.items() if (number := _number(value)) is not None}
         step, accuracy, loss, error = (numbers.pop(name, None) for name in ("step", "accuracy", "loss", "mse"))
         for name, value in numbers.items():
@@ -93,7 +95,8 @@ class Told:
                 self.measures[name] = value
         if accuracy is not None and 1 < accuracy <= 1 + ROUNDING:
             accuracy = 1.0
-        self.accuracy = self.accuracy if accuracy is None else accuracy
+        if accuracy is not None:
+            self.accuracy, self.line = accuracy, line.strip()
         self.loss = self.loss if loss is None else loss
         self.error = self.error if error is None else error
         if step is not None and step.is_integer() and self.step <= step <= LARGEST:
@@ -190,6 +193,11 @@ class ProgramRun:
         """What was told last; NaN is what was not told."""
         loss, accuracy = (math.nan if value is None else value for value in (self._told.loss, self._told.accuracy))
         return Progress(self._told.step, loss, accuracy)
+
+    @property
+    def line(self) -> str:
+        """The line of its output that told the accuracy that counts."""
+        return self._told.line
 
     def result(self) -> RunResult:
         """

@@ -81,6 +81,8 @@ def report(
         if name != "--store" or not waits:
             check_runs(name, location)
     check_folder("--out", out)
+    if serve:
+        _check_port(port)
     try:
         for location in (store, *(beside or ())):
             open_to_read(location).close()
@@ -120,6 +122,21 @@ def report(
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
 
 
+def _check_port(port: int) -> None:
+    """Before anything is measured and written."""
+    from analysis.report.build import served
+
+    try:
+        with served(Path(), port):
+            pass
+    except OSError as error:
+        raise _port_error(port, error) from None
+
+
+def _port_error(port: int, error: OSError) -> UserError:
+    return UserError(f"--port {port} cannot be used ({error.strerror}): give another one, or 0 for any")
+
+
 def _stopped(error: Exception) -> int:
     print(f"stopped: {error}", file=sys.stderr)
     return Exit.NOT_ANSWERED
@@ -157,8 +174,7 @@ def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:
                 try:
                     address = stack.enter_context(served(builder.out, port))
                 except OSError as error:
-                    why = error.strerror
-                    raise UserError(f"--port {port} cannot be used ({why}): give another one, or 0 for any") from None
+                    raise _port_error(port, error) from None
                 print(f"the page is at {address}; Ctrl-C ends this")
             if not follow:
                 Event().wait()

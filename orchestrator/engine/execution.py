@@ -124,6 +124,8 @@ class Execution:
     """Notices of the store that were passed on."""
     _warned: set[str] = field(default_factory=set)
     """Machines that were said to train on the CPU."""
+    _told_line: bool = False
+    """Whether it was said which line of a program told its accuracy."""
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.task)
@@ -246,6 +248,9 @@ class Execution:
                 continue
             if of_run.notice is not None:
                 self.observer.notice(f"warning: {describe(spec)}: {of_run.notice}")
+            if of_run.line and not self._told_line:
+                self._told_line = True
+                self.observer.notice(f"{describe(spec)}: its accuracy was read from the line {of_run.line}")
             if of_run.device == "cpu" and self.packs.on_gpu(spec):
                 self._warn_of_cpu(of_run.host)
             if of_run.error is not None:

@@ -76,6 +76,8 @@ class RunReport:
     """The traceback of what the run's task raised."""
     notice: str | None = None
     """What the user should know of the run."""
+    line: str = ""
+    """Of a program that has ended, the line that told its accuracy."""
     seconds: float = 0.0
     """Time that the worker has spent on it, its share of the pack's."""
     host: str = ""

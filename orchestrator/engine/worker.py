@@ -225,7 +225,9 @@ class PackTrainable(tune.Trainable):
                 weights = safetensors.torch.save(_apart(run.network.state_dict()))
             if run.reason == GIVEN_UP and order.keep_end:
                 end = self._saved(order.key, run.state_to_the_end())
-        return RunReport(result=dataclasses.asdict(run.result()), error_is_mse=run.error_is_mse, weights=weights, end=end)
+        line = printable(run.line)[:200] if isinstance(run, ProgramRun) else ""
+        result = dataclasses.asdict(run.result())
+        return RunReport(result=result, error_is_mse=run.error_is_mse, weights=weights, end=end, line=line)
 
     def _saved(self, key: str, state: dict[str, Any]) -> bytes:
         """A checkpoint."""

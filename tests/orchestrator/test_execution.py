@@ -830,6 +830,14 @@ def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) 
     assert list(execution.running) == ["b"]
 
 
+def test_the_line_that_told_the_accuracy_of_a_program_is_said_once(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=3, workers=1, pack_size=3)
+    assert len(execution.next_pack("a")) == 3
+    assert result_of(execution, "a", result=RESULT, line='{"split": "train", "accuracy": 0.99}')
+    [told] = watcher.notices
+    assert told.endswith('seed 0: its accuracy was read from the line {"split": "train", "accuracy": 0.99}')
+
+
 def test_runs_that_end_together_are_counted_one_by_one(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
     execution, watcher = make(store, seeds=3, workers=1, pack_size=3)
     counts: list[int] = []

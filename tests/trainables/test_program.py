@@ -113,6 +113,13 @@ def test_under_a_budget_it_is_not_ended(begin: Begin) -> None:
     assert (result["status"], result["reason"], result["passage_step"], result["accuracy"]) == ("passed", "ended", 1, 0.25)
 
 
+@pytest.mark.parametrize("printed", ['{"split": "test", "accuracy": 0.25}', "0.25"])
+def test_it_is_known_which_line_told_the_accuracy(begin: Begin, printed: str) -> None:
+    run = begin(f"""echo '{{"loss": 3}}'; echo ' {printed} '""")
+    ended(run)
+    assert run.line == printed
+
+
 @pytest.mark.parametrize(
     ("printed", "accuracy"),
     [
