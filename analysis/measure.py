@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import QUIET_SECONDS, format_seconds, say
 from orchestrator.command.reading import check_named, check_runs, open_to_read
 from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.last_words import last_words
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import LostRayError, UserError, counted, printable
@@ -44,6 +45,7 @@ IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
 ENDING_SECONDS = 10.0
 """If Ray has died, the process ends within this time."""
+GOES_ON = "what was measured is kept, and the same command goes on"
 Row = Mapping[str, Any]
 
 app = App()
@@ -166,18 +168,20 @@ def measure_missing(
                 stack.enter_context(quiet(verbose))
                 stack.enter_context(cluster.connected())
                 come = stack.enter_context(ends_on_interrupt())  # again, as Ray has taken SIGTERM to itself
-                stack.enter_context(watched(cluster.parts(), partial(_lost, come)))
+                withdraw = stack.enter_context(last_words(f"stopped: it was ended from outside, or by its Ray; {GOES_ON}"))
+                stack.enter_context(watched(cluster.parts(), partial(_lost, come, withdraw)))
                 job.run(results, cluster.worker_count(), follow, steps)
     return outcome
 
 
-def _lost(come: threading.Event, part: Part) -> None:
+def _lost(come: threading.Event, withdraw: Callable[[], None], part: Part) -> None:
     """End the process, as Ray, of which this part is gone, hangs, or would end it without a word. A signal that has come ends
     it otherwise: it may have ended the part, too."""
     if come.wait(SIGNAL_SECONDS):
         return
     try:
-        print(f"stopped: {part.loss}; what was measured is kept, and the same command goes on", file=sys.stderr, flush=True)
+        print(f"stopped: {part.loss}; {GOES_ON}", file=sys.stderr, flush=True)
+        withdraw()
     finally:
         remove_all()
         os._exit(Exit.NOT_ANSWERED)

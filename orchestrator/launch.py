@@ -275,7 +275,8 @@ def _train_and_answer(
             if not stages.search.finished(rows):
                 _announce(study, options, console, cluster, rows, stages, len(store))
                 with progress, quiet(options.verbose):
-                    outcome = training.enter_context(executed(execution, cluster, farewell))
+                    unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {resume}"
+                    outcome = training.enter_context(executed(execution, cluster, farewell, unsaid))
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
             stages.complete()

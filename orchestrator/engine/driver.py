@@ -18,6 +18,7 @@ from typing import Any
 
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
+from orchestrator.engine.last_words import last_words
 from orchestrator.engine.placement import PATIENCE_SECONDS
 from orchestrator.engine.pulse import Part, watched
 from orchestrator.engine.scratch import remove_all
@@ -53,7 +54,9 @@ Farewell = Callable[[BaseException | None], None]
 
 
 @contextmanager
-def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None) -> Iterator[Outcome]:
+def executed(
+    execution: Execution, cluster: Cluster, farewell: Farewell = lambda error: None, unsaid: str = "the launch has ended"
+) -> Iterator[Outcome]:
     """Run the search to its end, or to a limit or signal, on the cluster; then the block is run.
 
     Ray takes a second or two to end. So it ends after the block, which gives the answer. Only after a signal, which may have
@@ -63,6 +66,7 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
     Args:
         farewell: called just before the process is ended at once. A third signal does that, one that Ray does not obey, and the
             death of Ray, which would hang, or itself end the process without a word.
+        unsaid: what is said on stderr if the process ends without a word all the same.
 
     Raises:
         StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
@@ -85,7 +89,12 @@ def executed(execution: Execution, cluster: Cluster, farewell: Farewell = lambda
         leaving.now(NOT_ANSWERED, LostRayError(part.loss))
 
     try:
-        with leaving.over(), _signals(execution, leaving) as heed_signals, cluster.connected() as folder:
+        with (
+            last_words(unsaid) as leaving.withdraw,
+            leaving.over(),
+            _signals(execution, leaving) as heed_signals,
+            cluster.connected() as folder,
+        ):
             heed_signals()  # Ray has taken some to itself
             execution.workers = cluster.worker_count()
             if cluster.address == "local":
@@ -156,6 +165,8 @@ class _Leaving:
         self._timers: list[threading.Timer] = []
         self._code: int | None = None
         """That of the answer, once all is told."""
+        self.withdraw: Callable[[], None] = lambda: None
+        """See `last_words`."""
 
     def now(self, code: int, error: BaseException | None = None) -> None:
         if not self._begun.acquire(blocking=False):
@@ -167,6 +178,7 @@ class _Leaving:
             try:
                 if not self.is_told:
                     self._farewell(error)
+                self.withdraw()
             finally:  # also if the terminal is gone
                 remove_all()
         finally:
@@ -183,6 +195,7 @@ class _Leaving:
     def all_told(self, code: int) -> None:
         """Whatever ends the process from now on, it is with this code, and without another word."""
         self._code = code
+        self.withdraw()
         self.within(GRACE_SECONDS, code)
 
     @property

@@ -217,7 +217,7 @@ def test_the_death_of_ray_ends_it_with_a_word_unless_a_signal_has_come(
     come = threading.Event()
     if is_signalled:
         come.set()
-    measure._lost(come, Part("raylet, a part of the embedded Ray,", "127.0.0.1", 1))
+    measure._lost(come, lambda: None, Part("raylet, a part of the embedded Ray,", "127.0.0.1", 1))
     told = "stopped: raylet, a part of the embedded Ray, has died; perhaps someone ended it, or its machine ran out of memory; "
     told += "what was measured is kept, and the same command goes on\n"
     assert (codes, capsys.readouterr().err) == (([], "") if is_signalled else ([1], told))
