@@ -221,7 +221,7 @@ class _OneChannel(torch.autograd.Function):
     def forward(ctx: Any, images: Tensor, weight: Tensor) -> Tensor:
         M, n, H, W, C = images.shape
         matrix = weight.new_zeros(M, ROWS, C)
-        matrix[:, :TAPS] = weight.view(M, C, TAPS).transpose(1, 2)
+        matrix[:, :TAPS] = weight.reshape(M, C, TAPS).transpose(1, 2)
         ctx.save_for_backward(images, matrix)
         taps = torch.bmm(matrix, images.view(M, -1, C).transpose(1, 2))[:, :TAPS]
         taps = functional.pad(taps.unflatten(2, (n, H, W)), (1, 1, 1, 1))  # tap (a, b) falls a - 1 lower, b - 1 to the right

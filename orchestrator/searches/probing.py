@@ -362,17 +362,17 @@ def probe_below(seen: Mapping[int, Outcome], below: Mapping[int, Outcome], rungs
     `below`: how the ones before ended. A walk with a contradiction says itself that it is in doubt. Main rungs alone decide, so
     that a finer resolution asks for the same.
     """
+    passes = any(o.passed for o in seen.values())
     seen = {i: o for i, o in seen.items() if rungs.depths[i] == 0}
     known, missed = bounds(seen), [i for i, o in seen.items() if not o.passed]
     if below and any(o.passed for o in below.values()):
         last = min(below)
         down = last > 0 and below[last].passed
         return Probe(rungs.under(last, DOWN * 2 ** len(below)), LIKELY_TURN, below=True) if down else None
-    if missed and known.threshold is None and not known.contrary:
+    if missed and not passes:
         return _toward_the_best({**seen, **below}, len(below), rungs, start)
-    if below or known.contrary or not missed or min(missed) == 0:
+    if below or known.contrary or known.threshold is None or not missed or min(missed) == 0:
         return None
-    assert known.threshold is not None
     assert known.lower is not None
     logs, first = rungs.logs, Probe(rungs.under(min(missed), DOWN), LIKELY_BELOW, below=True)
     if start.alone and logs[known.threshold] - logs[min(missed)] < FAR:
