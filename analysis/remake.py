@@ -197,11 +197,20 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
 
 def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
     """How the launch made its runs. A data count that varied, or a precision, went with other settings."""
+
+    def precision_of(decoder: str) -> str:
+        """If it varied, it was the fastest of each decoder, where bfloat16 is."""
+        from trainables.training.precision import LARGE_PRODUCTS
+
+        if "precision" not in varied:
+            return template.precision
+        return "bfloat16" if decoder in LARGE_PRODUCTS else "float32"
+
     settings = {name: value_of(template, name) for name in settings_of(settings_class(task)) if name not in varied}
     fields = {name: getattr(template, name) for name in (*OF_RUN, "target", "stop")}
     if "data_count" in varied:
         fields["data_count"] = None
-    return Recipe(task, template.task, settings, fields, lambda decoder: template.precision)
+    return Recipe(task, template.task, settings, fields, precision_of)
 
 
 @dataclass(frozen=True, slots=True)

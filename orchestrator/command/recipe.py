@@ -119,19 +119,26 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
             space.canonical(values)
             found.append(space.make(values, 0))
         except ValueError as error:
-            told = ", ".join(f"{name}={short(value)}" for name, value in values.items())
-            raise UserError(f"--search allows {told}, which cannot be trained: {error}") from None
+            raise UserError(f"--search allows {_told(values)}, which cannot be trained: {error}") from None
     for dimension in space.dimensions:
         if not any(dimension.name in values for values in corners):
             why = "of the settings that are searched, none makes it matter"
             raise UserError(f"--search {dimension.name} would change nothing: {why}")
     if not isinstance(task, ProgramTask):
-        made = (space.make(values, 0) for values in space.edges())
+        made = ((values, space.make(values, 0)) for values in space.edges())
         alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
-        different = {dataclasses.replace(spec, **alike): spec for spec in made}  # the last of each, which is the largest
-        for spec in list(different.values())[:MOST_CHECKED]:
-            checked(check_task, task, spec)
+        # the last of each, which is the largest
+        different = {dataclasses.replace(spec, **alike): (values, spec) for values, spec in made}
+        for values, spec in list(different.values())[:MOST_CHECKED]:
+            try:
+                checked(check_task, task, spec)
+            except UserError as error:
+                raise UserError(f"{error} (with {_told(values)}, which --search allows)") from None
     return found
+
+
+def _told(values: Values) -> str:
+    return ", ".join(f"{name}={short(value)}" for name, value in values.items())
 
 
 def varied_in(specs: Sequence[RunSpec]) -> list[str]:

@@ -1142,8 +1142,13 @@ AGAIN = {
 }
 
 
+@pytest.mark.parametrize("native", [False, True], ids=["AVX2", "bfloat16"])
 @pytest.mark.parametrize("words", AGAIN.values(), ids=AGAIN)
-def test_the_report_makes_the_search_again_from_its_question_and_task(words: Sequence[str]) -> None:
+def test_the_report_makes_the_search_again_from_its_question_and_task(
+    words: Sequence[str], native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fastest = lambda decoder, _: "bfloat16" if native and decoder == "cnn" else "float32"  # noqa: E731
+    monkeypatch.setattr("trainables.training.precision.fastest_precision", fastest)
     study = made_by(*words, "--trials", "9", "--confirm", "2", "--seeds", "2")
     rows = walk(study.search)
     question = type(study.question).of(study.question.to_bytes(), study.question.name)
