@@ -2,6 +2,7 @@
 
     python -m benchmarks.generator_step            the toy tier, ten rounds of every line, in turns
     python -m benchmarks.generator_step --quick    the smoke tier, two rounds
+    python -m benchmarks.generator_step --device cuda --packs 1,16    run-steps a second alone and in packs, on a GPU
 
 For every family: a step of the real loop; a step of a plain PyTorch loop with the same model, optimizer and batch size, written
 here; one look (all compositions drawn and judged); and the product of two 1024 x 1024 float32 matrices. Probe and tokenizer are
@@ -13,22 +14,26 @@ the two gradients), and the same for the two products of attention. The last col
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 import typer
 from torch import nn
 
+from benchmarks.gpu import synchronize
 from benchmarks.step import least, processor, product
 from trainables.generative.dit import DiT
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.masking import MaskedTrunk
 from trainables.generative.tiers import generator
-from trainables.needs import given, needs_of
+from trainables.needs import untrained
 from trainables.spec import RunSpec
 from trainables.task import load_task
 from trainables.training.loop import Training
+from trainables.training.packs import WARM_UP, Pack
 from trainables.training.precision import quiet_cpu
 
 FAMILIES = (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"), ("givt", "vq"), ("mar", "vq"))
@@ -36,11 +41,9 @@ POOL = 2000
 """Pictures that are learned from here; a step does not depend on it."""
 
 
-def training(spec: RunSpec) -> Training:
+def training(spec: RunSpec, device: str = "cpu") -> Training:
     """A run whose parents are untrained."""
-    task = load_task(spec.task)
-    parents = {name: given(load_task(one.task), {}).model(one).eval() for name, one in needs_of(task, spec).items()}
-    return Training(spec, given(task, parents))
+    return Training(spec, untrained(load_task(spec.task), spec, device), device)
 
 
 def plain(run: Training) -> Callable[[], object]:
@@ -76,16 +79,60 @@ def operations(run: Training) -> float:
     return 6.0 * n * (once + tokens * (every + attention + getattr(model, "head_draws", 0) * head))
 
 
+def pack_rate(specs: Sequence[RunSpec], device: str, seconds: float) -> float:
+    """Run-steps a second of runs in one pack, without looks.
+
+    Raises:
+        RuntimeError: they cannot be packed.
+    """
+    pack = Pack([training(spec, device) for spec in specs])
+    pack._close_gaps(pack.runs)
+    if not pack._can_train_steps(pack.runs, 0.0):
+        raise RuntimeError(pack.unstacked)
+    for _ in range(WARM_UP + 2):
+        pack._train_steps(pack.runs, 0.0)
+    return len(specs) * _rate(lambda: pack._train_steps(pack.runs, 0.0), device, seconds)
+
+
+def _rate(step: Callable[[], object], device: str, seconds: float) -> float:
+    synchronize(device)
+    began, steps = time.perf_counter(), 0
+    while time.perf_counter() < began + seconds:
+        step()
+        steps += 1
+    synchronize(device)
+    return steps / (time.perf_counter() - began)
+
+
+def print_packs(tier: str, sizes: Sequence[int], device: str, count: int, seconds: float) -> None:
+    machine = torch.cuda.get_device_name() if device == "cuda" else processor()
+    print(f"{machine}, torch {torch.__version__}, the {tier} tier: run-steps a second, without looks.\n")
+    print(f"| family | precision | alone | {' | '.join(f'pack of {size}' for size in sizes)} |")
+    print(f"|---|---|{'---:|' * (1 + len(sizes))}")
+    for family, tokenizer in FAMILIES:
+        for precision in ("float32", "bfloat16"):
+            spec = generator(tier, settings={"decoder": family, "encoding": tokenizer}, data_count=count)
+            specs = [dataclasses.replace(spec, precision=precision, seed=seed) for seed in range(max(sizes))]
+            run = training(specs[0], device)
+            run.train_step()
+            found = [_rate(run.train_step, device, seconds)]
+            found += [pack_rate(specs[:size], device, seconds) for size in sizes]
+            print(f"| {family} on {tokenizer} | {precision} | {' | '.join(f'{rate:.0f}' for rate in found)} |", flush=True)
+
+
 def step_and_look(run: Training) -> None:
     """One step, and a look behind it."""
     run.train_step()
     run.answer(run.look())
 
 
-def main(quick: bool = False) -> None:
+def main(quick: bool = False, device: str = "cpu", packs: str = "") -> None:
     """Print the table."""
     quiet_cpu()
     tier, rounds = ("smoke", 2) if quick else ("toy", 10)
+    if packs:
+        print_packs(tier, [*map(int, packs.split(","))], device, 64 if quick else POOL, 0.1 if quick else 2.0)
+        return
     print(f"{processor()}, one thread, torch {torch.__version__}, the {tier} tier.\n")
     print("| family | plain, ms a step | ours, ms a step | GFLOP a step | GFLOP/s | of a large matrix product | looks |")
     print("|---|---:|---:|---:|---:|---:|---:|")
