@@ -42,6 +42,9 @@ pathlib.Path(os.environ["SAID"]).write_text(json.dumps([os.getcwd(), *sys.argv[1
 """
 
 
+copies = pytest.mark.skipif(shutil.which("rsync") is None, reason="no rsync on PATH")
+
+
 @dataclass
 class Cluster:
     """The user's folder, and the head with its home."""
@@ -135,6 +138,7 @@ def test_the_job_on_kubernetes_is_the_study(cluster: Cluster, pasted: str) -> No
     assert started[-2:] == ["--workers", "4"]
 
 
+@copies
 def test_what_was_trained_here_and_there_is_kept_by_fetch_and_send(cluster: Cluster) -> None:
     here, there = cluster.stores
     add(here, 0)
@@ -161,6 +165,7 @@ def test_what_was_trained_here_and_there_is_kept_by_fetch_and_send(cluster: Clus
         assert (store / "scaling" / "scaling.csv").read_text() == "there"
 
 
+@copies
 def test_rows_are_merged_as_they_are_and_of_other_files_the_newer_one_stays(cluster: Cluster) -> None:
     here, there = cluster.stores
     add(there, 1)
@@ -175,6 +180,7 @@ def test_rows_are_merged_as_they_are_and_of_other_files_the_newer_one_stays(clus
         assert repr(one.table().to_pylist()) == repr(other.table().to_pylist())
 
 
+@copies
 def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
     here, there = cluster.stores
     there.mkdir()
