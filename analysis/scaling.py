@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.alternatives import Broken
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
 from orchestrator.command.files import plain, records
-from orchestrator.searches.audits import AUDITED, UNAUDITED, Record, merged
+from orchestrator.searches.audits import AUDITED, DIVERGED, UNAUDITED, Record, merged
 from orchestrator.searches.axes import BUMPS, USUAL, Axes
 from orchestrator.searches.bracket import ThresholdResult
 
@@ -171,6 +171,11 @@ class Answer:
             lines.append(
                 f"{dataset}: {unaudited} the unchecked stopping rule. "
                 "It is wrong if accuracy rises late: --stop auto trains these runs to the end"
+            )
+        if ended[DIVERGED]:
+            lines.append(
+                f"{dataset}: {ended[DIVERGED]} of {ended.total()} lower bounds are runs that diverged: their loss or accuracy "
+                "was no finite number, which says little of how many it takes"
             )
         if ended[AUDITED]:
             audited = f"{dataset}: {ended[AUDITED]} of {ended.total()} lower bounds rest on the stopping rule"

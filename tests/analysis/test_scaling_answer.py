@@ -103,6 +103,13 @@ def test_seeds_that_lie_far_apart_are_told_of() -> None:
     )
 
 
+def test_lower_bounds_that_diverged_are_told_of() -> None:
+    found = [row("bumps", 16, s, 50, lower=48) | {"lower_ended": ground} for s, ground in enumerate(("budget", "diverged"))]
+    rule = {"bumps": {"known": 0, "audits": 0, "flips": [], "bound": 1.0}}
+    line = Answer.of(found, SETTINGS, rule).lines()[-1]
+    assert line.startswith("bumps: 1 of 2 lower bounds are runs that diverged: ")
+
+
 def of_sizes(*sizes: int, seeds: int = 3) -> Answer:
     rows = [row("bumps", n, s, round(n**2 / 4 * (1 + 0.1 * s))) for n in sizes for s in range(seeds)]
     return Answer.of(rows, SETTINGS)
