@@ -23,6 +23,9 @@ from orchestrator.errors import LostRayError, UserError, counted, printable
 OBJECT_STORE_BYTES = 128 * 2**20
 """Runs exchange little; Ray's default would take a third of the memory."""
 
+LOG_BYTES = 20 * 2**20
+"""Of a log of a process of an embedded Ray, before it begins anew; one older part is kept."""
+
 RAY_THREADS, THREADS_PER_WORKER = 200, 30
 """Processes and threads of an embedded Ray: 219 were seen with two workers, 269 with four."""
 
@@ -139,6 +142,8 @@ class Cluster:
         if self.address == "local":
             # else workers hardly run beside anything else that is busy; and some are started that no run will use
             usual = {"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0"}
+            # what tasks print is kept by the worker up to twice so much, and not up to gigabytes
+            usual |= {"RAY_ROTATION_MAX_BYTES": str(LOG_BYTES), "RAY_ROTATION_BACKUP_COUNT": "1"}
             environment |= {name: value for name, value in usual.items() if name not in os.environ}
         if self.address == "local" and "ray" not in sys.modules:  # it looks only once
             environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # no cluster: everything listens on 127.0.0.1

@@ -429,7 +429,8 @@ def test_a_ray_that_does_not_come_up_is_told_in_a_line(
 
     import ray
 
-    of_ray = ("USAGE_STATS_ENABLED", "CHDIR_TO_TRIAL_DIR", "worker_niceness", "prestart_worker_first_driver")
+    usual = ("worker_niceness", "prestart_worker_first_driver", "ROTATION_MAX_BYTES", "ROTATION_BACKUP_COUNT")
+    of_ray = ("USAGE_STATS_ENABLED", "CHDIR_TO_TRIAL_DIR", *usual)
     for name in ("PYTHONPATH", *(f"RAY_{name}" for name in of_ray)):
         monkeypatch.setenv(name, "0")  # put back afterwards
     monkeypatch.setattr(ray, "init", init)
