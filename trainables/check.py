@@ -33,6 +33,7 @@ from trainables.objectives import (
     sample_losses,
     widened,
 )
+from trainables.printed import printed_to_stderr
 from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import detached
@@ -62,7 +63,7 @@ def check_task(task: Task, spec: RunSpec) -> None:
         ValueError: a member gives something else than it should, or raises an exception.
     """
     check_words(task)
-    with torch.random.fork_rng(devices=[]), one_thread(), contextlib.redirect_stdout(sys.stderr):
+    with torch.random.fork_rng(devices=[]), one_thread(), printed_to_stderr():
         counts = counts_of(task, spec)
         spec = spec.with_count(counts.least_trained)
         task = _check_needs(task, spec)
@@ -95,7 +96,7 @@ def names_of(task: Task, spec: RunSpec) -> tuple[Collection[str], Collection[str
     Raises:
         ValueError: a member raises an exception.
     """
-    with torch.random.fork_rng(devices=[]), one_thread(), contextlib.redirect_stdout(sys.stderr):
+    with torch.random.fork_rng(devices=[]), one_thread(), printed_to_stderr():
         task = untrained(task, spec)
         model = _model(task, spec).eval()
         with blamed("data()"):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from trainables.needs import untrained
+from trainables.printed import printed_to_stderr
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -21,13 +22,15 @@ def numbers_of(task: Task, spec: RunSpec) -> tuple[Sequence[str], bool]:
     """
     from trainables.training.loop import Training
 
+    spec = dataclasses.replace(spec, max_steps=1, stop="budget", precision="float32")
     try:
-        training = Training(dataclasses.replace(spec, max_steps=1, stop="budget", precision="float32"), untrained(task, spec))
-        for name in ("train", "judged_train", "held_out", "subset"):
-            if (split := getattr(training, name)) is not None:
-                setattr(training, name, split.take(slice(SAMPLES)))
-        training.advance()
-        result = training.result()
+        with printed_to_stderr():
+            training = Training(spec, untrained(task, spec))
+            for name in ("train", "judged_train", "held_out", "subset"):
+                if (split := getattr(training, name)) is not None:
+                    setattr(training, name, split.take(slice(SAMPLES)))
+            training.advance()
+            result = training.result()
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"the task cannot be trained for a step ({reason})") from error

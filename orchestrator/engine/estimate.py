@@ -189,11 +189,12 @@ def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
     """
     import torch
 
+    from trainables.printed import printed_to_stderr
     from trainables.training.precision import quiet_cpu
     from trainables.training.run import UnfitError
 
     quiet_cpu()
-    with scratch():  # for the cache of torch
+    with scratch(), printed_to_stderr():  # for the cache of torch, and for what the task prints
         if on_gpu and torch.cuda.is_available():
             with contextlib.suppress(Exception):  # it may be full, and the one of a worker another
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -978,6 +979,22 @@ def test_what_a_task_prints_does_not_spoil_the_answer(
     monkeypatch.setattr(Points, "model", lambda self, spec: (print("made"), nn.Linear(3, 2))[1])
     check(Points())
     assert capsys.readouterr() == ("", "made\n" * 3)
+
+
+def test_a_task_that_prints_much_is_cut_short(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Points.model
+
+    def noisy(self: Points, spec: RunSpec) -> nn.Module:
+        print("word " * 1500, flush=True)
+        sys.stdout.writelines(["one\n", "two\n"])
+        return model(self, spec)
+
+    monkeypatch.setattr(Points, "model", noisy)
+    check(Points())
+    told = capsys.readouterr().err
+    assert told.startswith("word word")
+    assert 10_000 < len(told) < 10_100
+    assert told.endswith("\n(what the task prints beyond this is left out)\n")
 
 
 @pytest.mark.parametrize(
