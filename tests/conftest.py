@@ -108,6 +108,15 @@ def all_numbers() -> Iterator[None]:
     torch.set_flush_denormal(False)
 
 
+@pytest.fixture(autouse=True)
+def no_ray_here() -> Iterator[None]:
+    """Ray starts by itself when a process asks it something. Such a one must not decide how the tests after it end."""
+    yield
+    ray = sys.modules.get("ray")
+    if getattr(ray, "is_initialized", bool)():
+        ray.shutdown()  # type: ignore[union-attr]
+
+
 def environment_of(home: Path, **given: str) -> dict[str, str]:
     """That of a user whose home is this folder, who has set what is given."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "TUNE_"))}
