@@ -263,7 +263,6 @@ class TestContradictions:
         assert (result.verdict, result.threshold, result.lower, result.upper) == ("non-monotone", None, 33, None)
         assert result.to_row()["upper"] == math.inf
 
-    @pytest.mark.slow(4)
     def test_where_more_hurts_a_search_goes_down_to_what_passes(self) -> None:
         def accuracy(spec: RunSpec) -> float:
             """Rises up to N images, and falls from 3 N on."""
@@ -286,6 +285,7 @@ class TestContradictions:
         assert {r.verdict for r in results} == {"none reached"}
         assert [len(r.tried) for r in results[1:]] == [1] * 5  # the first one has seen that more helps
 
+    @pytest.mark.slow(4)
     def test_never_contradicted_by_its_own_rows(self) -> None:
         """Noisy curves, sequentially: no failing row at or above the threshold, no passing row at or below lower."""
         b = bracket(high=1000)
