@@ -228,11 +228,11 @@ class ThresholdStudy:
 
     def _measure(self, pace: Pace) -> None:
         """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
-        steps, timed = GUESSED_STEPS, set[str]()
+        steps, smallest = GUESSED_STEPS, dict[str, RunSpec]()
         for spec in sorted(self._typical.values(), key=lambda spec: spec.N):
-            if spec.dataset not in timed:
-                timed.add(spec.dataset)
-                pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
+            smallest.setdefault(spec.dataset, spec)
+        for spec in smallest.values():
+            pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
             if spec.dataset not in pace.steps_taken:
                 # under `budget` half of the runs, which do not pass, take all steps
                 guessed = (steps + spec.max_steps) // 2 if self.stop == "budget" else steps

@@ -150,12 +150,12 @@ class _Doubling(torch.autograd.Function):
         K = weight.shape[2]
         windows = images.new_empty(M * n, H + 1, W + 1, 4 * C + BIAS_COLUMNS)
         windows[..., 4 * C :] = 1
-        pixels = _wide(windows[..., : 4 * C].unflatten(-1, (2, 2, C)))
+        within = _wide(windows[..., : 4 * C].unflatten(-1, (2, 2, C)))
         for d, rows, no_row in ((0, slice(1, None), 0), (1, slice(0, -1), -1)):
             for e, columns, no_column in ((0, slice(1, None), 0), (1, slice(0, -1), -1)):
-                pixels[:, rows, columns, d, e] = _wide(images.flatten(0, 1))
-                pixels[:, no_row, :, d, e] = 0
-                pixels[:, :, no_column, d, e] = 0
+                within[:, rows, columns, d, e] = _wide(images.flatten(0, 1))
+                within[:, no_row, :, d, e] = 0
+                within[:, :, no_column, d, e] = 0
         matrix = weight.new_zeros(M, 4 * C + BIAS_COLUMNS, 2, 2, K)
         taps = weight.unflatten(-1, (2, 2)).unflatten(3, (2, 2))  # M, C, K, row of the window from below, p, and so in columns
         matrix[:, : 4 * C].unflatten(1, (2, 2, C)).copy_(taps.flip(3, 5).permute(0, 3, 5, 1, 4, 6, 2))
@@ -163,8 +163,9 @@ class _Doubling(torch.autograd.Function):
         matrix, windows = matrix.flatten(2), windows.view(M, -1, 4 * C + BIAS_COLUMNS)
         product = torch.bmm(windows, matrix).view(M * n, H + 1, W + 1, 2, 2, K)
         out = images.new_empty(M, n, 2 * H, 2 * W, K)
-        for between, own in _places(product, out.flatten(0, 1)):
-            torch.clamp(between, min=0, out=own)
+        pixels = out.flatten(0, 1)
+        for between, own in _places(H, W):
+            torch.clamp(product[between], min=0, out=pixels[own])
         ctx.save_for_backward(windows, matrix, out)
         return out
 
@@ -177,27 +178,27 @@ class _Doubling(torch.autograd.Function):
         product = grad.new_empty(M * n, H + 1, W + 1, 2, 2, K)
         for edge in (product[:, 0, :, 0], product[:, -1, :, 1], product[:, :, 0, :, 0], product[:, :, -1, :, 1]):
             edge.zero_()
-        grads, outs = (_places(product, t.flatten(0, 1)) for t in (grad, out))
-        for (between, of_pixel), (_, pixel) in zip(grads, outs, strict=True):
-            aten.threshold_backward.grad_input(of_pixel, pixel, 0, grad_input=between)  # of the ReLU
+        of_pixels, pixels = grad.flatten(0, 1), out.flatten(0, 1)
+        for between, own in _places(H, W):
+            aten.threshold_backward.grad_input(of_pixels[own], pixels[own], 0, grad_input=product[between])  # of the ReLU
         product = product.view(M, -1, 4 * K)
         of_matrix = torch.bmm(windows.transpose(1, 2), product).view(M, -1, 2, 2, K)
         taps = of_matrix[:, : 4 * C].unflatten(1, (2, 2, C)).permute(0, 3, 6, 1, 4, 2, 5).flip(3, 5)
         of_windows = torch.bmm(product, matrix[:, : 4 * C].transpose(1, 2)).view(M * n, H + 1, W + 1, 2, 2, C)
         row, column = of_windows.stride(1), of_windows.stride(2)  # a pixel is in four windows
-        of_pixels = of_windows.as_strided(
+        of_images = of_windows.as_strided(
             (M, n, H, W, 2, 2, C),
             (n * (H + 1) * row, (H + 1) * row, row, column, row - 2 * C, column - C, 1),
             3 * C,
         ).sum((4, 5))
-        return of_pixels, taps.reshape(M, C, K, 4, 4), of_matrix[:, 4 * C].sum((1, 2))
+        return of_images, taps.reshape(M, C, K, 4, 4), of_matrix[:, 4 * C].sum((1, 2))
 
 
-def _places(product: Tensor, images: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The four kinds of pixels of images (B, 2 * H, 2 * W, K) in the product (B, H + 1, W + 1, 2, 2, K), and in the images."""
-    H, W = (size - 1 for size in product.shape[1:3])
+def _places(H: int, W: int) -> list[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
+    """Where the four kinds of pixels are in a product (B, H + 1, W + 1, 2, 2, K), and in the images (B, 2 * H, 2 * W, K)."""
+    every = slice(None)
     return [
-        (product[:, 1 - p : H + 1 - p, 1 - q : W + 1 - q, p, q], images[:, 1 - p :: 2, 1 - q :: 2])
+        ((every, slice(1 - p, H + 1 - p), slice(1 - q, W + 1 - q), p, q), (every, slice(1 - p, None, 2), slice(1 - q, None, 2)))
         for p in (0, 1)
         for q in (0, 1)
     ]

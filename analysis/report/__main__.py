@@ -82,7 +82,7 @@ def report(
             check_runs(name, location)
     check_folder("--out", out)
     if serve:
-        _check_port(port)
+        _check_port(out, port)
     try:
         for location in (store, *(beside or ())):
             open_to_read(location).close()
@@ -122,12 +122,12 @@ def report(
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
 
 
-def _check_port(port: int) -> None:
+def _check_port(out: Path, port: int) -> None:
     """Before anything is measured and written."""
     from analysis.report.build import served
 
     try:
-        with served(Path(), port):
+        with served(out, port):
             pass
     except OSError as error:
         raise _port_error(port, error) from None

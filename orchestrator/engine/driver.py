@@ -20,7 +20,7 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.placement import PATIENCE_SECONDS
-from orchestrator.engine.pulse import Part, watched
+from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
 from orchestrator.errors import LostRayError
@@ -45,9 +45,8 @@ TUNE_SETTINGS = {
 }
 
 
-HEARD_SECONDS, LEAVING_SECONDS = 0.05, 0.5
-"""A signal that ended a part of Ray is heard by the launch, too, within this time, if it went to the whole process group: by a
-thread that only listens; and by what Ray raises. Not later, for the process may end without a word once a part is gone."""
+HEARD_SECONDS = 0.05
+"""As SIGNAL_SECONDS, by a thread that only listens. Not longer, for the process may end without a word once a part is gone."""
 
 Farewell = Callable[[BaseException | None], None]
 """Says how the launch ended: by a signal (None), or by what."""
@@ -111,7 +110,7 @@ def executed(
             if execution.fatal is not None:
                 leaving.within(GRACE_SECONDS, NOT_ANSWERED, execution.fatal)
     except SystemExit:  # so Ray, while it starts, answers a signal
-        time.sleep(LEAVING_SECONDS)
+        time.sleep(SIGNAL_SECONDS)
         if answered or execution.outcome.stopped not in INTERRUPTED:
             raise
     if execution.fatal is not None:

@@ -84,7 +84,7 @@ def test_an_answer_is_told_also_if_ray_dies_meanwhile(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(driver, "watched", watched)
     monkeypatch.setattr(driver, "HEARD_SECONDS", 0.0)
-    monkeypatch.setattr(driver, "LEAVING_SECONDS", 0.0)
+    monkeypatch.setattr(driver, "SIGNAL_SECONDS", 0.0)
     ended: list[int] = []
     monkeypatch.setattr(driver._Leaving, "now", lambda leaving, code, error=None: ended.append(code))
 
