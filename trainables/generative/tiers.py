@@ -32,9 +32,11 @@ FIGURES: Mapping[str, Scalar] = {"radius_small": 0.5, "radius_jitter": 0.04, "co
 generator can learn to. Smaller figures lose their shape, and larger jitters make tokens that no seen picture has."""
 
 _TOY: dict[str, Any] = {
-    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 4000, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
+    "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 4800, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
     "stop": "budget",
 }  # fmt: skip
+_SHORT: Mapping[str, Scalar] = {"ema": 0.998}
+"""Of tiers with few steps: an average over the last 500. Over 1,000 it holds the first weights until half of the steps are over."""
 _LARGER_HEAD: Mapping[str, Mapping[str, Scalar]] = {"mar": {"head_depth": 3, "head_width": 256}}
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
 
@@ -48,9 +50,9 @@ TIERS: Mapping[str, Tier] = {
         },
     ),
     # 16 tokens, minutes on a core
-    "coarse": Tier(_TOY, {"stride": 6}),
+    "coarse": Tier(_TOY, {"stride": 6, **_SHORT}),
     # the default: 36 tokens, minutes on a core
-    "toy": Tier(_TOY),
+    "toy": Tier(_TOY, _SHORT),
     # long enough to forget: hours on a core
     "long": Tier(_TOY | {"max_steps": 60_000}),
     # 64 tokens, a network of 4 million parameters
