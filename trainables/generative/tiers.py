@@ -36,7 +36,7 @@ _TOY: dict[str, Any] = {
     "stop": "budget",
 }  # fmt: skip
 _SHORT: Mapping[str, Scalar] = {"ema": 0.998}
-"""Of tiers with few steps: an average over the last 500. Over 1,000 it holds the first weights until half of the steps are over."""
+"""Of few steps: an average over the last 500. One over the last 1,000 shows little but the first weights for half of them."""
 _LARGER_HEAD: Mapping[str, Mapping[str, Scalar]] = {"mar": {"head_depth": 3, "head_width": 256}}
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
 
