@@ -81,7 +81,7 @@ PAPERS = (
             ),
             Cost(
                 "python -m orchestrator.objectives",
-                "70 minutes on two cores: nine generators, 14 minutes each, and what they need",
+                "40 to 80 minutes on two cores: nine generators, 8 to 16 minutes each, and what they need",
             ),
             Cost(
                 "python -m orchestrator.objectives --families dit,maskgit,givt,mar",
@@ -89,7 +89,7 @@ PAPERS = (
             ),
             Cost("python -m orchestrator.conditioning", "as long again: DiT that is told the factors in four ways"),
             Cost("python -m orchestrator.jepa", "two hours more: MaskGIT and DiT with an auxiliary loss at some layers"),
-            Cost("python -m orchestrator.objectives --tier long", "a night on two cores: fifteen times as many steps"),
+            Cost("python -m orchestrator.objectives --tier long", "a night on two cores: twelve times as many steps"),
         ),
         task=GENERATOR,
     ),
