@@ -22,14 +22,15 @@ PARENT: Mapping[str, Any] = {"batch_size": 64, "lr": 2e-3, "schedule": "cosine",
 
 def probe_of(spec: RunSpec) -> RunSpec:
     """The probe that judges a tokenizer or a generator."""
-    renamed = {"decoder": "probe", "width": "probe_width", "lessons": "probe_lessons", "gate": "probe_gate"}
+    renamed = {"decoder": "probe", "width": "probe_width", "lessons": "probe_lessons"}
+    renamed |= {"torn": "probe_torn", "gate": "probe_gate"}
     fields: dict[str, Any] = {"data_count": spec.option("probe_images"), "max_steps": spec.option("probe_steps")}
     return _parent(PROBE, spec, {name: value_of(spec, own) for name, own in renamed.items()}, **fields)
 
 
 def tokenizer_of(spec: RunSpec) -> RunSpec:
     """The tokenizer whose tokens a generator learns."""
-    of_probe = ("probe", "probe_width", "probe_images", "probe_steps", "probe_lessons", "probe_gate")
+    of_probe = ("probe", "probe_width", "probe_images", "probe_steps", "probe_lessons", "probe_torn", "probe_gate")
     same = ("fit", "stride", "channels", "codes", *of_probe)
     renamed = {"decoder": "network", "width": "tokenizer_width", "gate": "tokenizer_gate"} | {name: name for name in same}
     given = {"encoding": spec.encoding, "holdout": spec.holdout} | {name: value_of(spec, own) for name, own in renamed.items()}

@@ -92,13 +92,13 @@ def bundles(
 
 
 def lessons(
-    settings: PictureSettings, N: int, count: int, seed: int, name: str = POOL, of: str = "coded"
+    settings: PictureSettings, N: int, count: int, seed: int, name: str = POOL, of: str = "coded", torn: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). `of` says which LESSONS are
-    rendered."""
+    rendered, and `torn` is as in `probe.lessons`."""
     if settings.dataset == RENDERED:
-        return probe.lessons(settings, N, count, seed, of)
-    return probe.lessons_from(pool(settings, N, COMPOSITIONS, count, seed, name), seed)
+        return probe.lessons(settings, N, count, seed, of, torn)
+    return probe.lessons_from(pool(settings, N, COMPOSITIONS, count, seed, name), seed, torn)
 
 
 @lru_cache(maxsize=4)

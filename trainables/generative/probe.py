@@ -9,7 +9,8 @@ composition, so that a blurred picture does not read as whichever class is neare
   and a picture of nothing make all three factors unclear;
 - a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
   most .03, and its edges waver by at most a fourteenth of its side; and so is one whose patches are the nearest of 32, which
-  are the k-means of patches of all compositions alike.
+  are the k-means of patches of all compositions alike. If it is `torn`, too, a few of its pieces show what is beside them, as
+  where a generator draws an arm of a cross apart from it.
 
 The last rule does not hold where a factor is faint: its classes may share their codes. So there are two kinds of LESSONS. Of
 `checked` ones a picture made of codes is unclear in the faint factor if it is nearer to the other class, or differs from that
@@ -113,11 +114,14 @@ def blur(images: Tensor, widths: Tensor) -> Tensor:
     return weights @ images @ weights.transpose(2, 3)
 
 
-def lessons(settings: ShapeSettings, N: int, count: int, seed: int, of: str = "coded") -> tuple[Tensor, Tensor]:
+def lessons(
+    settings: ShapeSettings, N: int, count: int, seed: int, of: str = "coded", torn: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). Many begin with few.
 
     Args:
         of: which of the LESSONS.
+        torn: the largest share of the pieces of a worn picture that show what is beside them.
     """
     turn = torch.arange(count)
     bits = bits_of(COMPOSITIONS)[turn % 8]
@@ -137,12 +141,12 @@ def lessons(settings: ShapeSettings, N: int, count: int, seed: int, of: str = "c
         unclear[some, factor] = _is_lost(sharp, other, images[some], _coded(settings, other, seed))
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(images[some], _others(settings, N, bits[some], u[some], stream(seed, "faded")), u[some])
-    waver = WAVER if of == "coded" else WAVER * min(settings.contrast_of("shape"), settings.contrast_of("size"))
-    classes[unclear | _spoil(images, has, variant, u, seed, waver)[:, None]] = UNCLEAR
+    kept = 1.0 if of == "coded" else min(settings.contrast_of("shape"), settings.contrast_of("size"))
+    classes[unclear | _spoil(images, has, variant, u, seed, kept * WAVER, kept * torn)[:, None]] = UNCLEAR
     return images.clamp(0, 1), classes
 
 
-def lessons_from(made: Pictures, seed: int) -> tuple[Tensor, Tensor]:
+def lessons_from(made: Pictures, seed: int, torn: float = 0.0) -> tuple[Tensor, Tensor]:
     """The same from pictures of all compositions, which take turns. Each is faded into one of another composition near it."""
     count, k = len(made.images), len(COMPOSITIONS)
     turn = torch.arange(count)
@@ -153,7 +157,7 @@ def lessons_from(made: Pictures, seed: int) -> tuple[Tensor, Tensor]:
     near = torch.where(near < count, near, near - k)
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(images[some], made.images[near[some]], u[some])
-    classes[_spoil(images, has, variant, u, seed)] = UNCLEAR
+    classes[_spoil(images, has, variant, u, seed, WAVER, torn)] = UNCLEAR
     return images.clamp(0, 1), classes
 
 
@@ -163,13 +167,15 @@ def _masks(kinds: tuple[str, ...], kind: Tensor) -> dict[str, Tensor]:
 
 
 def _spoil(
-    images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int, waver: float = WAVER
+    images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int, waver: float, torn: float
 ) -> Tensor:
     """Change those pictures that are worn, blurred, scrambled or drowned in noise, in place. Which ones show no composition any
     more, the faded ones among them (n,)."""
     N = images.shape[-1]
     some = has["worn"].nonzero().squeeze(1)
     images[some] = _worn(images[some], u[some], stream(seed, "worn"), waver)
+    if torn:
+        images[some] = _torn(images[some], torn * u[some, 3], seed)
     some = has["blurred"].nonzero().squeeze(1)
     images[some] = blur(images[some], (LEAST_BLUR + u[some, 0] * (MOST_BLUR - LEAST_BLUR)) * N)
     some = has["scrambled"].nonzero().squeeze(1)
@@ -257,13 +263,25 @@ def _is_lost(sharp: Tensor, other: Tensor, coded: Tensor, other_coded: Tensor) -
     return (apart(coded, other_coded) < MOST_LOST * apart(sharp, other)) | (apart(coded, other) <= apart(coded, sharp))
 
 
+def _torn(images: Tensor, shares: Tensor, seed: int) -> Tensor:
+    """Pictures of which these shares (n,) of the pieces, drawn by lot, show what is there or in a piece beside it."""
+    n, _, N, _ = images.shape
+    drawn = torch.rand(n, PIECES, PIECES, generator=stream(seed, "torn")) < shares[:, None, None]
+    piece = _piece(N)
+    return torch.where(drawn[:, piece][:, :, piece][:, None], _scrambled(images, stream(seed, "torn", "to")), images)
+
+
+def _piece(N: int) -> Tensor:
+    """In which piece each of N pixels along a side lies."""
+    return (torch.arange(N) // (N // PIECES)).clamp_max(PIECES - 1)
+
+
 def _scrambled(images: Tensor, generator: Generator) -> Tensor:
     """Pictures of which every piece shows what is there or in a piece beside it, drawn by lot."""
     n, _, N, _ = images.shape
     size = N // PIECES
     moves = torch.randint(-1, 2, (n, 2, PIECES, PIECES), generator=generator)
-    pixels = torch.arange(N)
-    piece = (pixels // size).clamp_max(PIECES - 1)
+    pixels, piece = torch.arange(N), _piece(N)
     down, right = (moves[:, :, piece][:, :, :, piece] * size).unbind(1)  # (n, N, N) each
     source = (pixels[:, None] + down).clamp(0, N - 1) * N + (pixels + right).clamp(0, N - 1)
     return images.flatten(2).gather(2, source.flatten(1)[:, None].expand(-1, 3, -1)).view_as(images)

@@ -43,7 +43,7 @@ class ProbeTask:
         settings, splits = read_settings(ProbeSettings, spec), []
         held_out = (HELD_OUT, stream_seed(spec.seed, "held out"), "held out")
         for count, seed, name in ((spec.data_count, spec.seed, POOL), held_out):
-            images, classes = lessons(settings, spec.N, count, seed, name, settings.lessons)
+            images, classes = lessons(settings, spec.N, count, seed, name, settings.lessons, settings.torn)
             splits.append(Split(images, classes, classes))
         return Data(*splits)
 

@@ -45,6 +45,7 @@ WIDEST, DEEPEST = LIMITS["width"][1], 100
 OF_LESSONS = (
     "Whether all pictures made of few codes that a probe learns from are clear (coded), or only those that keep a faint factor."
 )
+OF_TORN = "Largest share of the pieces of a worn picture that show what is beside them, and leave it clear."
 RENDERED, REAL = "shapes2d", ("celeba", "clevrer")
 """Data sets: the one that is rendered, and those that are read from files."""
 
@@ -67,6 +68,7 @@ class ProbeSettings(PictureSettings):
     decoder: str = setting("cnn", "Network of the probe.", words=PROBES)
     width: int = setting(16, "Channels of the probe's first layer; of its last layers more.", low=1, high=WIDEST)
     lessons: str = setting("coded", OF_LESSONS, words=LESSONS, later=True)
+    torn: float = setting(0.0, OF_TORN, low=0, high=0.5, later=True)
     judged: int = setting(256, "Fresh pictures of each composition that the probe is judged on.", low=1, high=LARGEST)
     gate: float = setting(0.99, "Least share that the probe has to read right, of each composition.", low=0, high=1)
 
@@ -80,6 +82,7 @@ class NeedsProbe(PictureSettings):
     probe_images: int = setting(16_384, "Pictures that the probe learns from, half of them unclear.", low=80, high=LARGEST)
     probe_steps: int = setting(2500, "Steps of the probe's training.", low=1, high=LARGEST)
     probe_lessons: str = setting("coded", OF_LESSONS, words=LESSONS, later=True)
+    probe_torn: float = setting(0.0, OF_TORN, low=0, high=0.5, later=True)
     probe_gate: float = setting(0.99, "Least share that the probe has to read right, of each composition.", low=0, high=1)
 
 

@@ -37,6 +37,8 @@ _TOY: dict[str, Any] = {
 }  # fmt: skip
 _SHORT: Mapping[str, Scalar] = {"ema": 0.998}
 """Of few steps: an average over the last 500. One over the last 1,000 shows little but the first weights for half of them."""
+_JUDGE: Mapping[str, Scalar] = {"probe_torn": 0.2, "probe_steps": 4000}
+"""Of the probe: it reads figures that have come apart a little, as generators draw them, and takes longer to learn it."""
 _LARGER_HEAD: Mapping[str, Mapping[str, Scalar]] = {"mar": {"head_depth": 3, "head_width": 256}}
 _QUICK: dict[str, Scalar] = {"probe_images": 256, "probe_steps": 60, "probe_gate": 0.0, "probe_width": 4, "tokenizer_gate": 0.0}
 
@@ -50,21 +52,21 @@ TIERS: Mapping[str, Tier] = {
         },
     ),
     # 16 tokens, minutes on a core
-    "coarse": Tier(_TOY, {"stride": 6, **_SHORT}),
+    "coarse": Tier(_TOY, {"stride": 6, **_JUDGE, **_SHORT}),
     # the default: 36 tokens, minutes on a core
-    "toy": Tier(_TOY, _SHORT),
+    "toy": Tier(_TOY, {**_JUDGE, **_SHORT}),
     # long enough to forget: hours on a core
-    "long": Tier(_TOY | {"max_steps": 60_000}),
+    "long": Tier(_TOY | {"max_steps": 60_000}, _JUDGE),
     # 64 tokens, a network of 4 million parameters
     "gpu": Tier(
         _TOY | {"N": 32, "batch_size": 256, "max_steps": 20_000, "lr": 1e-3},
-        {"width": 192, "depth": 6, "heads": 6, "judged": 64},
+        {"width": 192, "depth": 6, "heads": 6, "judged": 64, **_JUDGE},
         _LARGER_HEAD,
     ),
     # the sizes of the paper, and its learning rate; it falls otherwise, and noise is another (docs/objectives.md)
     "paper": Tier(
         _TOY | {"N": 28, "batch_size": 256, "max_steps": 100_000, "lr": 1e-4, "schedule": "cosine"},
-        {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999},
+        {"width": 384, "depth": 12, "heads": 6, "judged": 64, "ema": 0.9999, **_JUDGE},
         _LARGER_HEAD,
     ),
 }  # fmt: skip

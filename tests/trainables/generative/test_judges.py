@@ -154,6 +154,27 @@ def test_lessons_are_half_clear_and_a_longer_list_begins_with_a_shorter() -> Non
     assert set(close.sum(1).tolist()) == {1, 3}, "where sizes lie close, a picture that is faded takes the place of one between"
 
 
+def test_a_few_pieces_of_torn_pictures_show_what_is_beside_them_and_their_classes_stay() -> None:
+    whole, classes = lessons(SETTINGS, 24, 640, 3)
+    images, same = lessons(SETTINGS, 24, 640, 3, torn=0.2)
+    assert torch.equal(same, classes)
+    worn = torch.arange(640) // 8 % len(KINDS) == KINDS.index("worn")
+    assert torch.equal(images[~worn], whole[~worn])
+    pieces, others = ((t[worn].unfold(2, 4, 4).unfold(3, 4, 4)).permute(0, 2, 3, 1, 4, 5).flatten(3) for t in (images, whole))
+    changed = (pieces != others).any(3)
+    assert 0.04 < changed.float().mean() < 0.12, "a fifth of the pieces at most, of which one in nine shows itself"
+    assert changed.flatten(1).float().mean(1).max() < 0.4
+    for n, down, right in changed[:, 1:-1, 1:-1].nonzero().tolist():
+        beside = others[n, down : down + 3, right : right + 3].flatten(0, 1)
+        assert (beside == pieces[n, down + 1, right + 1]).all(1).any()
+    assert torch.equal(lessons(SETTINGS, 24, 100, 3, torn=0.2)[0], images[:100]), "a longer list begins with a shorter"
+    faint, shares = ShapeSettings(faint="shape", contrast=0.1), []
+    for of in LESSONS:
+        torn, usual = (lessons(faint, 24, 640, 3, of, share)[0] for share in (0.5, 0.0))
+        shares.append((torn != usual).any(1).float()[worn].mean().item())
+    assert shares[1] < 0.2 * shares[0], "where shape or size is faint, fewer pieces are torn"
+
+
 @pytest.mark.parametrize("kind", ["cnn", "linear"])
 def test_a_probe_reads_pictures_and_bundles_alike(kind: str) -> None:
     torch.manual_seed(0)
