@@ -71,6 +71,7 @@ def test_the_core_study_has_nine_generators_of_the_toy_tier(monkeypatch: pytest.
         assert tuple(map(spec.value, ("network", "stride", "channels"))) == ("linear", 4, 12)
         assert (spec.N, spec.data_count, spec.max_steps, spec.lr, spec.schedule) == (24, 20_000, 4800, 3e-3, "constant")
         assert tuple(map(spec.value, ("fit", "predicts", "ema", "tokenizer_images"))) == ("seen", "x0", 0.998, 20_000)
+        assert tuple(map(spec.value, ("probe_torn", "probe_steps"))) == (0.2, 4000)
         assert spec.max_steps == TIERS["toy"].run["max_steps"]
     assert study.answer(Rows())["settings"]["families"] == ["dit", "maskgit"]
 
