@@ -199,7 +199,7 @@ def planned(
         return f"{named.get(name) or option_of(_flag(name))} {word}" if name in with_option else f"--option {name}={word}"
 
     of_figures = [*(option_of(_flag(each)) for each in values if each in OF_FIGURES)]
-    of_figures += [f"--option {each}" for each in more if each in (*OF_FIGURES, "probe_lessons")]
+    of_figures += [f"--option {each}" for each in more if each in (*OF_FIGURES, "probe_lessons", "probe_torn")]
     shown = pictures_of(options.dataset, options.data, of_figures)
     typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
     fields: dict[str, Any] = {each: value for each, value in {"data_count": options.pool, **typed}.items() if value is not None}
@@ -222,6 +222,8 @@ def planned(
         for conditioning in conditionings:
             given: dict[str, Scalar] = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning}
             given |= {"holdout": options.split, **shown}
+            if options.dataset != RENDERED:
+                given["probe_torn"] = 0.0
             for chosen in _combinations(values, {"jepa": 0.0, **given}):
                 for length in lengths:
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}

@@ -26,6 +26,7 @@ from tests.trainables.generative.made_data import paths_of, write_celeba, write_
 from trainables.generative import pictures
 from trainables.generative.pictures import FEW, FOLDER
 from trainables.generative.settings import REAL, RENDERED
+from trainables.settings import value_of
 
 SMALL = ("--tier", "smoke", "--seeds", "1", "--workers", "2", "--steps", "20", "--option", "probe_steps=20", "--option",
          "tokenizer_steps=20")  # fmt: skip
@@ -62,6 +63,8 @@ def test_runs_have_the_content_of_the_files_and_not_their_folder(
     assert os.environ[FOLDER] == str(moved), "workers may be in another folder"
     assert study.settings["dataset"] == "celeba"
     assert study.settings["content"] in contents
+    toy = study_of("--dataset celeba --data moved", monkeypatch)
+    assert {value_of(spec, "probe_torn") for spec in toy.specs} == {0.0}, "what a piece of a face shows stands nowhere else"
 
 
 @pytest.mark.parametrize(
@@ -171,6 +174,7 @@ def damaged(celeba: Path, folder: Path, change: Callable[[Path], object]) -> Pat
         ("--dataset celeba --data {celeba} --radius-small 0.4", "--radius-small is for rendered figures: omit it"),
         ("--dataset celeba --data {celeba} --option faint=colour", "--option faint is for rendered figures: omit it"),
         ("--dataset celeba --data {celeba} --option probe_lessons=checked", "--option probe_lessons is for rendered figures: "),
+        ("--dataset celeba --data {celeba} --option probe_torn=0.1", "--option probe_torn is for rendered figures: omit it"),
         ("--option dataset=celeba", "--option dataset has an option of its own: use --dataset"),
         ("--option content=0", "--option content has an option of its own: use --data"),
     ],

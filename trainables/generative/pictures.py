@@ -94,11 +94,11 @@ def bundles(
 def lessons(
     settings: PictureSettings, N: int, count: int, seed: int, name: str = POOL, of: str = "coded", torn: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). `of` says which LESSONS are
-    rendered, and `torn` is as in `probe.lessons`."""
+    """Pictures (count, 3, N, N) to train a probe on, and the class of each factor (count, 3). `of` and `torn` are
+    those of `probe.lessons`, and for rendered ones."""
     if settings.dataset == RENDERED:
         return probe.lessons(settings, N, count, seed, of, torn)
-    return probe.lessons_from(pool(settings, N, COMPOSITIONS, count, seed, name), seed, torn)
+    return probe.lessons_from(pool(settings, N, COMPOSITIONS, count, seed, name), seed)
 
 
 @lru_cache(maxsize=4)

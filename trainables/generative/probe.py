@@ -146,7 +146,7 @@ def lessons(
     return images.clamp(0, 1), classes
 
 
-def lessons_from(made: Pictures, seed: int, torn: float = 0.0) -> tuple[Tensor, Tensor]:
+def lessons_from(made: Pictures, seed: int) -> tuple[Tensor, Tensor]:
     """The same from pictures of all compositions, which take turns. Each is faded into one of another composition near it."""
     count, k = len(made.images), len(COMPOSITIONS)
     turn = torch.arange(count)
@@ -157,7 +157,7 @@ def lessons_from(made: Pictures, seed: int, torn: float = 0.0) -> tuple[Tensor, 
     near = torch.where(near < count, near, near - k)
     some = has["faded"].nonzero().squeeze(1)
     images[some] = _faded(images[some], made.images[near[some]], u[some])
-    classes[_spoil(images, has, variant, u, seed, WAVER, torn)] = UNCLEAR
+    classes[_spoil(images, has, variant, u, seed)] = UNCLEAR
     return images.clamp(0, 1), classes
 
 
@@ -167,7 +167,7 @@ def _masks(kinds: tuple[str, ...], kind: Tensor) -> dict[str, Tensor]:
 
 
 def _spoil(
-    images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int, waver: float, torn: float
+    images: Tensor, has: Mapping[str, Tensor], variant: Tensor, u: Tensor, seed: int, waver: float = WAVER, torn: float = 0.0
 ) -> Tensor:
     """Change those pictures that are worn, blurred, scrambled or drowned in noise, in place. Which ones show no composition any
     more, the faded ones among them (n,)."""

@@ -45,7 +45,7 @@ WIDEST, DEEPEST = LIMITS["width"][1], 100
 OF_LESSONS = (
     "Whether all pictures made of few codes that a probe learns from are clear (coded), or only those that keep a faint factor."
 )
-OF_TORN = "Largest share of the pieces of a worn picture that show what is beside them, and leave it clear."
+OF_TORN = "Largest share of the pieces of a worn, rendered picture that show what is beside them, and leave it clear."
 RENDERED, REAL = "shapes2d", ("celeba", "clevrer")
 """Data sets: the one that is rendered, and those that are read from files."""
 
