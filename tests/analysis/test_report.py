@@ -272,7 +272,7 @@ def test_a_store_without_generators_has_what_they_cost_and_none_of_their_claims(
     assert "<section" not in second
     assert "verdict" not in second
     assert "arXiv 2510.03075" in second
-    assert "<code>python -m orchestrator.objectives --store results</code></td><td>70 minutes on two cores" in second
+    assert "<code>python -m orchestrator.objectives --store results</code></td><td>40 to 80 minutes on two cores" in second
     assert "<code>make paper STORE=results</code></td><td>75 minutes" in first
 
 
