@@ -222,8 +222,6 @@ def planned(
         for conditioning in conditionings:
             given: dict[str, Scalar] = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning}
             given |= {"holdout": options.split, **shown}
-            if options.dataset != RENDERED:
-                given["probe_torn"] = 0.0
             for chosen in _combinations(values, {"jepa": 0.0, **given}):
                 for length in lengths:
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}

@@ -18,20 +18,21 @@ JUDGED_WHOLE: Mapping[str, Any] = {"target": 1.0, "stop": "budget"}
 """A parent is trained to its end, and has passed if all compositions did."""
 PARENT: Mapping[str, Any] = {"batch_size": 64, "lr": 2e-3, "schedule": "cosine", **JUDGED_WHOLE}
 """How parents are trained."""
+OF_PROBE = {
+    "decoder": "probe", "width": "probe_width", "lessons": "probe_lessons", "torn": "probe_torn", "gate": "probe_gate",
+}  # fmt: skip
+"""What a run that needs a probe calls the settings of the probe."""
 
 
 def probe_of(spec: RunSpec) -> RunSpec:
     """The probe that judges a tokenizer or a generator."""
-    renamed = {"decoder": "probe", "width": "probe_width", "lessons": "probe_lessons"}
-    renamed |= {"torn": "probe_torn", "gate": "probe_gate"}
     fields: dict[str, Any] = {"data_count": spec.option("probe_images"), "max_steps": spec.option("probe_steps")}
-    return _parent(PROBE, spec, {name: value_of(spec, own) for name, own in renamed.items()}, **fields)
+    return _parent(PROBE, spec, {name: value_of(spec, own) for name, own in OF_PROBE.items()}, **fields)
 
 
 def tokenizer_of(spec: RunSpec) -> RunSpec:
     """The tokenizer whose tokens a generator learns."""
-    of_probe = ("probe", "probe_width", "probe_images", "probe_steps", "probe_lessons", "probe_torn", "probe_gate")
-    same = ("fit", "stride", "channels", "codes", *of_probe)
+    same = ("fit", "stride", "channels", "codes", *OF_PROBE.values(), "probe_images", "probe_steps")
     renamed = {"decoder": "network", "width": "tokenizer_width", "gate": "tokenizer_gate"} | {name: name for name in same}
     given = {"encoding": spec.encoding, "holdout": spec.holdout} | {name: value_of(spec, own) for name, own in renamed.items()}
     fields: dict[str, Any] = {"data_count": spec.option("tokenizer_images"), "max_steps": spec.option("tokenizer_steps")}

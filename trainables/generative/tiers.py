@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainables.generative.chain import GENERATOR
+from trainables.generative.settings import RENDERED
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
@@ -82,5 +83,6 @@ def generator(tier: str, seed: int = 0, settings: Mapping[str, Scalar] | None = 
         raise ValueError(f"tier {tier!r} is unknown: choose {', '.join(TIERS)}")
     given = settings or {}
     of_family = TIERS[tier].of_family.get(str(given.get("decoder")), {})
-    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **of_family, **given})
+    of_real = {} if given.get("dataset", RENDERED) == RENDERED else {"probe_torn": 0.0}
+    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **of_family, **of_real, **given})
     return RunSpec(task=GENERATOR, seed=seed, **chosen, **{**TIERS[tier].run, **fields})
