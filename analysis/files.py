@@ -72,11 +72,10 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
     `tune-settings.png`, into `out`, each replaced in one step."""
     from analysis.figures.style import image
     from analysis.figures.tune import draw, draw_settings
-    from analysis.tune import COUNTS
 
     tables = {
-        "tune.csv": csv_bytes(answer.trials, COUNTS),
-        "tune-confirmed.csv": csv_bytes(answer.confirmed, COUNTS),
+        "tune.csv": csv_bytes(answer.trials, answer.counts),
+        "tune-confirmed.csv": csv_bytes(answer.confirmed, answer.counts),
         "tune.json": json_bytes(answer.to_json()),
     }
     files = write_files(out, tables)  # first: a figure may fail

@@ -13,6 +13,7 @@ import pandas as pd
 
 from analysis.intervals import are_alike, exp_or_inf, half_width
 from orchestrator.command.files import plain, records
+from orchestrator.command.searched import OF_CONFIRMED, OF_TRIALS, PARTS
 from orchestrator.command.tables import digits_for, digits_for_means, number_text
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import setting_of
@@ -31,7 +32,8 @@ class Answer:
     """What a search and its confirmation found; any part of it may still be missing."""
 
     trials: pd.DataFrame
-    """A row per trial: its number and settings, the mean of every objective over its `seeds`, and its `state`."""
+    """A row per trial: its number and settings, the mean of every objective over its `seeds`, its `state`, and the sum of its
+    `steps`, unless these are an objective."""
     confirmed: pd.DataFrame
     """A row per confirmed setting: every objective in the search (`NAME_search`) and on fresh seeds, `NAME` with the interval
     `NAME_lower`, `NAME_upper`; whether it is the `winner`, or, with several objectives, on the front."""
@@ -48,6 +50,11 @@ class Answer:
     winner: str | None = None
     """The setting that wins: with several objectives, the best of the front in the last one."""
 
+    @property
+    def counts(self) -> list[str]:
+        """Columns of whole numbers: a mean over seeds is none."""
+        return [name for name in COUNTS if name not in [aim.name for aim in self.aims]]
+
     @classmethod
     def of_search(cls, search: ConfirmBest, rows: Rows, settings: Mapping[str, Any]) -> Answer:
         """What is known, as far as the rows go."""
@@ -57,11 +64,11 @@ class Answer:
             {
                 "number": trial.number,
                 **{name: trial.values.get(name) for name in names},
-                **_scores(tuning.aims, trial.scores),
                 "seeds": len(trial.rows),
                 "state": state_of(trial),
                 "steps": sum(row["steps"] for row in trial.rows),
                 "key": trial.row["key"],
+                **_scores(tuning.aims, trial.scores),
             }
             for trial in tuning.finished_trials(rows)
         ]
@@ -92,10 +99,10 @@ class Answer:
         by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
         crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None else math.nan
         scores = [aim.name for aim in tuning.aims]
-        columns = [f"{name}{part}" for name in scores for part in ("_search", "", "_lower", "_upper")]
+        columns = [f"{name}{part}" for name in scores for part in PARTS]
         tables = (
-            _table(trials, ["number", *names, *scores, "seeds", "state", "steps", "key"], scores),
-            _table(confirmed, ["setting", *names, *columns, "seeds", "failed", "winner"], columns),
+            _table(trials, ["number", *names, *scores, *OF_TRIALS[1:]], scores),
+            _table(confirmed, ["setting", *names, *columns, *OF_CONFIRMED[1:]], columns),
         )
         return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner)
 
@@ -124,7 +131,7 @@ class Answer:
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
-            f"{row['setting']}: {int(row['failed'])} of its fresh seeds failed or diverged, so it cannot win"
+            f"{row['setting']}: {int(row['failed'])} of its fresh seeds failed, diverged or had no number, so it cannot win"
             for row in self.confirmed[self.confirmed["failed"] > 0].to_dict("records")
         ]
         return lines
@@ -135,7 +142,7 @@ class Answer:
             counts = ", ".join(f"{count} {state}" for state, count in Counter(self.trials["state"]).items())
             return f"no trial is complete ({counts}), so nothing could be chosen: search other values"
         if len(self.confirmed) and (self.confirmed["failed"] > 0).all():
-            return "every confirmed setting failed or diverged on a fresh seed: search other values"
+            return "every confirmed setting failed, diverged or had no number on a fresh seed: search other values"
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -143,13 +150,13 @@ class Answer:
         value: dict[str, Any] = plain(
             {
                 "settings": self.settings,
-                "winner": next(iter(records(self.confirmed[self.confirmed["setting"] == self.winner], COUNTS)), None),
+                "winner": next(iter(records(self.confirmed[self.confirmed["setting"] == self.winner], self.counts)), None),
                 "comparison": self.comparison,
                 "crossed": self.crossed,
                 "geometric": {aim.name: logs for aim, logs in zip(self.aims, self.geometric, strict=True)},
                 "doubt": self.doubt(),
-                "confirmed": records(self.confirmed, COUNTS),
-                "trials": records(self.trials, COUNTS),
+                "confirmed": records(self.confirmed, self.counts),
+                "trials": records(self.trials, self.counts),
             }
         )
         return value
@@ -268,8 +275,9 @@ def _crown(
 
 
 def _table(records: Sequence[Mapping[str, Any]], columns: Sequence[str], numbers: Sequence[str]) -> pd.DataFrame:
-    """Those columns, of which some hold floats and the others what was given: a whole number stays one beside nothing."""
-    table = pd.DataFrame(records, columns=list(columns), dtype=object)
+    """Those columns, once each, of which some hold floats and the others what was given: a whole number stays one beside
+    nothing."""
+    table = pd.DataFrame(records, columns=list(dict.fromkeys(columns)), dtype=object)
     return table.astype(dict.fromkeys(numbers, float) | ({"winner": bool} if "winner" in columns else {}))
 
 

@@ -26,7 +26,7 @@ from orchestrator.command.programs import Described, check_no_program
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, varied_in, with_curves
-from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.command.searched import OF_RUN, check_columns, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
 from orchestrator.command.trials import (
@@ -342,6 +342,7 @@ def tune(
     for name in names:
         if name in settings_given or name in changed:
             raise UserError(f"--search and {option_of(name)} both give {name}: keep one of the two")
+    check_columns(names, [aim.name for aim in aims])
     if program is not None:
         assert isinstance(task_, ProgramTask)
         _check_seed(task_)

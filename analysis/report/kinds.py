@@ -179,13 +179,13 @@ def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[
         for part in ("", "_search", "_lower", "_upper")
     }  # objectives have the name by which they were asked for, as in the answer
     if len(answer.confirmed):
-        sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), tune.COUNTS, heads))
+        sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), answer.counts, heads))
     if importances := importances_of(search, rows):
         table = pd.DataFrame([{"setting": name, "importance": value} for name, value in importances.items()])
         title = "how much each setting matters: its share of the variance of the first objective, by Optuna's fANOVA"
         sheets.append(Sheet("importances", title, table))
     if len(answer.trials):
-        sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), tune.COUNTS, heads))
+        sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), answer.counts, heads))
     return sheets
 
 

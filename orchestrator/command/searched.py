@@ -16,6 +16,12 @@ OF_RUN = {name: RUN_SETTINGS[name] for name in ("lr", "weight_decay", "batch_siz
 NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 RANGE = re.compile(f"({NUMBER})-({NUMBER})")
 """What people write of ranges, and is none here."""
+OF_TRIALS = ("number", "seeds", "state", "steps", "key")
+"""Columns of the table of trials, besides the settings and the objectives."""
+OF_CONFIRMED = ("setting", "seeds", "failed", "winner")
+"""The same of the table of confirmed settings."""
+PARTS = ("_search", "", "_lower", "_upper")
+"""Of an objective in that table: in the search, on fresh seeds, and the ends of the interval."""
 HINT = "write NAME=LOW..HIGH, NAME=LOW..HIGH:log, NAME=LOW..HIGH:STEP, NAME=A|B|C, or NAME=0|LOW..HIGH:log"
 
 
@@ -43,6 +49,25 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
             raise UserError(f"--search {part!r}: {name} is searched twice: keep one of the two")
         found[name] = _dimension(part, known[name], spec)
     return list(found.values())
+
+
+def check_columns(names: Sequence[str], aims: Sequence[str]) -> None:
+    """
+    Args:
+        names: of the searched settings.
+        aims: of the objectives.
+
+    Raises:
+        UserError: a table would have two columns of one name.
+    """
+    own = {*OF_TRIALS, *OF_CONFIRMED}
+    taken = {name: "--search" for name in names if name in own | {f"{aim}{part}" for aim in aims for part in PARTS}}
+    taken |= {aim: "--objective" for aim in aims if aim in own - {"steps"}}
+    for name, option in taken.items():
+        raise UserError(
+            f"{option} {name} is not possible, because the tables of the answer have another column of that name: "
+            f"rename it in the task, for example to own_{name}"
+        )
 
 
 def _dimension(part: str, setting: Setting, spec: str) -> Dimension:

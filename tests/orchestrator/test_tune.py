@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 from analysis.asked import tuned
 from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
+from analysis.files import write_tune
 from analysis.remake import tune_search
 from analysis.report.answers import scaling_answer
 from analysis.report.kinds import OF_SEARCH
@@ -35,7 +36,7 @@ from analysis.results import Results
 from analysis.tune import Answer, compare, comparison_text, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
-from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.command.searched import OF_RUN, check_columns, read_search
 from orchestrator.command.trials import SHOWN, plan_table, runs_left, trials_table
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
@@ -189,6 +190,7 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--objective", "seconds"], "depends on the machine and on what else runs there"),
     (["lr=1e-4..1e-2", "--objective", "mse,"], "names no number of a run"),
     (["lr=1e-4..1e-2", "--objective", "mse,mse"], "names a number twice"),
+    (["lr=1e-4..1e-2", "--objective", "min:seeds"], "--objective seeds is not possible, because the tables of the answer have"),
     (["max_steps=20..40", "--max-steps", "2000", "--objective", "steps"], "search other settings than max_steps"),
     (["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"], "of which a run has no curve: use the pruner none"),
     (["lr=1e-4..1e-2", "--objective", "mse,id_mse", "--pruner", "median"], "pruner none"),
@@ -876,7 +878,48 @@ def test_a_setting_that_diverges_on_a_fresh_seed_cannot_win() -> None:
     assert list(answer.confirmed["failed"]) == [1, 0]
     assert list(answer.confirmed["winner"]) == [False, True]
     assert answer.comparison is None
-    assert "1 of its fresh seeds failed or diverged" in answer.lines()[-1]
+    assert "1 of its fresh seeds failed, diverged or had no number" in answer.lines()[-1]
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("names", [("steps",), ("mse", "steps")])
+def test_where_steps_are_the_objective_the_tables_have_their_mean(names: tuple[str, ...], tmp_path: Path) -> None:
+    aims = tuple(map(Objective, names))
+    sampler = "random" if len(aims) == 1 else "nsga2"
+    made = ConfirmBest(search(objectives=aims, sampler=sampler, trials=6, seeds=2), most=2, seeds=(1000, 1001))
+    rows = Rows()
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            rows.add(finish(spec, len(rows), status="passed", reason="target", steps=20 + len(rows) + 30 * (spec.seed % 2)))
+    answer = answer_of(made, rows)
+    assert list(answer.trials.columns) == ["number", "lr", "width", *names, "seeds", "state", "key"]
+    trials = made.tuning.finished_trials(rows)
+    means = [sum(row["steps"] for row in trial.rows) / len(trial.rows) for trial in trials]
+    assert any(mean % 1 for mean in means)
+    place = names.index("steps")
+    assert answer.trials["steps"].tolist() == [trial.scores[place] for trial in trials] != means, "they are geometric"
+    assert answer.trials["steps"].tolist() == pytest.approx(means, rel=0.2)
+    found = json.loads(json.dumps(answer.to_json(), allow_nan=False))
+    assert [trial["steps"] for trial in found["trials"]] == answer.trials["steps"].tolist()
+    assert answer.doubt() is None
+    assert "tune.csv" in [path.name for path in write_tune(answer, tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("names", "aims", "word"),
+    [
+        (["lr", "number"], ["mse"], "--search number"),
+        (["steps"], ["accuracy"], "--search steps"),
+        (["mse"], ["mse"], "--search mse"),
+        (["loss_lower"], ["mse", "loss"], "--search loss_lower"),
+        (["lr"], ["seeds"], "--objective seeds"),
+        (["lr"], ["mse", "state"], "--objective state"),
+    ],
+)
+def test_no_two_columns_of_the_tables_have_one_name(names: list[str], aims: list[str], word: str) -> None:
+    with pytest.raises(UserError, match=f"^{word} is not possible, .* rename it in the task, for example to own_"):
+        check_columns(names, aims)
+    check_columns(["lr", "width", "speed"], ["steps", "mse"])
 
 
 def test_a_setting_without_a_number_of_the_second_objective_cannot_win() -> None:
