@@ -38,9 +38,11 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
     """One row per decoder, dataset and N (or other value along): what the seeds say together about the total images needed.
 
     `total_images` is the geometric mean over seeds. [`lower`, `upper`] is the t-interval of the mean log threshold over
-    seeds, widened by the seeds' own brackets: from mean log lower - h to mean log upper + h, h = t s / sqrt(n). With one
-    seed it is the bracket alone. A seed that did not reach the target counts with its highest count as lower bound, leaves
-    no mean (NaN) and makes the upper bound infinite. Brackets that failed or are open do not count; `note` says so.
+    seeds, widened by the seeds' own brackets: from mean log lower - h to mean log upper + h, h = t s / sqrt(n). Here s is the
+    standard deviation of the log thresholds, and at least that of numbers that may lie anywhere in their brackets: seeds that
+    end on the same value are not known to be alike. With one seed the interval is the bracket alone. A seed that did not reach
+    the target counts with its highest count as lower bound, leaves no mean (NaN) and makes the upper bound infinite. Brackets
+    that failed or are open do not count; `note` says so.
     """
     rows = []
     names = [*(name for name in CURVE if name != axes.along), axes.along]
@@ -53,7 +55,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
             half = 0.0
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
-                half = half_width(logs.std(ddof=1), n, confidence)
+                half = half_width(max(logs.std(ddof=1), _unresolved(reached)), n, confidence)
             lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
                 mean = _rounded(math.exp(_log(reached["total_images"]).mean()))
@@ -194,6 +196,15 @@ def _seen(line: Mapping[Hashable, Any], quantity: str, along: str) -> Seen:
         always = line["total_images"] - line["threshold"] - fixed
         runs = [(math.log(count + always or LEAST_TOTAL), passed) for count, passed in tried]
     return Seen(math.log(line[along]), high, low, runs)
+
+
+def _unresolved(reached: pd.DataFrame) -> float:
+    """The standard deviation (root mean square) of the logs of thresholds that may lie anywhere in their brackets. Of whole
+    numbers a bracket begins right above its lower end, so (3, 4] leaves nothing open."""
+    upper, lower = reached["total_images"], reached["lower"]
+    whole = (upper % 1 == 0) & (lower % 1 == 0)
+    open_ = (_log(upper) - _log(lower + whole)).clip(min=0)
+    return math.sqrt(float(np.square(open_).mean()) / 12) if len(open_) else 0.0
 
 
 def _log(totals: pd.Series) -> np.ndarray:

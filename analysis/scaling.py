@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.alternatives import Broken
-from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, summarise
+from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, is_cut, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, DIVERGED, UNAUDITED, Record, merged
 from orchestrator.searches.axes import BUMPS, USUAL, Axes
@@ -137,7 +137,16 @@ class Answer:
             if (places := self._seeds_apart(dataset))
         ]
         rules = (line for dataset in self.rules for line in self._rule_lines(dataset))
-        return [*exponents, *breaks, *bad_luck, *apart, *rules]
+        return [*exponents, *breaks, *self._cuts(), *bad_luck, *apart, *rules]
+
+    def _cuts(self) -> list[str]:
+        """Of categories, where less than the lowest value may do. Of numbers the note of a fit says so."""
+        told: dict[str, list[str]] = {}
+        for (dataset, along), seeds in self.table.groupby(["dataset", self.axes.along], sort=False):
+            if not self.axes.scaled and (cut := int(is_cut(seeds, self.axes).sum())):
+                many = f"{cut} of {len(seeds)} seeds pass at the lowest {self.axes.least}"
+                told.setdefault(dataset, []).append(f"at {self.axes.along} = {along} {many}")
+        return [f"{dataset}: {_and_more(places)}. So less may do: ask for lower values" for dataset, places in told.items()]
 
     def _seeds_apart(self, dataset: str) -> list[str]:
         """Where a seed needs more than APART times as much as another, as even its largest miss tells, in words."""

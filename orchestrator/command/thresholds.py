@@ -105,13 +105,14 @@ def what_is_trained(spec: RunSpec, axes: Axes, declared: Collection[str]) -> str
 def outlier_text(result: ThresholdResult, task: str) -> str:
     """Runs that the search did not ask for and that speak against its answer, in words."""
     place = f"{result.dataset}, {result.axes.along} = {result.along}, seed {result.seed}"
-    values = result.axes.told(", ".join(map(str, result.outliers)), task)
+    values = result.axes.told(", ".join(str(value + result.fixed) for value in result.outliers), task)
     return f"{place}: other runs, with {values}, contradict the threshold"
 
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     """The state of one threshold in a table cell."""
     style = {"open": "", "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}.get(result.verdict, "bold green")
+    cut = result.verdict == "minimum" and result.threshold is not None and not result.axes.is_floor(result.threshold)
     if result.verdict == "none reached":
         text = f"> {result.lower}"
     elif result.verdict == "failed":
@@ -122,11 +123,11 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
     else:
         text = f"> {result.tried[-1][0]}" if result.threshold is None else str(result.threshold)
-        text += " ?" * (result.verdict == "non-monotone")
+        text = "<= " * cut + text + " ?" * (result.verdict == "non-monotone")
     if result.lower_ended == UNAUDITED:
         text += " *"
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
         audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
         text += f" [{value_of(run.spec, result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
-    return Text(text, style=style)
+    return Text(text, style="yellow" if cut else style)

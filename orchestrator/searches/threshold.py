@@ -182,8 +182,9 @@ class ThresholdSearch:
             template = bracket.template
             for count in sorted(count for count, flip in audits.items() if flip):
                 early, full = family.early[count], family.full[count]
+                told = bracket.axes.told(count + bracket.counts.fixed, template.task)
                 flips.append(
-                    f"{bracket.axes.along} = {bracket.along}, seed {template.seed}, {bracket.axes.told(count, template.task)}: "
+                    f"{bracket.axes.along} = {bracket.along}, seed {template.seed}, {told}: "
                     f"given up at step {early['steps']}, passed at step {full['steps']}"
                 )
         return Record(curve.known, curve.number, tuple(flips))

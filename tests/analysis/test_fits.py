@@ -45,6 +45,18 @@ class TestSummarise:
         assert row["upper"] == pytest.approx(100 * math.exp(half), rel=1e-6)
         assert (row["seeds"], row["reached"], row["runs"], row["steps"], row["note"]) == (3, 3, 15, 3000, "")
 
+    @pytest.mark.parametrize(
+        ("lower", "upper", "begins"),
+        [(38, 48, 39), (0.5, 0.8, 0.5), (3, 4, 4), (32, 32, 32)],
+        ids=["whole numbers", "others", "next to each other", "nothing below"],
+    )
+    def test_seeds_that_end_alike_may_lie_anywhere_in_their_bracket(self, lower: float, upper: float, begins: float) -> None:
+        """t(1 df, 97.5 %) is 12.706205."""
+        (row,) = summarise(frame(*(line(16, seed, upper, lower=lower) for seed in range(2)))).to_dict("records")
+        half = 12.706205 * math.log(upper / begins) / math.sqrt(12) / math.sqrt(2)
+        assert row["total_images"] == pytest.approx(upper)
+        assert (row["lower"], row["upper"]) == pytest.approx((lower * math.exp(-half), upper * math.exp(half)), rel=1e-6)
+
     def test_one_seed_gives_its_bracket_and_says_so(self) -> None:
         (row,) = summarise(frame(line(16, 0, 100, lower=96))).to_dict("records")
         assert (row["total_images"], row["lower"], row["upper"]) == pytest.approx((100, 96, 100))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from analysis.scaling import Answer
-from orchestrator.command.thresholds import bracket_text
+from orchestrator.command.thresholds import bracket_text, outlier_text
 from orchestrator.searches import Rows
 from orchestrator.searches.audits import AUDITED, BUDGET, EVERY, FIRST, NEEDED, UNAUDITED, flip_bound
 from orchestrator.searches.bracket import Bracket, ThresholdResult
@@ -24,9 +25,9 @@ Ending = Callable[[RunSpec], str]
 and the rule does not give it up."""
 
 
-def bracket(N: int = 16, seed: int = 0, high: int = 400, audits: int = 0) -> Bracket:
+def bracket(N: int = 16, seed: int = 0, high: int = 400, audits: int = 0, fixed: int = 0) -> Bracket:
     template = RunSpec(task="fake:Task", dataset="random", N=N, data_count=0, seed=seed, max_steps=MAX_STEPS)
-    return Bracket(template=template, task_version="1", counts=Counts(1, high), audits=audits)
+    return Bracket(template=template, task_version="1", counts=Counts(1, high, fixed), audits=audits)
 
 
 def study(sizes: Sequence[int] = (16, 24, 32), seeds: int = 3, audits: int = 0) -> list[Bracket]:
@@ -78,6 +79,19 @@ def late_above(soon: float, late: float) -> Ending:
 
 def thresholds(results: Sequence[ThresholdResult]) -> list[tuple[object, ...]]:
     return [(r.N, r.seed, r.verdict, r.lower, r.threshold) for r in results]
+
+
+def test_what_is_said_of_runs_counts_all_that_they_have_seen() -> None:
+    """The images that are always present included, as in every table."""
+    search = ThresholdSearch([bracket(fixed=64)])
+    rows = drive(search, late_above(200, 60))
+    (result,) = search.answer(rows)
+    (told,) = re.findall("([0-9]+) samples: given up", result.rule.flips[0])
+    assert int(told) - 64 in {row["data_count"] for row in rows if row["reason"] == GIVEN_UP}
+    rows.add(row(bracket(fixed=64).at(300), "slow"))
+    (result,) = search.answer(rows)
+    assert outlier_text(result, "fake:Task") == "random, N = 16, seed 0: other runs, with 364 samples, contradict the threshold"
+    assert result.to_row()["contradicted_by"] == "364"
 
 
 def test_a_threshold_that_rests_on_a_rule_known_to_be_wrong_is_marked() -> None:

@@ -27,7 +27,7 @@ from orchestrator import scaling
 from orchestrator.command.axes import COLUMNS
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
-from orchestrator.command.thresholds import what_is_trained
+from orchestrator.command.thresholds import bracket_text, what_is_trained
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import Axes, Between, value_of
 from orchestrator.searches.bracket import Bracket
@@ -113,6 +113,14 @@ def test_least_values_are_exact_on_every_axis_and_for_any_workers(
         assert [r.along for r in results] == [value for value in values for _ in range(2)]
         assert len(rows) < 50 * workers
         assert search.families >= {r["family"] for r in rows}
+
+
+def test_among_words_it_is_said_where_the_lowest_value_passes_already() -> None:
+    search = ThresholdSearch(brackets(Axes.of("width", "word", "ab"), Between(4, 99), ("b", "a")), 0.01, stop="budget")
+    results = search.answer(drive(search, lambda spec: 9 if spec.option("word") == "a" else 1))
+    assert [bracket_text(result, []).plain for result in results] == ["<= 4", "<= 4", "9", "9"]
+    told = "d: at word = b 2 of 2 seeds pass at the lowest width. So less may do: ask for lower values"
+    assert Answer.of_results(results, {}).lines() == [told]
 
 
 def test_a_float_is_found_to_the_resolution_and_its_values_are_decimals_between_the_ends() -> None:
@@ -203,7 +211,8 @@ def test_few_values_give_a_wide_interval_and_the_lowest_value_is_no_point_of_the
 def test_small_values_are_not_taken_for_none() -> None:
     table = results_table({16: (0.018, 0.02, "reached"), 32: (0.036, 0.04, "reached"), 64: (0.07, 0.08, "reached")})
     [low, *_] = summarise(table, axes=Axes("rate")).itertuples()
-    assert (low.lower, low.total_images, low.upper) == (0.018, 0.02, 0.02)
+    wider = math.exp(4.302653 * math.log(0.02 / 0.018) / math.sqrt(12) / math.sqrt(3))  # t of 2 degrees of freedom
+    assert (low.lower, low.total_images, low.upper) == pytest.approx((0.018 / wider, 0.02, 0.02 * wider))
     assert fit_power_law(table, axes=Axes("rate")).exponent == pytest.approx(1.0)
 
 
