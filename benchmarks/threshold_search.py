@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -351,6 +352,19 @@ def lapsing(share: float, studies: int, most: int | None = None) -> tuple[Tally,
     return ours, median(ratios), geometric_mean(ratios)
 
 
+def few(seeds: Sequence[int], resolution: float, spread: float, noise: float, studies: int) -> tuple[Tally, int]:
+    """Studies of one size with these seeds, whose thresholds differ by `spread`; and in how many all seeds end alike."""
+    plan = brackets((24,), seeds)
+    search, ours, alike = ThresholdSearch(plan, resolution), Tally(), 0
+    for name in range(studies):
+        world = World(name, noise, spread=spread)
+        rows, _ = simulate(search, plan, world, 1, real_duration)
+        results = table(search.answer(rows))
+        ours.add(results, world)
+        alike += results["total_images"].nunique() == 1
+    return ours, alike
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Cost and coverage of the threshold search on simulated studies.")
     parser.add_argument("--quick", action="store_true", help="40 studies per line instead of 400")
@@ -381,6 +395,15 @@ def main() -> None:
             f"{grid[1]:.0f}",
         )
         print("| " + " | ".join(cells) + " |", flush=True)
+    print("\nFew seeds, one size:\n")
+    print("| seeds | resolution | spread | noise | coverage of D* | interval | seeds alike |")
+    print("|" + " ---: |" * 7)
+    for seeds, resolution in itertools.product(((0, 1), SEEDS), (RESOLUTION, 0.25)):
+        for spread, noise in ((0.05, 0.0), (0.15, 0.0), (0.15, 0.1), (0.3, 0.0)):
+            ours, alike = few(seeds, resolution, spread, noise, studies)
+            held, width = ours.covered / ours.summaries, math.exp(ours.width / ours.summaries)
+            cells = (f"{len(seeds)}", f"{resolution:.0%}", f"{spread:g}", f"{noise:g}", f"{held:.1%}", f"x {width:.2f}")
+            print("| " + " | ".join((*cells, f"{alike / studies:.0%}")) + " |", flush=True)
     print("\nMore workers, noise 0.03 (time: 1 = one passing run at the smallest size):\n")
     print("| workers | n | time | without speculation: n | time |")
     print("|" + " ---: |" * 5)
