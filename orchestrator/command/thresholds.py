@@ -111,7 +111,8 @@ def outlier_text(result: ThresholdResult, task: str) -> str:
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     """The state of one threshold in a table cell."""
-    style = {"open": "", "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}.get(result.verdict, "bold green")
+    styles = {"open": "red" * result.blocked, "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}
+    style = styles.get(result.verdict, "bold green")
     cut = result.verdict == "minimum" and result.threshold is not None and not result.axes.is_floor(result.threshold)
     if result.verdict == "none reached":
         text = f"> {result.lower}"
@@ -120,7 +121,8 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     elif result.verdict == "open":
         low = "" if result.lower is None else str(result.lower)
         high = "" if result.upper is None else str(result.upper)
-        text = f"{low}..{high}" if low or high else "waiting" if not probing else ""
+        text = f"{low}..{high}" if low or high else "waiting" if not probing and not result.blocked else ""
+        text += " not trained" * result.blocked
     else:
         text = f"> {result.tried[-1][0]}" if result.threshold is None else str(result.threshold)
         text = "<= " * cut + text + " ?" * (result.verdict == "non-monotone")
@@ -130,4 +132,4 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
         audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
         text += f" [{value_of(run.spec, result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
-    return Text(text, style="yellow" if cut else style)
+    return Text(text.strip(), style="yellow" if cut else style)

@@ -124,6 +124,8 @@ class ThresholdResult:
     """The counts of the walk and whether they passed, ascending."""
     curve: int = 0
     """Number of its curve."""
+    blocked: bool = False
+    """Whether its next run cannot be trained, as one that it needs has not made it."""
 
     @property
     def total_images(self) -> float | None:
@@ -179,6 +181,11 @@ class Walk:
     @property
     def over(self) -> bool:
         return self.probe is None
+
+    @property
+    def tells(self) -> bool:
+        """Whether it has ended with an answer."""
+        return self.over and self.failed_key is None
 
     @property
     def known(self) -> Mapping[int, Outcome]:
@@ -277,7 +284,7 @@ def _outcome(place: Place, row: Row) -> Outcome:
 
 
 def result_of(
-    place: Place, walk: Walk | None, family: Family, trusted: bool, audits_left: int, rule: Record
+    place: Place, walk: Walk | None, family: Family, trusted: bool, audits_left: int, rule: Record, blocked: bool = False
 ) -> ThresholdResult:
     """What a walk (None: not begun) and all finished rows of its family say of the threshold.
 
@@ -337,6 +344,7 @@ def result_of(
         axes=place.bracket.axes,
         tried=tuple(sorted((counts[at], seen.passed) for at, seen in walk.known.items())) if walk else (),
         curve=place.curve,
+        blocked=blocked,
     )
 
 

@@ -117,7 +117,8 @@ class NarrowingSearch(ThresholdSearch):
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:
         if numbers not in self._searches:
             asked = [self._brackets[i] for i in numbers]
-            self._searches[numbers] = ThresholdSearch(asked, self.resolution, self.speculate, self.stop)
+            self._searches[numbers] = search = ThresholdSearch(asked, self.resolution, self.speculate, self.stop)
+            search.is_blocked = self.is_blocked
         return self._searches[numbers]
 
     def _widths_of(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

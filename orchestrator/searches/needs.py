@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.searches import Curve, Row, Rows, Search
+from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import RunSpec
 
 PASSED = "passed"
@@ -90,6 +91,8 @@ class Staged:
         self._needs, self._find, self._has_weights = needs, find, has_weights
         self._parents: dict[str, tuple[str, RunSpec]] = {}
         self._finished: tuple[int, bool] | None = None
+        if isinstance(search, ThresholdSearch):
+            search.is_blocked = self.is_blocked
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """As the search does, which is told of runs found meanwhile; a run that waits for others makes room for more."""
@@ -143,6 +146,14 @@ class Staged:
         """The runs that others need, as far as they are known, and that have not made it."""
         found = ((name, rows.get(key)) for key, (name, _) in list(self._parents.items()))
         return [Unmet(name, row) for name, row in found if row is not None and self._is_unmet(row)]
+
+    def is_blocked(self, rows: Rows, spec: RunSpec) -> bool:
+        """Whether a run needs one that has not made it, or that cannot be trained for the same reason."""
+        for parent in self._needs.needs(spec).values():
+            row = rows.get(self._needs.key(parent))
+            if self.is_blocked(rows, parent) if row is None else self._is_unmet(row):
+                return True
+        return False
 
     def parents(self, rows: Rows, specs: Sequence[RunSpec]) -> dict[str, dict[str, RunSpec]]:
         """As `needed`; what is heard of for the first time is looked up in the store."""

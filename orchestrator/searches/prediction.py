@@ -28,17 +28,17 @@ the seeds lie 0.13 apart at N = 16 and 0.05 at 24 to 32."""
 
 def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) -> Start:
     """Where the answers it waited for tell a bracket to begin. They are read off at the next main rung, so that a finer
-    resolution begins at the same place. A failed pilot leaves its own prediction to the others."""
+    resolution begins at the same place. A pilot without an answer leaves its own prediction to the others."""
     rungs = place.rungs
     top = len(rungs.logs) - 1
-    if not place.leads and answered[-1].failed_key is not None:
+    if not place.leads and not answered[-1].tells:
         pilot = answered[-1].start
         return replace(pilot, at=rungs.nearest(places[place.after[-1]].rungs.logs[pilot.at]))
     known: list[tuple[int, float]] = []
     lessons: list[tuple[float, list[tuple[float, float]]]] = []
     censored = False
     for j, walk in zip(place.after, answered, strict=True):
-        if walk.failed_key is None:
+        if walk.tells:
             found, other = bounds(walk.known), places[j].rungs
             at = found.threshold if walk.lucky is None else walk.lucky
             censored = at is None

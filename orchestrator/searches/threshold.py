@@ -11,7 +11,7 @@ import bisect
 import copy
 import heapq
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -52,6 +52,8 @@ class _State:
     """Runs that they may ask for next, ascending."""
     guessed: dict[int, list[_Guess]] = field(default_factory=dict)
     """The same by bracket."""
+    blocked: set[int] = field(default_factory=set)
+    """Brackets whose walk cannot go on, so that no other one waits for them."""
     stale: set[int] = field(default_factory=set)
     """Brackets whose guesses are out of date."""
     results: dict[int, ThresholdResult] = field(default_factory=dict)
@@ -61,8 +63,9 @@ class ThresholdSearch:
     """Finds the threshold of every bracket to `resolution`, relative to the upper bound in total images.
 
     A bracket opens when those that predict it are answered: the lowest seed (pilot) of a grid size waits for the pilots
-    of all smaller ones on its curve, the other seeds for these and their own. Open brackets come first; idle room is filled
-    with the probes they are most likely to ask for next, so that k + 1 workers split a bracket in about k + 2 parts.
+    of all smaller ones on its curve, the other seeds for these and their own; none waits for one that `is_blocked`. Open
+    brackets come first; idle room is filled with the probes they are most likely to ask for next, so that k + 1 workers split
+    a bracket in about k + 2 parts.
     With `speculate=False`, or room for no more than the open brackets, the set of runs is that of one worker.
 
     `stop` says how runs that do not pass end. `early`: when the stopping rule gives them up. `budget`: at the end of their
@@ -97,6 +100,9 @@ class ThresholdSearch:
                 self._before[j].append(i)
         self._specs: dict[tuple[int, int, bool], RunSpec] = {}
         self._states: WeakKeyDictionary[Rows, _State] = WeakKeyDictionary()
+        self.is_blocked: Callable[[Rows, RunSpec], bool] | None = None
+        """Whether a run cannot be trained, as far as these rows tell, because one that it needs has not made it. Its bracket
+        stays open, and those that would wait for it do without. None: there are no such runs."""
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         with rows.turn:
@@ -153,9 +159,8 @@ class ThresholdSearch:
             if i not in state.results:
                 walk, curve = state.walks[i], state.curves[place.curve]
                 audits_left = len(self._asked(state, i)) if walk is not None and walk.over else self._audits(curve, place)
-                state.results[i] = result_of(
-                    place, walk, self.found(rows, i), self._trusts(curve), audits_left, records[place.curve]
-                )
+                found, rule = self.found(rows, i), records[place.curve]
+                state.results[i] = result_of(place, walk, found, self._trusts(curve), audits_left, rule, i in state.blocked)
         return [state.results[i] for i in range(len(self._places))]
 
     def doubt(self, rows: Rows) -> str | None:
@@ -210,6 +215,8 @@ class ThresholdSearch:
         else:
             added = rows.added_since(state.additions)
             touched = {i for family in added for i in self._by_family.get(family, ())}
+            if self.is_blocked is not None and not self._by_family.keys() >= set(added):  # others may need these
+                touched |= {i for i, walk in enumerate(state.walks) if walk is not None and not walk.over}
             state.additions = rows.additions
         for i in tuple(touched):
             touched.update(self._take_audits(rows, state, i))
@@ -257,14 +264,22 @@ class ThresholdSearch:
                 state.starts[i] = start_of(self._places, place, answered)
             new = follow(place, state.starts[i], verdicts, old)
         self._ask(state, i, new, verdicts)
-        if new == old:
+        was_blocked, blocked = i in state.blocked, self._is_blocked(rows, state, i, new)
+        if (new, blocked) == (old, was_blocked):
             return ()
         state.walks[i] = new
-        was_over, is_over = (walk is not None and walk.over for walk in (old, new))
-        if was_over != is_over:
+        state.blocked ^= {i} if blocked != was_blocked else set()
+        had_ended, has_ended = (old is not None and old.over) or was_blocked, (new is not None and new.over) or blocked
+        if had_ended != has_ended:
             for j in self._before[i]:
-                state.awaited[j] += was_over - is_over
-        return [j for j in self._before[i] if was_over or state.awaited[j] == 0] if was_over or is_over else ()
+                state.awaited[j] += had_ended - has_ended
+        return [j for j in self._before[i] if had_ended or state.awaited[j] == 0] if had_ended or has_ended else ()
+
+    def _is_blocked(self, rows: Rows, state: _State, i: int, walk: Walk | None) -> bool:
+        """Whether the next run of a walk cannot be trained."""
+        if self.is_blocked is None or walk is None or walk.probe is None:
+            return False
+        return self.is_blocked(rows, self._spec(i, walk.probe.at, self._trusts(state.curves[self._places[i].curve])))
 
     def _ask(self, state: _State, i: int, walk: Walk | None, verdicts: Mapping[float, Row]) -> None:
         """Put what a bracket needs in the place of what it needed: the next probe of its walk or, when this is over, audits."""

@@ -8,7 +8,7 @@ import random
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +21,17 @@ from torch import nn
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages, _told
+from orchestrator.command.thresholds import bracket_text
 from orchestrator.engine import tune
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import UserError
 from orchestrator.searches import Latest, Row, Rows
+from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.needs import Staged, has_passed, with_needed
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
 from tests.chaos.rows import comparable
@@ -43,7 +46,7 @@ STUDY = (*TOY, "--no-speculate", "--pack-size", "1")
 
 
 def spec_of(name: str, **changes: Any) -> RunSpec:
-    return RunSpec(task=f"made:{name}", dataset="made", N=8, data_count=1, **{"seed": 0, **changes})
+    return RunSpec(task=f"made:{name}", dataset="made", data_count=1, **{"N": 8, "seed": 0, **changes})
 
 
 class Graph:
@@ -274,6 +277,51 @@ def test_where_a_run_failed_no_other_seed_hides_it() -> None:
     search = choosing(2)
     assert places(search.asked(Rows([CHOICE.row("tokens0", "failed")])))[0] == "a0"
     assert places(search.asked(Rows([CHOICE.row("tokens0", "diverged")])))[0] == "a2"
+
+
+class Staircase:
+    """Every run needs one of its size and seed."""
+
+    def key(self, spec: RunSpec) -> str:
+        return run_key(spec, "1")
+
+    def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
+        return {} if spec.task == "made:first" else {"first": spec_of("first", N=spec.N, seed=spec.seed)}
+
+
+@pytest.mark.parametrize("missing", [(8, 0), (8, 1), (12, 0)])
+def test_a_threshold_whose_runs_cannot_be_trained_keeps_no_other_one_waiting(missing: tuple[int, int]) -> None:
+    places = [(N, seed) for N in (8, 12, 16) for seed in range(3)]
+    templates = [RunSpec(task="made:second", dataset="made", N=N, data_count=0, seed=seed) for N, seed in places]
+    brackets = [Bracket(template=template, task_version="1", counts=Counts(1, 200)) for template in templates]
+    needs, rows = Staircase(), Rows()
+
+    def train(search: Staged, misses: Collection[tuple[int, int]]) -> None:
+        while not search.finished(rows):
+            for spec in search.propose(rows, 3):
+                is_first = spec.task == "made:first"
+                passes = (spec.N, spec.seed) not in misses if is_first else spec.data_count >= 2 * spec.N + spec.seed
+                status = "passed" if passes else "missed"
+                rows.add(make_row(spec, task_version="1", fixed_count=0, status=status, reason="budget", steps=9, accuracy=0.5))
+
+    search = ThresholdSearch(brackets, 0.05, speculate=False, stop="budget")
+    staged = Staged(search, needs, lambda spec: None, lambda key: True)
+    train(staged, [missing])
+    told = {(r.N, r.seed): r for r in search.answer(rows)}
+    assert {place for place, result in told.items() if result.verdict == "open"} == {missing}
+    assert all(told[place].threshold == 2 * place[0] + place[1] for place in places if place != missing)
+    assert bracket_text(told[missing], []).plain == "not trained"
+    assert not told[missing].runs
+    assert [(spec.N, spec.seed) for spec in staged.waiting(rows)] == [missing]
+    again = ThresholdSearch(brackets, 0.05, speculate=False, stop="budget")
+    Staged(again, needs, lambda spec: None, lambda key: True)
+    assert again.answer(rows) == search.answer(rows), "the rows alone decide"
+
+    parent = spec_of("first", N=missing[0], seed=missing[1])
+    rows.add(make_row(parent, task_version="1", fixed_count=0, status="passed", reason="target", accuracy=0.9))
+    train(staged, [])
+    assert [r.threshold for r in search.answer(rows)] == [2 * N + seed for N, seed in places]
+    assert not any(r.blocked for r in search.answer(rows))
 
 
 def test_seeds_that_others_have_tried_in_vain_are_passed_over_at_once() -> None:
