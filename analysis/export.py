@@ -18,7 +18,7 @@ import typer
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
 from orchestrator.command.reading import check_named, read_store
-from orchestrator.errors import UserError, counted
+from orchestrator.errors import UserError, counted, unwritten
 from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
 from orchestrator.store.index import CHOICES
 from trainables.spec import LIMITS
@@ -69,6 +69,7 @@ def export(
     check_named("--store", store)
     board, file = _board(store, tensorboard), _file(store, csv)
     chosen = chosen_by(where or [])
+    given = " or ".join(name for name, path in (("--csv", csv), ("--tensorboard", tensorboard)) if path is not None)
     columns = [name for name in SCHEMA.names if board is not None or name not in CURVES]
     try:
         with read_store(store) as opened:
@@ -87,7 +88,7 @@ def export(
             look = shlex.join(["tensorboard", "--logdir", str(tensorboard)])
             print(f"wrote {told} to {tensorboard}; to look at them: {look}")
     except (StoreError, OSError) as error:
-        print(f"stopped: {error}", file=sys.stderr)
+        print(f"stopped: {unwritten(error, given) if isinstance(error, OSError) else error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
     return Exit.ANSWERED
 

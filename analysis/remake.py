@@ -14,7 +14,7 @@ from analysis.scaling import widths
 from orchestrator.command.axes import COLUMNS
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import Recipe
-from orchestrator.command.searched import OF_RUN, read_search
+from orchestrator.command.searched import OF_RUN, read_search, taken_names
 from orchestrator.errors import UserError
 from orchestrator.searches import Row
 from orchestrator.searches.axes import Axes, Between
@@ -172,6 +172,9 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     # the settings of a program are known to its launch alone: their types are those of the template's values
     known = None if task is None or isinstance(task, ProgramTask) else {**OF_RUN, **settings_of(settings_class(task))}
     dimensions = [_dimension(name, value, _setting(name, template, known)) for name, value in space.items()]
+    objectives = _objectives(aims)
+    if taken := taken_names(list(space), [aim.name for aim in objectives]):
+        raise ValueError(f"its tables would have two columns of the name {next(iter(taken))}")
     alike = Alike.of(question)
     if alike is None:
         raise ValueError("it must tell its seeds and what was varied")
@@ -191,7 +194,7 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
             values = canonical({name: row.get(name, row["options"].get(name)) for name in space})
             ran[_place(values, row["seed"])] = RunSpec.from_dict(row)
     sampler, made = str(search.get("sampler")), partial(OptunaSearch, make=make, matters=matters, seeds=max(1, len(of_trial)))
-    tuning = made(template, question.task_version, dimensions, trials, sampler, "none", _objectives(aims), seed)
+    tuning = made(template, question.task_version, dimensions, trials, sampler, "none", objectives, seed)
     return ConfirmBest(tuning, min(_confirmed(search), tuning.trials), fresh)
 
 

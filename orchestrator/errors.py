@@ -1,5 +1,8 @@
 """Errors a user can act on, and the words of messages that all layers use."""
 
+import errno
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 KEPT_LETTERS = 10_000
 """Of the beginning of the text of an exception, and as many of its end: it may print a whole array."""
 SHOWN_LINES, SHOWN_LETTERS = 50, 1_000
@@ -18,6 +21,12 @@ class LostRayError(Exception):
 
 class StuckError(Exception):
     """A search asks for nothing, and has not finished. It is a fault of the search; the launch would wait for ever."""
+
+
+def unwritten(error: OSError, option: str) -> str:
+    """What the files of an option could not be written for, and what to do."""
+    remedy = "free some space, or name" if error.errno in FULL_DISK else "name"
+    return f"what {option} names cannot be written ({error.strerror or error}): {remedy} another place with it"
 
 
 def counted(number: int, what: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import importlib.metadata
 import math
@@ -49,7 +48,7 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.errors import LostRayError, StuckError, UserError, counted, printable
+from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
 from orchestrator.store.contents import FAILED
@@ -61,7 +60,6 @@ from trainables.task import Task
 from trainables.training.run import UnfitError
 
 ON_ERROR = ("continue", "stop")
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
 

@@ -151,6 +151,12 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
             f"the task's needs() gives {', '.join(needed)}, and no member is given what they learned: give one of "
             f"{', '.join(f'{member}()' for member in MEMBERS)} a parameter `parents`"
         )
+    for name, parent in needed.items():
+        try:
+            load_task(parent.task)
+        except ValueError as error:
+            told = str(error).removeprefix("--task ")
+            raise ValueError(f"the task's needs() gives {name} a task that will not do: {told}") from error
     bound = untrained(task, spec)  # a run that needs itself is refused here
     for name, parent in needed.items():
         try:

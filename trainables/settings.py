@@ -60,7 +60,7 @@ def setting(
 
 
 class SettingsError(ValueError):
-    """A task's settings raise something else than a ValueError: a mistake of the task, or a value that it did not expect."""
+    """A mistake in a task's settings: they raise something else than a ValueError, or leave one without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,8 @@ def _complete(kind: type, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         given_ = ", ".join(f"{name} = {value!r}" for name, value in checked.items()) or "their defaults"
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
         raise SettingsError(f"the task's settings fail with {reason}, given {given_}: choose other values") from error
+    if none := [name for name in known if getattr(chosen, name) is None]:
+        raise SettingsError(f"the task's settings leave {none[0]} at None: give it another default, or set it in __post_init__")
     return {name: each.check(getattr(chosen, name)) for name, each in known.items()}
 
 

@@ -18,7 +18,7 @@ import typer
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
 from orchestrator.command.reading import check_runs, open_to_read
-from orchestrator.errors import LostRayError, UserError, counted, printable
+from orchestrator.errors import LostRayError, UserError, counted, printable, unwritten
 from orchestrator.store import StoreError
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _port_error(port: int, error: OSError) -> UserError:
 
 
 def _stopped(error: Exception) -> int:
-    print(f"stopped: {error}", file=sys.stderr)
+    print(f"stopped: {unwritten(error, '--out') if isinstance(error, OSError) else error}", file=sys.stderr)
     return Exit.NOT_ANSWERED
 
 

@@ -54,7 +54,7 @@ def _is_number(value: Any) -> bool:
 
 def _cell(sheet: Sheet, name: str, value: Any) -> Cell:
     if name in sheet.keys:
-        return Cell(value[:SHORT], key=value) if value else Cell("")
+        return Cell(str(value)[:SHORT], key=str(value)) if value else Cell("")
     if hasattr(value, "item"):
         value = value.item()
     if value is None or (isinstance(value, float) and math.isnan(value)):

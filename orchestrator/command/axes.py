@@ -144,6 +144,8 @@ def _values(axis: Setting, text: str) -> tuple[Scalar, ...]:
         examples = ("32..64", "32..128:32", "32,64,128")
         return checked(parse_grid, text, low, high, 1, f"values of {axis.name}", examples)
     words = [word.strip() for word in text.split(",")]
+    if axis.kind is float and ".." in text:
+        raise UserError(f"--along {axis.name}={text} is a range: write the values, for example --along {axis.name}=0.1,0.2,0.5")
     if not all(words):
         raise UserError(f"--along {axis.name}={text} lacks a value: write values with commas between them, as {axis.name}=1,2")
     try:

@@ -211,7 +211,7 @@ def _is_list(parameter: Any) -> bool:
 def _joined(parameter: Any, values: Sequence[str]) -> str | None:
     """What a list is given by that has all these; None if one of them looks like no value of it."""
     name = values[0][: values[0].find("=") + 1]
-    parts = dict.fromkeys(value.removeprefix(name).strip(",") for value in values)
+    parts = dict.fromkeys(part for value in values for part in value.removeprefix(name).strip(",").split(","))
     kinds = (NUMBER, WORD) if LISTED.search(parameter.help) else (NUMBER,)
     return name + ",".join(parts) if any(all(map(kind.fullmatch, parts)) for kind in kinds) else None
 

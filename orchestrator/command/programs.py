@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import math
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from typing import Any, NoReturn
 from orchestrator.command.cli import checked
 from orchestrator.command.ranges import parse_grid
 from orchestrator.errors import UserError
-from trainables.program import OWN, VALUES, Program, ProgramTask, digest, names_in
+from trainables.program import OWN, VALUES, Program, ProgramTask, digest, fill, names_in
 from trainables.settings import IN_SPEC, KINDS, RESERVED, setting, settings_of, unsigned
 from trainables.spec import LARGEST, Counts, Scalar
 
@@ -193,6 +194,8 @@ def _settings(given: _File, vary: Sequence[str]) -> type:
         value = unsigned(_value(text))
         if not equals:
             raise UserError(f"--vary {pair!r} has no value: write NAME=VALUE, for example noise=0.1")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"--vary {pair!r} must be a finite number, or a word that is none")
         if name in [field[0] for field in fields]:
             raise UserError(f"--vary {pair!r} declares {name} once more: keep one of the two")
         if why := _misnamed(name, type(value)):
@@ -215,9 +218,12 @@ def _misnamed(name: str, kind: type) -> str:
 
 
 def _value(text: str) -> Scalar:
-    """What is written, as the number, the truth or the word that it looks like."""
+    """What is written, as the number, the truth or the word that it looks like: 007 and 1_000 are words, which a program is
+    given as they are."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if re.match("[+-]?0[0-9]", text) or "_" in text:
+        return text
     for kind in (int, float):
         try:
             return kind(text)
@@ -263,7 +269,8 @@ def _files(given: _File, words: Sequence[str]) -> dict[str, str]:
     """The files that are the program's version, with their digests."""
     named = given.tables.get("program", {}).get("files")
     if named is None:
-        paths = [word for word in words if os.path.isfile(word)]  # noqa: PTH113 -- Path refuses words that are no paths
+        plain = [word for each in words if (word := _without_places(each)) is not None]
+        paths = [word for word in plain if os.path.isfile(word)]  # noqa: PTH113 -- Path refuses words that are no paths
     elif isinstance(named, list) and all(isinstance(path, str) for path in named):
         paths = named
     else:
@@ -279,13 +286,23 @@ def _files(given: _File, words: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _without_places(word: str) -> str | None:
+    """A word of a command as the program is given it; None if it has a place for a value."""
+    try:
+        return fill(word, {})
+    except ValueError:
+        return None
+
+
 def _check_found(word: str) -> None:
     """
     Raises:
         UserError: there is no such program, or it cannot be executed.
     """
-    if "{" in word or shutil.which(word) is not None:
+    plain = _without_places(word)
+    if plain is None or shutil.which(plain) is not None:
         return
+    word = plain
     if os.path.isfile(word) and "/" in word:  # noqa: PTH113
         raise UserError(f"--program {word!r} is not executable: run chmod +x, or write before it what reads it, such as python")
     raise UserError(f"--program {word!r} is not found: give a command of this machine, or the path of a file, as ./train.sh")

@@ -51,6 +51,13 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
     return list(found.values())
 
 
+def taken_names(names: Sequence[str], aims: Sequence[str]) -> dict[str, str]:
+    """Of these settings and objectives, those whose name a column of the tables has already, each with its option."""
+    own = {*OF_TRIALS, *OF_CONFIRMED}
+    taken = {name: "--search" for name in names if name in own | {f"{aim}{part}" for aim in aims for part in PARTS}}
+    return taken | {aim: "--objective" for aim in aims if aim in own - {"steps"}}
+
+
 def check_columns(names: Sequence[str], aims: Sequence[str]) -> None:
     """
     Args:
@@ -60,10 +67,7 @@ def check_columns(names: Sequence[str], aims: Sequence[str]) -> None:
     Raises:
         UserError: a table would have two columns of one name.
     """
-    own = {*OF_TRIALS, *OF_CONFIRMED}
-    taken = {name: "--search" for name in names if name in own | {f"{aim}{part}" for aim in aims for part in PARTS}}
-    taken |= {aim: "--objective" for aim in aims if aim in own - {"steps"}}
-    for name, option in taken.items():
+    for name, option in taken_names(names, aims).items():
         raise UserError(
             f"{option} {name} is not possible, because the tables of the answer have another column of that name: "
             f"rename it in the task, for example to own_{name}"

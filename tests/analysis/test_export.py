@@ -240,9 +240,16 @@ def test_a_folder_that_is_there_and_empty_is_filled(here: Path) -> None:
     assert (here / "link").is_symlink()
 
 
+UNWRITTEN = "what --tensorboard names cannot be written"
+
+
 @pytest.mark.parametrize(
     ("error", "code", "told"),
-    [(OSError(28, "No space left"), 1, "stopped: [Errno 28] No space left\n"), (KeyboardInterrupt(), 130, "")],
+    [
+        (OSError(28, "Full"), 1, f"stopped: {UNWRITTEN} (Full): free some space, or name another place with it\n"),
+        (OSError(13, "Denied"), 1, f"stopped: {UNWRITTEN} (Denied): name another place with it\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
 )
 def test_nothing_stays_of_a_folder_that_could_not_be_written(
     error: BaseException, code: int, told: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -454,6 +454,7 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
         ("--along data_count=5,9 --least depth --between 1..3 --data-count 9 --N 8", "is what --along varies"),
         ("--along width", "--along width has no values: write them, for example --along width=32,64,128"),
         ("--along width=", "lacks a value"),
+        ("--along lr=0.1..0.5 --N 8", "--along lr=0.1..0.5 is a range: write the values, for example --along lr=0.1,0.2,0.5"),
         ("--along width=8,x --N 8", "the option width takes a whole number, not 'x'"),
         ("--along decoder=cnn,rnn --N 8", "choose cnn or mlp"),
         ("--along dataset=bumps", "--datasets compares data sets in one study"),

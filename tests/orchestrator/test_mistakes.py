@@ -53,6 +53,7 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (scaling, "--N 16 24", "'24' belongs to no option: separate several values by commas, --N 16,24\n"),
     (scaling, "--N 16, 24 32", "'24' belongs to no option: separate several values by commas, --N 16,24,32\n"),
     (scaling, "--N 16..64 --N 8", "give it once, for example --N 16..64,8\n"),
+    (scaling, "--N 2,4 --N 4", "--N is given twice, 2,4 and 4: give it once, for example --N 2,4\n"),
     (scaling, "--N 16 --N 16", "--N is given twice, 16 and 16: give it once, for example --N 16\n"),
     (scaling, "--N 16 .. 64", "'..' belongs to no option: write what --N takes without spaces, as --help shows\n"),
     (scaling, "--N 16 to 64", "'to' belongs to no option: write what --N takes without spaces, as --help shows\n"),

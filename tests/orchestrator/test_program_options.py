@@ -87,6 +87,22 @@ def test_a_run_is_described_by_its_command_its_files_its_counts_and_its_settings
     assert {spec.stop for spec in study.search.propose(Rows([]), 4)} == {"target"}
 
 
+def test_a_file_with_a_brace_in_its_name_is_the_version_too(launched: list[ThresholdStudy], tmp_path: Path) -> None:
+    (tmp_path / "a{1}.sh").write_text("echo 0.5")
+    study = study_of(launched, "--program", "sh 'a{{1}}.sh' {data_count} {N} {seed}", *GIVEN[2:])
+    template = study.brackets[0].template
+    assert json.loads(str(template.option("files"))) == {"a{1}.sh": digest("a{1}.sh")}
+    assert words_of(template.with_count(7))[:2] == ["sh", "a{1}.sh"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("007", "007"), ("1_000", "1_000"), ("0.50", 0.5), ("-3", -3), ("0", 0), ("1e3", 1e3)]
+)
+def test_what_is_no_plain_number_is_a_word(text: str, value: object, launched: list[ThresholdStudy]) -> None:
+    study = study_of(launched, GIVEN[0], SCRIPT + " {tag}", *GIVEN[2:], "--vary", f"tag={text}")
+    assert study.brackets[0].template.option("tag") == value
+
+
 def test_a_changed_file_is_another_run_and_another_quoting_is_not(launched: list[ThresholdStudy], tmp_path: Path) -> None:
     def key(*words: str) -> str:
         return run_key(study_of(launched, *words).brackets[0].template, "1")
@@ -170,6 +186,7 @@ MISTAKES = [
     (changed("--program", SCRIPT, *COUNTS, "--precision", "bfloat16"), "a program chooses its own, so omit the option"),
     (changed("--program", SCRIPT, *COUNTS, "--lr", "0.1"), "--lr would change nothing: write {lr} in --program"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "noise"), "--vary 'noise' has no value"),
+    (changed("--program", SCRIPT, *COUNTS, "--vary", "noise=nan"), "--vary 'noise=nan' must be a finite number, or a word"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "seed=1"), "seed is the name of something that every run has"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "files=1"), "files is the name of something that every run has"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "a-b=1"), "a-b cannot be the name of a setting"),

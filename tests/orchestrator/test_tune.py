@@ -330,6 +330,14 @@ class Slow(Choosy):
         return super().counts(spec)
 
 
+@pytest.mark.parametrize("objectives", [["min:key"], ["min:mse", "max:seeds"]])
+def test_the_report_refuses_a_question_whose_tables_would_have_two_columns_of_one_name(objectives: list[str]) -> None:
+    question = made_by("--task", f"{__name__}:Slow", "--N", "4", "--max-steps", "20", "--search", "noise=0.5..1").question
+    asked = dataclasses.replace(question, search={**question.search, "objectives": objectives})
+    with pytest.raises(ValueError, match=r"its tables would have two columns of the name (key|seeds)$"):
+        tune_search(asked, Slow(), [])
+
+
 @pytest.mark.parametrize(("task", "state"), [(AtTheEnds, DOUBTFUL), (Slow, ANSWERED)])
 def test_the_report_knows_that_a_search_has_no_more_points(task: type, state: str) -> None:
     words = ["--task", f"{__name__}:{task.__name__}", "--N", "4", "--max-steps", "20", "--search", "noise=0.5..1"]

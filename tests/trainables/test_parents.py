@@ -251,7 +251,8 @@ BROKEN: dict[str, tuple[Task, str]] = {
     "nothing given": (_broken(Pupil.needs, model=_without_parents), "no member is given what they learned"),
     "a circle": (Circle(), "does a run need itself?"),
     "no such task": (
-        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task="nowhere:Teacher")}), "cannot be imported",
+        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task="nowhere:Teacher")}),
+        "the task's needs() gives teacher a task that will not do: 'nowhere:Teacher' cannot be imported (ModuleNotFoundError",
     ),
     "another count": (
         _broken(lambda task, spec: {"teacher": dataclasses.replace(Pupil().needs(spec)["teacher"], data_count=1000)}),
