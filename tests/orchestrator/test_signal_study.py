@@ -131,8 +131,9 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
     answer = study.answer(rows)
     factors = {row["factor"]: row for row in answer["factors"]}
     for factor, least in NEEDED.items():
-        assert factors[factor]["lower"] < least <= factors[factor]["contrast"] == factors[factor]["upper"]
-        assert factors[factor]["contrast"] <= 1.1 * least
+        found = factors[factor]
+        assert found["lower"] < least <= found["contrast"] <= 1.1 * least
+        assert found["contrast"] < found["upper"] < 1.4 * found["contrast"], "seeds that end alike are not known to be alike"
         assert factors[factor]["lost"] == "colour (2 of 2)"
     held = {factor: row["held_by"] for factor, row in factors.items()}
     assert held == {"shape": "generator (2 of 2)", "size": "tokenizer (2 of 2)", "colour": "generator (2 of 2)"}
