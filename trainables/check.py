@@ -151,21 +151,21 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
             f"the task's needs() gives {', '.join(needed)}, and no member is given what they learned: give one of "
             f"{', '.join(f'{member}()' for member in MEMBERS)} a parameter `parents`"
         )
+    tasks = {}
     for name, parent in needed.items():
         try:
-            load_task(parent.task)
+            tasks[name] = load_task(parent.task)
         except ValueError as error:
             told = str(error).removeprefix("--task ")
             raise ValueError(f"the task's needs() gives {name} a task that will not do: {told}") from error
     bound = untrained(task, spec)  # a run that needs itself is refused here
     for name, parent in needed.items():
         try:
-            of_parent = load_task(parent.task)
-            allowed = counts_of(of_parent, parent)
+            allowed = counts_of(tasks[name], parent)
             if not allowed.low <= parent.data_count <= allowed.high:
                 given = f"{allowed.low} to {allowed.high}, not {parent.data_count}"
                 raise ValueError(f"the task's needs() must give it a data_count that its counts() allow, {given}")
-            check_task(of_parent, parent)
+            check_task(tasks[name], parent)
         except ValueError as error:
             raise ValueError(f"{name}, which this task needs ({parent.task}): {error}") from error
     _check_stop(task, spec, needed)

@@ -16,6 +16,7 @@ from analysis.remake import AnySearch
 from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, title_of
 from orchestrator.command.recipe import varied_in
+from orchestrator.command.searched import PARTS
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.axes import samples_of
 from orchestrator.searches.bracket import ThresholdResult
@@ -173,11 +174,8 @@ def _searched(answer: tune.Answer) -> str:
 
 def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[Sheet]:
     sheets = []
-    heads = {
-        f"{aim.name}{part}": f"{aim.name}{part.replace('_', ' ')}"
-        for aim in answer.aims
-        for part in ("", "_search", "_lower", "_upper")
-    }  # objectives have the name by which they were asked for, as in the answer
+    heads = {f"{aim.name}{part}": f"{aim.name}{part.replace('_', ' ')}" for aim in answer.aims for part in PARTS}
+    # objectives have the name by which they were asked for, as in the answer
     if len(answer.confirmed):
         sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), answer.counts, heads))
     if importances := importances_of(search, rows):

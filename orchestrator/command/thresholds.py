@@ -113,7 +113,6 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
     """The state of one threshold in a table cell."""
     styles = {"open": "red" * result.blocked, "failed": "red", "none reached": "yellow", "non-monotone": "yellow"}
     style = styles.get(result.verdict, "bold green")
-    cut = result.verdict == "minimum" and result.threshold is not None and not result.axes.is_floor(result.threshold)
     if result.verdict == "none reached":
         text = f"> {result.lower}"
     elif result.verdict == "failed":
@@ -125,11 +124,11 @@ def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:
         text += " not trained" * result.blocked
     else:
         text = f"> {result.tried[-1][0]}" if result.threshold is None else str(result.threshold)
-        text = "<= " * cut + text + " ?" * (result.verdict == "non-monotone")
+        text = "<= " * result.is_cut + text + " ?" * (result.verdict == "non-monotone")
     if result.lower_ended == UNAUDITED:
         text += " *"
     for run in probing:
         accuracy = "" if run.accuracy is None or run.accuracy != run.accuracy else f" {run.accuracy:.2f}"
         audited = run.spec.stop == "target" and run.spec.task != PROGRAM_TASK
         text += f" [{value_of(run.spec, result.axes.least)}{' to the end' * audited}:{accuracy or ' ...'}]"
-    return Text(text.strip(), style="yellow" if cut else style)
+    return Text(text.strip(), style="yellow" if result.is_cut else style)

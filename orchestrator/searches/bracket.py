@@ -128,6 +128,11 @@ class ThresholdResult:
     """Whether its next run cannot be trained, as one that it needs has not made it."""
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the threshold may lie below the least value that could be tried."""
+        return self.verdict == "minimum" and self.threshold is not None and not self.axes.is_floor(self.threshold)
+
+    @property
     def total_images(self) -> float | None:
         return None if self.threshold is None else self.threshold + self.fixed
 

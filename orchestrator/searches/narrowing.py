@@ -142,9 +142,7 @@ class NarrowingSearch(ThresholdSearch):
 
     def _more(self, numbers: tuple[int, ...], results: Sequence[ThresholdResult], factor: float) -> list[int]:
         """Further brackets of a data set, so that the spread of its sizes grows by this factor."""
-        unreached = {
-            r.along for r in results if r.threshold is None or (r.verdict == "minimum" and not r.axes.is_floor(r.threshold))
-        }
+        unreached = {r.along for r in results if r.threshold is None or r.is_cut}
         counts = Counter(math.log(float(r.along)) for r in results if r.along not in unreached)
         free: dict[float, list[int]] = {}
         for i in sorted(set(range(len(self._brackets))) - set(numbers)):

@@ -268,7 +268,7 @@ class ThresholdSearch:
         if (new, blocked) == (old, was_blocked):
             return ()
         state.walks[i] = new
-        state.blocked ^= {i} if blocked != was_blocked else set()
+        (state.blocked.add if blocked else state.blocked.discard)(i)
         had_ended, has_ended = (old is not None and old.over) or was_blocked, (new is not None and new.over) or blocked
         if had_ended != has_ended:
             for j in self._before[i]:
