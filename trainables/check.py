@@ -209,8 +209,9 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
         decay: Any = getattr(model, name, 0.0)
         if type(decay) not in (int, float) or not 0 <= decay < 1:
             raise ValueError(f"the task's model().{name} must be a number from 0 up to but not 1, not {decay!r:.40}")
-    if type(inside := getattr(model, "draws_inside", False)) is not bool:
-        raise ValueError(f"the task's model().draws_inside must be True or False, not {inside!r:.40}")
+    for name in ("draws_inside", "samples_afresh"):
+        if type(answer := getattr(model, name, False)) is not bool:
+            raise ValueError(f"the task's model().{name} must be True or False, not {answer!r:.40}")
     return model
 
 

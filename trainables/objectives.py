@@ -40,6 +40,10 @@ class Objective(Protocol):
     draws_inside: bool
     """Whether the forward pass itself draws random numbers, as dropout does. Such a run trains alone, never in a pack, and
     torch's global generator is seeded for each of its steps."""
+    samples_afresh: bool
+    """Whether `sample` is given other random numbers at every look, and others again where the whole held-out set is judged at
+    the same step. Looks are then independent of each other, so that the mean of some is surer than one. False or absent: it is
+    given the same each time, and a curve shows what training changes."""
 
     def draws(self, batch: Split, generator: Generator) -> Draws:
         """All that is random in a step, such as noise, times or masks: tensors (n, ...), a row for each sample of the batch,
@@ -56,7 +60,7 @@ class Objective(Protocol):
 
     def sample(self, inputs: Tensor, generator: Generator) -> Tensor:
         """Outputs (n, ...) for inputs (n, ...), where they are drawn and not computed by `forward`. The generator is one of the
-        CPU, and the same at every look. A run of a pack samples by itself."""
+        CPU, and the same at every look, unless `samples_afresh`. A run of a pack samples by itself."""
 
 
 def loss_of(task: object) -> str:
@@ -83,6 +87,10 @@ def beta2_of(model: nn.Module) -> float:
 
 def draws_inside(model: nn.Module) -> bool:
     return bool(getattr(model, "draws_inside", False))
+
+
+def samples_afresh(model: nn.Module) -> bool:
+    return bool(getattr(model, "samples_afresh", False))
 
 
 def average_of(model: nn.Module) -> nn.Module | None:

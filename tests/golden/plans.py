@@ -27,6 +27,32 @@ FILE = Path(__file__).with_name("keys.json")
 STUDIES: dict[str, typer.Typer] = {name: study.app for name, study in everything.STUDIES.items()}
 ROOM = 12
 """Runs of each plan that are kept."""
+GENERATORS = (
+    "objectives --precision float32",
+    "objectives --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
+    "objectives --tier gpu --families maskgit --tokenizers vq --codes 32,64 --smoothing 0,0.1 --network conv --fit all "
+    "--seeds 1 --first-seed 100 --split fail1 --shape square --precision bfloat16",
+    "objectives --tier gpu --families maskgit --tokenizers vq --codes 32,64 --smoothing 0,0.1 --network conv --fit all "
+    "--seeds 1 --first-seed 100 --split fail1 --shape square --option probe_torn=0 --option probe_steps=2500 --precision "
+    "bfloat16",
+    "objectives --tier smoke --families dit --steps 40,80 --predicts x0,eps --noise linear --pool 32 --batch-size 8 --lr 0.01 "
+    "--seeds 1 --option width=16 --option heads=2 --radius-small 0.4 --colour-jitter 0.1 --precision float32",
+    "objectives --tier smoke --families givt,mar --seeds 1 --rounds 2,4 --option mixture=4 --precision float32",
+    "conditioning --precision float32",
+    "conditioning --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
+    "conditioning --tier smoke --conditionings dropout,both --dropout 0.2,0.5 --dropout-mode zero_batch --families maskgit "
+    "--seeds 1 --precision float32",
+    "jepa --precision float32",
+    "jepa --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
+    "jepa --tier smoke --families dit --tokenizers vae --jepa 1 --jepa-layers 2 --jepa-teacher same,gradient --seeds 1 "
+    "--precision float32",
+    "signal --share 0.5 --option probe_lessons=coded --precision float32",
+    "signal --share 0.5 --option probe_lessons=coded --steps 4000 --option ema=0.999 --option probe_torn=0 --option "
+    "probe_steps=2500 --precision float32",
+    "signal --tier smoke --factors colour --between 0.2..0.9 --share 0.6 --family maskgit --seeds 1 "
+    "--option probe_lessons=coded --precision float32",
+)
+"""Of the tiers, and of the toy tier as it was before."""
 COMMANDS = (
     "scaling --N 16..64 --precision float32",
     "scaling --N 8,12 --datasets bumps --decoder mlp --seeds 5 --stop early --precision bfloat16 --resolution 0.1",
@@ -71,34 +97,13 @@ COMMANDS = (
     "tuning --precision float32",
     "tuning --N 20 --decoder mlp --encoding ramp --absent minus-one --holdout center --bumps 5,40 --depth 2 --sigma 0.8 "
     "--tolerance 2 --batch-size 8 --lr 0.01 --weight-decay 0 --max-steps 77 --seeds 2 --precision float32",
-    "objectives --precision float32",
-    "objectives --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
-    "objectives --tier gpu --families maskgit --tokenizers vq --codes 32,64 --smoothing 0,0.1 --network conv --fit all "
-    "--seeds 1 --first-seed 100 --split fail1 --shape square --precision bfloat16",
-    "objectives --tier gpu --families maskgit --tokenizers vq --codes 32,64 --smoothing 0,0.1 --network conv --fit all "
-    "--seeds 1 --first-seed 100 --split fail1 --shape square --option probe_torn=0 --option probe_steps=2500 --precision "
-    "bfloat16",
-    "objectives --tier smoke --families dit --steps 40,80 --predicts x0,eps --noise linear --pool 32 --batch-size 8 --lr 0.01 "
-    "--seeds 1 --option width=16 --option heads=2 --radius-small 0.4 --colour-jitter 0.1 --precision float32",
-    "objectives --tier smoke --families givt,mar --seeds 1 --rounds 2,4 --option mixture=4 --precision float32",
-    "conditioning --precision float32",
-    "conditioning --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
-    "conditioning --tier smoke --conditionings dropout,both --dropout 0.2,0.5 --dropout-mode zero_batch --families maskgit "
-    "--seeds 1 --precision float32",
-    "jepa --precision float32",
-    "jepa --steps 4000 --option ema=0.999 --option probe_torn=0 --option probe_steps=2500 --precision float32",
-    "jepa --tier smoke --families dit --tokenizers vae --jepa 1 --jepa-layers 2 --jepa-teacher same,gradient --seeds 1 "
-    "--precision float32",
-    "signal --share 0.5 --option probe_lessons=coded --precision float32",
-    "signal --share 0.5 --option probe_lessons=coded --steps 4000 --option ema=0.999 --option probe_torn=0 --option "
-    "probe_steps=2500 --precision float32",
-    "signal --tier smoke --factors colour --between 0.2..0.9 --share 0.6 --family maskgit --seeds 1 "
-    "--option probe_lessons=coded --precision float32",
+    *GENERATORS,
+    *(f"{command} --option look_noise=same" for command in GENERATORS),
     "rotation",
     "rotation --digit 7 --angles 90 --gap 90..180 --N 16 --width 32 --epochs 50 --seeds 9 --batch-size 8 --lr 0.002",
 )
 """Every study, data set, decoder, code, held-out region, stop word, schedule and precision, and every task. The precision is
-named where `auto` would ask the machine. Studies of generators are asked for as their tiers were before, too."""
+named where `auto` would ask the machine. Studies of generators are asked for with the same noise at all looks, too."""
 
 
 def planned(command: str) -> list[tuple[RunSpec, str]]:

@@ -160,6 +160,15 @@ class Looked(Grouped, Noisy):
         return 40
 
 
+class Afresh(Looked):
+    """Sampled with other noise at every look."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        made = Denoiser()
+        made.samples_afresh = True  # type: ignore[assignment]
+        return made
+
+
 def spec(**changes: Any) -> RunSpec:
     fields: dict[str, Any] = {
         "task": "tests:Points", "dataset": "points", "N": 8, "data_count": 60, "seed": 0, "decoder": "linear",
@@ -250,7 +259,7 @@ def test_the_average_follows_every_step_from_the_initial_weights() -> None:
         assert not torch.equal(mean, p)
 
 
-@pytest.mark.parametrize("task", [Noisy(), Dropped(), Looked()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("task", [Noisy(), Dropped(), Looked(), Afresh()], ids=lambda task: type(task).__name__)
 def test_suspended_and_resumed_equals_uninterrupted_to_the_bit(task: Points) -> None:
     run = spec(max_steps=50)
     torch.manual_seed(1)
@@ -362,6 +371,38 @@ def test_what_is_sampled_from_the_average_is_what_is_judged(packed: bool) -> Non
     assert {len(curve) for curve in result.curve_summary.values()} == {3}
     row = make_row(run, task_version="1", fixed_count=0, **dataclasses.asdict(result))
     assert decode(encode([row]))[0]["curve_summary"] == result.curve_summary
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_fresh_noise_is_that_of_the_look_and_the_whole_set_has_its_own(packed: bool) -> None:
+    task, run = Afresh(), spec(max_steps=90)
+    training = Training(run, task)
+    (Pack([training, Training(dataclasses.replace(run, seed=1), task)]) if packed else training).advance()
+    result, judged = training.result(), task.judged(run)
+    assert training.average is not None
+    network = training.average.eval()
+
+    def error(split: Split, *name: object) -> float:
+        with torch.no_grad():
+            outputs = network.sample(split.inputs, stream(run.seed, *name))  # type: ignore[operator]
+        return task.measure(run, outputs, split)["mse"].mean().item()
+
+    order = torch.randperm(7, generator=stream(run.seed, "subset"))
+    subset = Split(*(t[order] for t in judged.held_out))
+    fresh, again = error(judged.held_out, "whole", 90, "sample", 0), error(judged.held_out, "sample", 0)
+    assert result.ood_mse == pytest.approx(fresh, rel=1e-6)
+    assert fresh != pytest.approx(again, rel=1e-3)
+    with torch.no_grad():
+        outputs = network.sample(subset.inputs, stream(run.seed, "look", 90, "sample", 0))  # type: ignore[operator]
+    expected = task.summarise(run, task.measure(run, outputs, subset), subset)
+    assert result.curve_summary is not None
+    assert {name: curve[-1] for name, curve in result.curve_summary.items()} == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_steps_are_the_same_whether_looks_share_their_noise() -> None:
+    (shared, _), (fresh, _) = finished(spec(), Looked()), finished(spec(), Afresh())
+    for p, q in zip(shared.network.state_dict().values(), fresh.network.state_dict().values(), strict=True):
+        assert torch.equal(p, q)
 
 
 def test_the_weights_that_are_kept_are_the_average() -> None:
@@ -507,6 +548,7 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (Noisy, model(beta2=1.0), "model().beta2 must be a number from 0 up to but not 1, not 1.0"),
     (Noisy, model(ema="slow"), "model().ema must be a number from 0 up to but not 1, not 'slow'"),
     (Dropped, model(Dropping, draws_inside="yes"), "model().draws_inside must be True or False, not 'yes'"),
+    (Noisy, model(samples_afresh=1), "model().samples_afresh must be True or False, not 1"),
     (Points, {"made": Undeclared},
      "model() must not draw from torch's global generator in a step, unless it says draws_inside = True: "
      "a run could not be continued to the same end"),
@@ -546,7 +588,9 @@ def test_a_mistake_is_told_in_one_sentence(base: type, members: dict[str, Any], 
     assert str(caught.value).isprintable(), "it is one line"
 
 
-@pytest.mark.parametrize("task", [Points(), Noisy(), Dropped(), Largest(), Looked()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize(
+    "task", [Points(), Noisy(), Dropped(), Largest(), Looked(), Afresh()], ids=lambda task: type(task).__name__
+)
 def test_a_sound_objective_is_accepted(task: Points) -> None:
     check_task(task, spec())
 

@@ -15,7 +15,7 @@ from trainables.generative.judge import BY_FACTOR, SAID, curves, shares_right
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import few, pool
-from trainables.generative.settings import AS_CLASSES, OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
+from trainables.generative.settings import AS_CLASSES, FRESH, OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
 from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
@@ -72,7 +72,9 @@ class GeneratorTask:
         own = {name: getattr(s, name) for name in ("width", "depth", "heads", "ema", *OF_HEAD[s.decoder])}
         dropout = s.dropout if s.conditioning in OF_CONDITIONING else 0.0
         own["conditions"] = partial(Conditions, embedding=s.embedding, dropout=dropout, mode=s.dropout_mode)
-        return MODELS[s.decoder]((spec.N // s.stride) ** 2, s.codes if s.decoder == "maskgit" else s.channels, **own)
+        made = MODELS[s.decoder]((spec.N // s.stride) ** 2, s.codes if s.decoder == "maskgit" else s.channels, **own)
+        made.samples_afresh = s.look_noise == FRESH  # type: ignore[assignment]
+        return made
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:
         """Of sampled tokens (n, m, T, ...), as pictures: the shares (n,) that the judges read right, and how often they agree.

@@ -37,6 +37,7 @@ BELONGING: Mapping[str, Mapping[str, Sequence[str]]] = {
     "probe": OF_PROBE,
 }  # fmt: skip
 """By the setting that decides, and by its words: the settings that mean nothing with its other words."""
+NOISE_OF_LOOKS = SAME, FRESH = ("same", "fresh")
 AS_CLASSES = {"quantised": "full", "both": "dropout"}
 """Words of `conditioning` with which factors are told as the means of their classes, and those with which all else is the same.
 Real pictures are told by these means in any case."""
@@ -174,6 +175,9 @@ class GeneratorSettings(OfTokens):
     ema: float = setting(0.999, "Decay of the average of the weights, which is what is sampled from.", low=0, high=0.999999)
     looks: int = setting(20, "How often the model is sampled along the way.", low=1, high=1000)
     judged: int = setting(32, "Samples of each composition at a look.", low=1, high=LARGEST)
+    look_noise: str = setting(
+        "same", "Noise that samples are drawn from: the same at every look, or fresh at each.", words=NOISE_OF_LOOKS, later=True
+    )
     gate: float = setting(0.6, "A composition is generated if both judges read this share of its samples right.", low=0, high=1)
     network: str = setting("linear", "Network of the tokenizer: linear on patches, or convolutional.", words=NETWORKS)
     tokenizer_width: int = setting(32, "Channels of a hidden layer of a convolutional tokenizer.", low=1, high=WIDEST)

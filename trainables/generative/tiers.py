@@ -31,6 +31,8 @@ class Tier:
 FIGURES: Mapping[str, Scalar] = {"radius_small": 0.5, "radius_jitter": 0.04, "colour_jitter": 0.05, "background": 1.0}
 """Settings of all tiers: figures of which a tokenizer that has seen half of the compositions draws the others, too, and a
 generator can learn to. Smaller figures lose their shape, and larger jitters make tokens that no seen picture has."""
+_OF_ALL: Mapping[str, Scalar] = {**FIGURES, "look_noise": "fresh"}
+"""Of all tiers. With fresh noise the mean of some looks is surer than one look."""
 
 _TOY: dict[str, Any] = {
     "N": 24, "data_count": 20_000, "batch_size": 64, "max_steps": 4800, "lr": 3e-3, "weight_decay": 0.0, "schedule": "constant",
@@ -84,5 +86,5 @@ def generator(tier: str, seed: int = 0, settings: Mapping[str, Scalar] | None = 
     given = settings or {}
     of_family = TIERS[tier].of_family.get(str(given.get("decoder")), {})
     of_real = {} if given.get("dataset", RENDERED) == RENDERED else {"probe_torn": 0.0}
-    chosen = spec_fields(load_task(GENERATOR), {**FIGURES, **TIERS[tier].settings, **of_family, **of_real, **given})
+    chosen = spec_fields(load_task(GENERATOR), {**_OF_ALL, **TIERS[tier].settings, **of_family, **of_real, **given})
     return RunSpec(task=GENERATOR, seed=seed, **chosen, **{**TIERS[tier].run, **fields})

@@ -31,6 +31,7 @@ from trainables.objectives import (
     loss_of,
     mean_loss,
     sample_losses,
+    samples_afresh,
     widened,
 )  # fmt: skip
 from trainables.spec import GIVEN_UP, RunSpec
@@ -385,8 +386,10 @@ class Training:
             for start in range(0, size, EVAL_BATCH):
                 part = split.take(slice(start, start + EVAL_BATCH))
                 with self._seeded("look", start):
-                    of_part = self._part_losses if isinstance(split, Trained) else self._part_measures
-                    measures = of_part(part, start)
+                    if isinstance(split, Trained):
+                        measures = self._part_losses(part, start)
+                    else:
+                        measures = self._part_measures(part, self._look_name(split, start))
                 for name, values in measures.items():
                     totals[name] = totals.get(name, 0.0) + values.double().sum().item()
                 if self.summarises and split is self.subset:
@@ -395,11 +398,17 @@ class Training:
             self.seen = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
         return {name: total / size for name, total in totals.items()}
 
-    def _part_measures(self, part: Split, start: int) -> dict[str, Tensor]:
+    def _look_name(self, split: Split, start: int) -> tuple[object, ...]:
+        """That of the stream from which outputs for a part of a split are sampled."""
+        if not samples_afresh(self.model):
+            return "sample", start
+        return "look" if split is self.subset else "whole", self.step, "sample", start
+
+    def _part_measures(self, part: Split, name: tuple[object, ...]) -> dict[str, Tensor]:
         """The task's measures of each sample, and the `error`, unless it is the model's own loss."""
         with autocast(self.spec, self.device):
             if brings(self.network, "sample"):
-                outputs = self.network.sample(part.inputs, stream(self.spec.seed, "sample", start))  # type: ignore[operator]
+                outputs = self.network.sample(part.inputs, stream(self.spec.seed, *name))  # type: ignore[operator]
             else:
                 outputs = self.network(part.inputs)
         outputs = widened(outputs)

@@ -172,6 +172,16 @@ def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None
         assert generator("smoke", settings={"decoder": decoder, "predicts": "eps"}).option("predicts") == "eps"
 
 
+def test_looks_of_all_tiers_have_noise_of_their_own() -> None:
+    for settings in HEADS:
+        spec = generator("smoke", settings=settings)
+        assert spec.option("look_noise") == "fresh"
+        assert GeneratorTask().model(spec).samples_afresh is True
+        shared = generator("smoke", settings=settings | {"look_noise": "same"})
+        assert "look_noise" not in dict(shared.options)
+        assert GeneratorTask().model(shared).samples_afresh is False
+
+
 def test_settings_of_later_objectives_are_carried_only_where_they_differ() -> None:
     later = {"mixture": 8, "variance_scale": 0.9, "head_width": 96, "head_depth": 2, "head_draws": 4}
     for settings in HEADS:
