@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache
 from types import MappingProxyType
@@ -21,31 +21,30 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.real_pictures import DataFolder, Dataset, pictures_of
 from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
+from orchestrator.generator_checks import (
+    check_counts,
+    check_split,
+    check_used,
+    distinct_conditionings,
+    flag,
+    layers_twice,
+    levels_of,
+    named_as,
+    never_seen,
+    spare_channels,
+    without_effect,
+)
 from orchestrator.generator_study import GeneratorStudy
 from orchestrator.launch import LaunchOptions, launch, versions
 from trainables.generative.chain import GENERATOR
-from trainables.generative.generator_task import GeneratorTask
-from trainables.generative.jepa import TWELFTHS, layers_of
-from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, levels, seen_of
+from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
+from trainables.generative.shapes import ShapeSettings
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, listed, settings_of, value_of
+from trainables.settings import RUN_SETTINGS, Setting, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import load_task
 
 KNOWN = settings_of(GeneratorSettings)
-SHORT = {"pair": "shape", "holdout": "split", "decoder": "family", "encoding": "tokenizer", "max_steps": "steps"}
-"""What users call settings that have another name elsewhere."""
-PLACES = ("first", "second", "third")
-CLASSES = {
-    RENDERED: (("a disc", ""), ("a large figure", "a small figure"), ("a red figure", "a blue figure")),
-    "celeba": (("a woman", "a man"), ("a face that smiles", "a face that does not smile"), ("black hair", "blond hair")),
-    "clevrer": (
-        ("a cube", "a sphere"), ("an object of rubber", "an object of metal"),
-        ("a motion towards negative x", "a motion towards positive x"),
-    ),
-}  # fmt: skip
-"""What each bit of a composition says, by the data set; empty: the shape that --shape names."""
 OPTIONS = {
     "decoder": "--families", "encoding": "--tokenizers", "conditioning": "--conditionings", "holdout": "--split",
     "dataset": "--dataset", "content": "--data", "max_steps": "--steps", "data_count": "--pool",
@@ -60,21 +59,13 @@ OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
 
 
-def _flag(name: str) -> str:
-    """What users call a setting, in an option."""
-    return SHORT.get(name, name)
-
-
-def _named(name: str) -> str:
-    """The same in a table."""
-    return _flag(name).replace("_", " ")
 
 
 def _option(each: Setting, usual: str | None) -> Any:
     usual = usual or each.shown or str(FIGURES.get(each.name, each.default))
     allowed = ", ".join(f"`{word}`" for word in each.words) or _span(each)
     help = f"{each.help} Comma-separated{': ' * bool(allowed)}{allowed}."
-    return Annotated[str | None, opt.subject(option_of(_flag(each.name)), help=help, show_default=usual)]
+    return Annotated[str | None, opt.subject(option_of(flag(each.name)), help=help, show_default=usual)]
 
 
 def _span(each: Setting) -> str:
@@ -183,7 +174,7 @@ def planned(
         UserError: what cannot be trained.
     """
     one_of("--tier", options.tier, tuple(TIERS))
-    _check_split(options.split)
+    check_split(options.split)
     if options.schedule is not None:
         one_of("--schedule", options.schedule, SCHEDULES)
     texts = {each: usual.get(each) if text is None else text for each, text in varied.items()}
@@ -196,9 +187,9 @@ def planned(
 
     def asks_for(name: str, word: str) -> str:
         """What asks for a word of a setting."""
-        return f"{named.get(name) or option_of(_flag(name))} {word}" if name in with_option else f"--option {name}={word}"
+        return f"{named.get(name) or option_of(flag(name))} {word}" if name in with_option else f"--option {name}={word}"
 
-    of_figures = [*(option_of(_flag(each)) for each in values if each in OF_FIGURES)]
+    of_figures = [*(option_of(flag(each)) for each in values if each in OF_FIGURES)]
     of_figures += [f"--option {each}" for each in more if each in (*OF_FIGURES, "probe_lessons", "probe_torn")]
     shown = pictures_of(options.dataset, options.data, of_figures)
     typed = {each: getattr(options, each) for each in ("batch_size", "lr", "schedule", "weight_decay")}
@@ -213,7 +204,7 @@ def planned(
     if most > MOST_PLANNED:
         raise UserError(f"{most} runs are too many (at most {MOST_PLANNED}): ask for fewer values, or fewer --seeds")
     given_ways = asked.get("conditionings") or (str(more.get("conditioning", "full")),)
-    conditionings, notes = _conditionings(given_ways, options.dataset, asks_for)
+    conditionings, notes = distinct_conditionings(given_ways, options.dataset, asks_for)
     templates: list[RunSpec] = []
     for family, tokenizer in itertools.product(asked["families"], asked["tokenizers"]):
         if family == "maskgit" and tokenizer != "vq":
@@ -228,20 +219,20 @@ def planned(
                     templates.append(checked(generator, options.tier, 0, {**given, **chosen}, **of_run))
     if not templates:
         raise UserError(f"{named['decoder']} maskgit needs codes, and a vae has none: choose {named['encoding']} vq")
-    _check_counts(templates)
-    _check_used(own, templates, asks_for)
-    notes += _without_effect(more, templates, asks_for)
+    check_counts(templates)
+    check_used(own, templates, asks_for)
+    notes += without_effect(more, templates, asks_for)
     if any(value_of(spec, "jepa") for spec in templates):
         layers = values.get("jepa_layers") or [str(more.get("jepa_layers", "three"))]
-        notes += _layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
-    notes += _spare_channels(templates, asks_for)
-    notes += _never_seen(options.split, options.dataset, templates)
-    if far := [word for word, level in _levels_of(options.split).items() if level > 2]:
+        notes += layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
+    notes += spare_channels(templates, asks_for)
+    notes += never_seen(options.split, options.dataset, templates)
+    if far := [word for word, level in levels_of(options.split).items() if level > 2]:
         notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
         **{"tier": options.tier, **asked, "split": options.split, **shown},
         **{"seeds": options.seeds, "first_seed": options.first_seed},
-        **{_flag(each): list(given) for each, given in values.items()},
+        **{flag(each): list(given) for each, given in values.items()},
         **{"steps": None if options.steps is None else list(lengths), **fields, "options": more},
         **{"precision": options.precision, "task_version": task.version, "store": where.store},
     }
@@ -270,7 +261,7 @@ def train(
     plan = planned(asked, varied, options, where, usual=usual)
     specs = [dataclasses.replace(template, seed=seed) for seed in plan.seeds for template in plan.templates]
     always = OF_WHICH[: len(asked)]
-    about = {each: _named(each) for each in (*always, *varied, "max_steps")}
+    about = {each: named_as(each) for each in (*always, *varied, "max_steps")}
     if "channels" not in plan.values:
         del about["channels"]  # it follows from the network
     spares = _spares(plan.seeds) if where.gates else 0
@@ -280,21 +271,6 @@ def train(
     return launch(study, where, invocation())
 
 
-def _check_split(split: str) -> None:
-    """
-    Raises:
-        UserError: it names no seen compositions.
-    """
-    try:
-        seen_of(split)
-    except ValueError as error:
-        raise UserError(str(error).replace("holdout", "--split", 1)) from None
-
-
-def _levels_of(split: str) -> dict[str, int]:
-    """The level of each composition."""
-    found = levels(bits_of(COMPOSITIONS), bits_of(seen_of(split))).tolist()
-    return dict(zip(COMPOSITIONS, found, strict=True))
 
 
 def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str, str]) -> dict[str, Scalar]:
@@ -305,115 +281,14 @@ def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str
     """
     for name in (pair.partition("=")[0] for pair in pairs):
         if name in with_option:
-            raise UserError(f"--option {name} has an option of its own: use {named.get(name) or option_of(_flag(name))}")
+            raise UserError(f"--option {name} has an option of its own: use {named.get(name) or option_of(flag(name))}")
     return read_pairs({name: each for name, each in KNOWN.items() if name not in with_option}, pairs)
 
 
-def _conditionings(
-    words: Sequence[str], dataset: str, asks_for: Callable[[str, str], str]
-) -> tuple[list[str], list[str]]:
-    """What models are told of pictures, and notes of what is left out: of real ones, what is the same as another that is told.
-
-    Raises:
-        UserError: it is the same as one that was not.
-    """
-    same = {} if dataset == RENDERED else {word: AS_CLASSES[word] for word in words if word in AS_CLASSES}
-    why = f"as of pictures of {dataset} a model is told the means of classes in any case"
-    for word, other in same.items():
-        if other not in words:
-            raise UserError(f"{asks_for('conditioning', word)} is the same as {other} here, {why}: choose {other}")
-    notes = [f"left out: {word}, which is the same as {other}, {why}" for word, other in same.items()]
-    return [word for word in words if word not in same], notes
 
 
-def _never_seen(split: str, dataset: str, specs: Sequence[RunSpec]) -> list[str]:
-    """A note if a class of a factor is in no seen composition."""
-    pairs = alternatives(list(dict.fromkeys(f"a {value_of(spec, 'pair')}" for spec in specs)))
-    told = []
-    for place, classes, bits in zip(PLACES, CLASSES[dataset], zip(*seen_of(split), strict=True), strict=True):
-        told += [f"{classes[int(bit)] or pairs} (the {place} bit is {bit})" for bit in sorted({"0", "1"} - {*bits})]
-    so = "no model can learn what it never sees, so add such compositions to --split"
-    return [f"no seen composition has {alternatives(told)}: {so}"] if told else []
 
 
-def _layers_twice(words: Sequence[str], depth: int, asks_for: Callable[[str, str], str]) -> list[str]:
-    """Notes of lists of layers that a word means, whose runs have keys of their own.
-
-    Raises:
-        UserError: a list means the same as another value that was given.
-    """
-    meant: dict[tuple[int, ...], list[str]] = {}
-    for word in words:
-        meant.setdefault(checked(layers_of, word, depth), []).append(word)
-    notes = []
-    for layers, same in meant.items():
-        usual = next((word for word in TWELFTHS if layers_of(word, depth) == layers), same[0])
-        told = asks_for("jepa_layers", " and ".join(same))
-        if len(same) > 1:
-            why = f"{told} are the same layers in a network of depth {depth}"
-            if not TWELFTHS.keys() >= {*same}:
-                raise UserError(f"{why}: keep {usual!r} alone")
-            notes.append(f"{why}, and either is trained")
-        elif usual != same[0] and same[0] not in TWELFTHS:
-            means = f"{told} is what {usual!r} means in a network of depth {depth}"
-            notes.append(f"{means}, and its runs are trained beside those of the word: type {usual!r} to share them")
-        if "three" in same and len(layers) < 3:
-            are = listed([f"layer {layer}" for layer in layers])
-            notes.append(f"three means {are} in a network of depth {depth}: claim 10 counts runs with three layers only")
-    return notes
-
-
-def _spare_channels(templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]) -> list[str]:
-    """Notes of linear tokenizers whose tokens have more numbers than a patch."""
-    notes: dict[str, None] = {}
-    for spec in templates:
-        stride, channels = (int(value_of(spec, name)) for name in ("stride", "channels"))
-        if value_of(spec, "network") == "linear" and channels > (most := 3 * stride**2):
-            told = f"{asks_for('channels', str(channels))} is more than a linear tokenizer can use"
-            notes[f"{told}: a patch of {stride} x {stride} pixels has {most} numbers"] = None
-    return [*notes]
-
-
-def _check_used(
-    given: Mapping[str, Sequence[Scalar]], templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]
-) -> None:
-    """
-    Raises:
-        UserError: an option of its own has other values than the usual one, and is for none of the runs.
-    """
-    others = [meaningless({name: value_of(spec, name) for name in OF_WHICH}) for spec in templates]
-    for name in (name for name in given if all(name in of for of in others)):
-        if {*given[name]} <= {value_of(templates[0], name)}:
-            continue
-        told = option_of(_flag(name))
-        for which, belonging in BELONGING.items():
-            words = [word for word, names in belonging.items() if name in names]
-            found = [*dict.fromkeys(str(value_of(spec, which)) for spec in templates)]
-            if words and not {*words} & {*found}:
-                told_of = f"{told} is for {_named(which)} {alternatives(words)}, not {alternatives(found)}"
-                raise UserError(f"{told_of}: omit it, or choose {asks_for(which, words[0])}")
-        if name in OF_JEPA:
-            raise UserError(f"{told} is for runs with the loss, and jepa is 0: omit it, or give --jepa a weight, as 0.6")
-
-
-def _without_effect(more: Collection[str], templates: Sequence[RunSpec], asks_for: Callable[[str, str], str]) -> list[str]:
-    """For which runs settings that were given by `--option` do nothing.
-
-    Raises:
-        UserError: one does nothing for all of them.
-    """
-    notes = []
-    for name, (which, belonging) in itertools.product(more, BELONGING.items()):
-        words = [word for word, names in belonging.items() if name in names]
-        found = dict.fromkeys(str(value_of(spec, which)) for spec in templates)
-        others = [word for word in found if word not in words]
-        if not (words and others):
-            continue
-        told = f"--option {name} is for {_named(which)} {alternatives(words)}"
-        if len(others) == len(found):
-            raise UserError(f"{told}, not {alternatives(others)}: omit it, or choose {asks_for(which, words[0])}")
-        notes.append(f"{told}: it does nothing for {alternatives(others)}")
-    return notes
 
 
 def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
@@ -422,7 +297,7 @@ def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:
     Raises:
         UserError: one that the setting may not have.
     """
-    setting = dataclasses.replace(setting, name=_flag(setting.name))
+    setting = dataclasses.replace(setting, name=flag(setting.name))
     return tuple(dict.fromkeys(checked(setting.check, checked(setting.read, word.strip())) for word in text.split(",")))
 
 
@@ -435,16 +310,3 @@ def _combinations(varied: Mapping[str, Sequence[Scalar]], given: Mapping[str, Sc
         meant = {name: value for name, value in chosen.items() if name not in others}
         found[tuple(meant.items())] = meant
     return [*found.values()]
-
-
-def _check_counts(templates: Sequence[RunSpec]) -> None:
-    """
-    Raises:
-        UserError: more or fewer pictures than a run, or one that it needs, may learn from.
-    """
-    for spec in templates:
-        for run in (spec, *GeneratorTask().needs(spec).values()):
-            counts = checked(load_task(run.task).counts, run)
-            if not counts.low <= run.data_count <= counts.high:
-                told = f"from {counts.low} to {counts.high} pictures of {run.N} x {run.N} pixels"
-                raise UserError(f"a run would learn from {run.data_count} pictures: give {told}")

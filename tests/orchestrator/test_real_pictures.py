@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from analysis.objectives import ONE_JUDGE
-from orchestrator import conditioning, generators, objectives
+from orchestrator import conditioning, generator_checks, generators, objectives
 from orchestrator.command.cli import App
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
@@ -94,7 +94,7 @@ def test_a_class_that_no_seen_picture_has_is_told_in_words(
 )
 def test_a_class_that_no_seen_video_has_is_told_in_words(split: str, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = study_of("--tier smoke --families dit --tokenizers vae --seeds 1", monkeypatch).specs
-    [note] = generators._never_seen(split, "clevrer", specs)
+    [note] = generator_checks.never_seen(split, "clevrer", specs)
     assert note.startswith(f"no seen composition has {lacks}: no model can learn")
 
 
