@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from analysis.objectives import ONE_JUDGE
-from orchestrator import conditioning, generator_checks, generators, objectives
+from orchestrator import conditioning, generator_checks, objectives
 from orchestrator.command.cli import App
 from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster
@@ -99,7 +99,7 @@ def test_a_class_that_no_seen_video_has_is_told_in_words(split: str, lacks: str,
 
 
 def test_every_data_set_has_words_for_its_classes() -> None:
-    assert set(generators.CLASSES) == {RENDERED, *REAL}
+    assert set(generator_checks.CLASSES) == {RENDERED, *REAL}
 
 
 def test_rendered_pictures_are_the_default_and_say_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
