@@ -40,7 +40,8 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
     `total_images` is the geometric mean over seeds. [`lower`, `upper`] is the t-interval of the mean log threshold over
     seeds, widened by the seeds' own brackets: from mean log lower - h to mean log upper + h, h = t s / sqrt(n). Here s is the
     standard deviation of the log thresholds, and at least that of numbers that may lie anywhere in their brackets: seeds that
-    end on the same value are not known to be alike. With one seed the interval is the bracket alone. A seed that did not reach
+    end on the same value are not known to be alike. With one seed the interval is the bracket alone. Where a seed passes at the
+    lowest value, less may do: the lower end is not known (NaN), and the mean is at most that. A seed that did not reach
     the target counts with its highest count as lower bound, leaves no mean (NaN) and makes the upper bound infinite. Brackets
     that failed or are open do not count; `note` says so.
     """
@@ -56,7 +57,8 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
                 half = half_width(max(logs.std(ddof=1), _unresolved(reached)), n, confidence)
-            lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
+            if not is_cut(settled, axes).any():
+                lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
                 mean = _rounded(math.exp(_log(reached["total_images"]).mean()))
                 upper = _rounded(math.exp(_log(reached["upper"]).mean() + half))
@@ -135,6 +137,9 @@ def fit_power_law(
     unreached, notes = settled[~whole].groupby(along)[quantity].count(), []
     for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
         notes += [f"without {along} = {_list(without)}: {who} has a threshold"] if len(without) else []
+    failed = results[results["verdict"] == "failed"]
+    if len(gone := failed[~failed[along].isin(settled[along])]):
+        notes.append(f"without {along} = {_list(gone[along])}: every seed that ended failed")
     if len(lowest := settled[whole & is_cut(settled, axes)][along].unique()):
         notes.append(f"without {along} = {_list(lowest)}: the lowest {axes.least} passes, and less cannot be tried")
         whole &= ~settled[along].isin(lowest)
@@ -152,8 +157,7 @@ def fit_power_law(
         return result(f"no exponent: this needs two {places}, and there {'is one' if sizes else 'are none'}")
     if (used[quantity] <= 0).any():
         return result("no exponent: some thresholds are 0, and 0 has no logarithm")
-    failed = results[(results["verdict"] == "failed") & results[along].isin(used[along])]
-    if len(failed):
+    if len(failed := failed[failed[along].isin(used[along])]):
         notes.append(f"at {along} = {_list(failed[along])} a seed failed, and what remains there may be too low")
     if sizes < LEAST_SIZES:
         notes.append(f"two {places}: a slope, not a fit")

@@ -16,10 +16,11 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import Recipe
 from orchestrator.command.searched import OF_RUN, read_search, taken_names
 from orchestrator.errors import UserError
-from orchestrator.searches import Row
+from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.facts import FREE, Table, kept_as
 from orchestrator.searches.grid import MOST_SPARES, GridSearch
 from orchestrator.searches.narrowing import NarrowingSearch
 from orchestrator.searches.narrowing import threshold_search as narrowed
@@ -42,8 +43,13 @@ OF_THRESHOLDS = ("scaling", "signal")
 
 MOST_RUNGS = 10 * MOST_PLANNED
 """Values that all thresholds of a stored question may ask for; any file may be in a store."""
+MIXED = "its runs cannot be told from those of another study that searched the same; give each study a store of its own"
 
 AnySearch = ThresholdSearch | NarrowingSearch | ConfirmAndJudge | ConfirmBest | GridSearch
+
+
+class TaskNeededError(ValueError):
+    """A question does not tell enough, which its task does."""
 
 
 def search_of(question: Question, task: Task | None, rows: Iterable[Row]) -> AnySearch:
@@ -112,7 +118,7 @@ def _brackets(question: Question, specs: Sequence[RunSpec], task: Task | None) -
         axes = Axes.of(str(least), str(along), [value_of(spec, str(along)) for spec in specs])
         kinds |= {type(value_of(spec, axes.least)) for spec in specs}
     except KeyError as error:
-        raise ValueError(f"its runs have no setting {error}") from None
+        raise TaskNeededError(f"its runs have no setting {error}") from None
     if len(kinds) > 1:
         raise ValueError(f"between must be two values of {axes.least}, not {ends!r:.100}")
     if task is None:
@@ -179,23 +185,98 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     if alike is None:
         raise ValueError("it must tell its seeds and what was varied")
     recipe = None if task is None or isinstance(task, ProgramTask) else _recipe(task, template, search["varied"])
+    kept = None if recipe is not None or "follows" not in question.facts else Kept.of(question, dimensions)
     ran: dict[tuple[Any, ...], RunSpec] = {}
 
     def make(values: Values, seed: int) -> RunSpec:
-        """The run with these values; one that has not finished is made as the launch makes it, or else of the template."""
-        if (spec := ran.get(_place(values, seed))) is not None:
-            return spec
-        return dataclasses.replace(with_values(template, values), seed=seed) if recipe is None else recipe.make(values, seed)
+        """The run with these values as the launch made it; where that is not known, the one that ran, or else the template."""
+        if (way := recipe or kept) is not None:
+            try:
+                return way.make(values, seed)
+            except ValueError:  # the task cannot do it any more
+                if (spec := ran.get(_place(values, seed))) is None:
+                    raise
+                return spec
+        spec = ran.get(_place(values, seed))
+        return dataclasses.replace(with_values(template, values), seed=seed) if spec is None else spec
 
-    matters = None if recipe is None or not hasattr(task, "matters") else recipe.matters
-    canonical = Space(dimensions, make, matters).canonical
-    for row in filter(alike.holds, rows):
-        with contextlib.suppress(ValueError):  # the task cannot do it any more
-            values = canonical({name: row.get(name, row["options"].get(name)) for name in space})
-            ran[_place(values, row["seed"])] = RunSpec.from_dict(row)
+    if recipe is not None:
+        matters = recipe.matters if hasattr(task, "matters") else None
+    else:
+        matters = None if kept is None or kept.mattering is None else kept.matters
+    within = Space(dimensions, make, matters)
+    candidates = [row for row in rows if alike.holds(row)]
+    is_mixed = False
+    if kept is None:
+        own, is_mixed = _own(candidates, question, within, strict=recipe is None)
+        ran |= {_place(values, row["seed"]): RunSpec.from_dict(row) for values, row in own}
     sampler, made = str(search.get("sampler")), partial(OptunaSearch, make=make, matters=matters, seeds=max(1, len(of_trial)))
     tuning = made(template, question.task_version, dimensions, trials, sampler, "none", objectives, seed)
-    return ConfirmBest(tuning, min(_confirmed(search), tuning.trials), fresh)
+    found = ConfirmBest(tuning, min(_confirmed(search), tuning.trials), fresh)
+    if recipe is None:
+        _check_told(question, found, candidates, kept, is_mixed)
+    return found
+
+
+def _own(candidates: Sequence[Row], question: Question, space: Space, strict: bool) -> tuple[list[tuple[Values, Row]], bool]:
+    """The rows of a search, with their searched values, where it is not known how the launch made its runs; and whether there
+    are others, of another search. What followed from the searched settings is the same wherever these are, and as the template
+    has it where they are those of the template.
+
+    Args:
+        strict: whether it has to be known of every row; otherwise those that may be of either are left out.
+
+    Raises:
+        TaskNeededError: one is not.
+    """
+    [template] = question.specs[TRIALS]
+    names = [dimension.name for dimension in space.dimensions]
+    deciding = [name for name in names if name not in FREE]
+    following = [name for name in question.search["varied"] if name not in names]
+    groups: dict[str, dict[str, list[tuple[Values, Row]]]] = {}
+    for row in candidates:
+        with contextlib.suppress(ValueError):  # the task cannot do it any more
+            values = space.canonical(_settings(row, names))
+            if all(dimension.holds(values[dimension.name]) for dimension in space.dimensions if dimension.name in values):
+                of_group = groups.setdefault(repr(_settings(row, deciding)), {})
+                of_group.setdefault(repr(_settings(row, following)), []).append((values, row))
+    of_template, others, own = template.to_dict(), set[str](), []
+    if (by_consequence := groups.pop(repr(_settings(of_template, deciding)), None)) is not None:
+        own += by_consequence.pop(repr(_settings(of_template, following)), [])
+        others |= by_consequence.keys()
+    for by_consequence in groups.values():
+        if len(by_consequence) == 1 and others.isdisjoint(by_consequence):
+            own += next(iter(by_consequence.values()))
+        elif strict:
+            raise TaskNeededError(MIXED)
+    return own, bool(others)
+
+
+def _settings(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    """Settings of a run; None for one that it does not carry."""
+    return {name: row["options"].get(name, row.get(name)) for name in names}
+
+
+def _check_told(question: Question, search: ConfirmBest, candidates: Sequence[Row], kept: Kept | None, is_mixed: bool) -> None:
+    """
+    Args:
+        is_mixed: whether some rows are of another search.
+
+    Raises:
+        TaskNeededError: runs of the search cannot be read without its task.
+    """
+    found = {d: [_settings(row, [d.name])[d.name] for row in candidates] for d in search.tuning.dimensions}
+    without = [d.name for d, values in found.items() if None in values]
+    if lacking := without if kept is None else kept.lacking:
+        raise TaskNeededError(f"some of its runs have no setting {lacking[0]!r:.100}")
+    why = MIXED if is_mixed else ""
+    if kept is None and candidates and not why:
+        odd = [d.name for d, values in found.items() if not all(map(d.holds, values))]
+        if odd or search.tuning.trials != question.search["trials"]:
+            of_which = f": some runs have a {odd[0]} that was not searched" if odd else ""
+            why = f"it does not tell which of the searched settings matter beside others{of_which}"
+    if why and not search.finished(Rows(candidates)):
+        raise TaskNeededError(why)
 
 
 def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
@@ -217,11 +298,65 @@ def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """How the launch made its runs, from what the question keeps of that."""
+
+    template: RunSpec
+    varied: Sequence[str]
+    dimensions: Sequence[Dimension]
+    follows: Table
+    mattering: Table | None
+
+    @classmethod
+    def of(cls, question: Question, dimensions: Sequence[Dimension]) -> Kept:
+        """
+        Raises:
+            ValueError: it is damaged.
+        """
+        follows, mattering = (question.facts.get(name) for name in ("follows", "matters"))
+        tables = Table.read(follows), None if mattering is None else Table.read(mattering)
+        return cls(question.specs[TRIALS][0], question.search["varied"], dimensions, *tables)
+
+    def make(self, values: Values, seed: int) -> RunSpec:
+        """
+        Raises:
+            ValueError: the task could not do it.
+        """
+        told = self.follows.at(kept_as(self.dimensions, values))
+        if not isinstance(told, dict):
+            raise ValueError(f"what follows from settings must be settings, not {told!r:.100}")
+        spec = self.template.to_dict()
+        options = {name: value for name, value in spec.pop("options").items() if name not in self.varied}
+        for name, value in {**values, **told, "seed": seed}.items():
+            (spec if name in spec else options)[name] = value
+        carried = {name: value for name, value in options.items() if value is not None}
+        return RunSpec.from_dict({**spec, "options": carried})
+
+    @property
+    def lacking(self) -> list[str]:
+        """The searched settings that some runs do not carry: later ones, whose default only the task tells."""
+        told = [line for line in self.follows.lines.values() if isinstance(line, dict)]
+        return [one.name for one in self.dimensions if any(line.get(one.name, "") is None for line in told)]
+
+    def matters(self, values: Values) -> Sequence[str]:
+        """
+        Raises:
+            ValueError: the task could not do these.
+        """
+        assert self.mattering is not None
+        names = self.mattering.at(kept_as(self.dimensions, values))
+        if not isinstance(names, list):
+            raise ValueError(f"what matters must be names, not {names!r:.100}")
+        return [*names, *OF_RUN]
+
+
+@dataclass(frozen=True, slots=True)
 class Alike:
     """What tells the runs of a search of the tune study: their seeds, and all that was not varied."""
 
     fields: Mapping[str, Any]
     options: Mapping[str, Any]
+    varied: Sequence[str]
     seeds: frozenset[Any]
     version: str
 
@@ -235,15 +370,14 @@ class Alike:
         fields = {name: value for name, value in templates[0].to_dict().items() if name not in (*varied, "seed", "options")}
         options = {name: value for name, value in templates[0].options if name not in varied}
         known = frozenset(seed for seed in (*trials, *fresh) if isinstance(seed, int))
-        return cls(fields, options, known, question.task_version)
+        return cls(fields, options, varied, known, question.task_version)
 
     def holds(self, run: Row) -> bool:
         """Whether this may be a run of the search."""
         if run["seed"] not in self.seeds or run["task_version"] != self.version:
             return False
-        return all(run[name] == value for name, value in self.fields.items()) and all(
-            run["options"].get(name) == value for name, value in self.options.items()
-        )
+        options = {name: value for name, value in run["options"].items() if name not in self.varied}
+        return options == self.options and all(run[name] == value for name, value in self.fields.items())
 
 
 def _place(values: Mapping[str, Any], seed: int) -> tuple[Any, ...]:
@@ -274,7 +408,7 @@ def _setting(name: str, template: RunSpec, known: Mapping[str, Setting] | None) 
     try:
         return known[name] if known is not None else OF_RUN.get(name) or Setting(name, type(value_of(template, name)), None)
     except KeyError:
-        raise ValueError(f"its runs have no setting {name!r:.100}") from None
+        raise TaskNeededError(f"its runs have no setting {name!r:.100}") from None
 
 
 def _dimension(name: str, value: Any, setting: Setting) -> Dimension:

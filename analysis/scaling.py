@@ -104,7 +104,8 @@ class Answer:
         if self.axes.is_usual:
             return COUNTS
         shown = self.shown
-        return tuple(name for name in shown if name.startswith((self.axes.quantity, "fixed_")) and _are_whole(shown[name]))
+        names = [*(name.replace("images", self.axes.quantity) for name in IMAGES[:3]), "fixed_images"]
+        return tuple(name for name in names if name in shown and _are_whole(shown[name]))
 
     def paper(self, dataset: str) -> float | None:
         """The exponent that the paper reports, if that is what was asked."""
@@ -223,10 +224,10 @@ class Answer:
             return fit.note
         interval = ""
         if fit.lower is not None and fit.upper is not None:
-            ends = f"{fit.lower:.2f}", f"{fit.upper:.2f}"
+            ends = f"{fit.lower:z.2f}", f"{fit.upper:z.2f}"
             interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
         claim = "" if paper is None else f" (paper: {paper:g})"
-        law = f"{self.axes.words(self.task)} ~ {self.axes.along}^{fit.exponent:.2f}"
+        law = f"{self.axes.words(self.task)} ~ {self.axes.along}^{fit.exponent:z.2f}"
         return f"{law}{interval}{claim}{'; ' + fit.note if fit.note else ''}"
 
     def describe_broken(self, broken: Broken) -> str:

@@ -23,7 +23,11 @@ from orchestrator.searches.samplers import state_of
 if TYPE_CHECKING:
     from orchestrator.searches.confirm import ConfirmBest
 
-COUNTS = ("number", "seeds", "failed", "steps", "pairs")
+STEPS = "steps"
+"""The objective that is a time: a run that never reaches the target counts with all its steps, so its own time is not known."""
+UNREACHED = "unreached"
+"""Where that is an objective, a column of the confirmed settings: how many fresh seeds never reached the target."""
+COUNTS = ("number", "seeds", "failed", UNREACHED, STEPS, "pairs")
 """Columns of whole numbers."""
 
 
@@ -36,11 +40,13 @@ class Answer:
     `steps`, unless these are an objective."""
     confirmed: pd.DataFrame
     """A row per confirmed setting: every objective in the search (`NAME_search`) and on fresh seeds, `NAME` with the interval
-    `NAME_lower`, `NAME_upper`; whether it is the `winner`, or, with several objectives, on the front."""
+    `NAME_lower`, `NAME_upper`; whether it is the `winner`, or, with several objectives, on the front. Where `steps` are an
+    objective, how many of its seeds are `unreached`."""
     comparison: Mapping[str, Any] | None
     """The winner against the second, seed by seed, see `compare`."""
     crossed: float
-    """What the winner is worth, free of the luck that made it win: see `crossed_mean`. NaN where nothing is crossed."""
+    """What the winner is worth, free of the luck that made it win: see `crossed_mean`. NaN where nothing is crossed, or no run
+    reached the target to which steps are counted."""
     aims: Sequence[Objective]
     names: Sequence[str]
     """Of the searched settings."""
@@ -88,6 +94,9 @@ class Answer:
                 middle, lower, upper = interval(numbers, logs)
                 if is_share(aim.name) and all(0 <= number <= 1 for number in numbers):
                     lower, upper = np.clip([lower, upper], 0.0, 1.0).tolist()  # what is not known stays NaN
+                elif aim.name == STEPS:
+                    lower, upper = _steps_ends(lower, upper, sound_rows)
+                    entry[UNREACHED] = _unreached(sound_rows)
                 entry |= {f"{aim.name}_search": score, aim.name: middle, f"{aim.name}_lower": lower, f"{aim.name}_upper": upper}
             entry |= {"seeds": len(sound_rows), "failed": len(found) - len(sound_rows), "winner": False}
             confirmed.append(entry)
@@ -97,12 +106,14 @@ class Answer:
         sound = [of_setting[str(entry["setting"])] for entry in confirmed if not entry["failed"]]
         aim = tuning.aims[0]
         by_seed = [{row["seed"]: aim.of(row) for row in found} for found in sound]
-        crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None else math.nan
+        is_timed = aim.name != STEPS or any(_unreached(found) < len(found) for found in sound)
+        crossed = crossed_mean(by_seed, aim.up, geometric[0]) if comparison is not None and is_timed else math.nan
         scores = [aim.name for aim in tuning.aims]
         columns = [f"{name}{part}" for name in scores for part in PARTS]
+        more = [UNREACHED] if STEPS in scores else []
         tables = (
             _table(trials, ["number", *names, *scores, *OF_TRIALS[1:]], scores),
-            _table(confirmed, ["setting", *names, *columns, *OF_CONFIRMED[1:]], columns),
+            _table(confirmed, ["setting", *names, *columns, *more, *OF_CONFIRMED[1:]], columns),
         )
         return cls(*tables, comparison, crossed, tuning.aims, names, geometric, dict(settings), winner)
 
@@ -127,6 +138,8 @@ class Answer:
                 lines.append(f"  {found}; in the search it had {number_text(row[f'{aim.name}_search'], n)}")
         if not math.isnan(self.crossed):
             crossed = number_text(self.crossed, digits[self.aims[0].name])
+            if self.aims[0].name == STEPS and any(row[UNREACHED] for row in rows if not row["failed"]):
+                crossed = f"at least {crossed}"
             lines.append(f"  not flattered, as chosen on all seeds but one and judged on that one, each in turn: {crossed}")
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
@@ -134,15 +147,28 @@ class Answer:
             f"{row['setting']}: {int(row['failed'])} of its fresh seeds failed, diverged or had no number, so it cannot win"
             for row in self.confirmed[self.confirmed["failed"] > 0].to_dict("records")
         ]
+        lines += [
+            f"{row['setting']}: {row[UNREACHED]} of {row['seeds']} fresh seeds never reached the target: all their steps count"
+            for row in rows
+            if row.get(UNREACHED)
+        ]
         return lines
 
     def doubt(self) -> str | None:
-        """Why this answers nothing though all its runs are there: no trial is complete, or none could be confirmed."""
+        """Why this answers nothing though all its runs are there: no trial is complete, none could be confirmed, or no fresh
+        seed reached the target to which steps are counted."""
         if len(self.trials) and not len(self.confirmed) and self.trials[self.aims[0].name].isna().all():
             counts = ", ".join(f"{count} {state}" for state, count in Counter(self.trials["state"]).items())
             return f"no trial is complete ({counts}), so nothing could be chosen: search other values"
         if len(self.confirmed) and (self.confirmed["failed"] > 0).all():
             return "every confirmed setting failed, diverged or had no number on a fresh seed: search other values"
+        won = self.confirmed[self.confirmed["winner"]]
+        if UNREACHED in won and len(won) and (won[UNREACHED] == won["seeds"]).all():
+            who = "the winner" if len(self.aims) == 1 else "the front"
+            return (
+                f"no fresh seed of {who} reached the target, so how many steps that takes is not known: search other values, "
+                "raise --max-steps or lower --target"
+            )
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -163,12 +189,15 @@ class Answer:
 
 
 def interval_text(found: Mapping[str, Any], name: str, digits: int) -> str:
-    """`0.00012 [8e-05, 0.00018]` of a row of the confirmed settings, without the interval where there is none."""
+    """`0.00012 [8e-05, 0.00018]` of a row of the confirmed settings, without the interval where there is none; `at least 337
+    [120, unknown]` of steps where some seed never reached the target."""
     middle, lower, upper = (found[f"{name}{part}"] for part in ("", "_lower", "_upper"))
     if math.isnan(middle):
         return ""
-    ends = "" if math.isnan(lower) else f" [{number_text(lower, digits)}, {number_text(upper, digits)}]"
-    return number_text(middle, digits) + ends
+    least = "at least " if name == STEPS and found.get(UNREACHED) else ""
+    end = "unknown" if math.isnan(upper) else number_text(upper, digits)
+    ends = "" if math.isnan(lower) else f" [{number_text(lower, digits)}, {end}]"
+    return least + number_text(middle, digits) + ends
 
 
 def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -242,7 +271,24 @@ def _seeds_text(row: Mapping[str, Any], name: str, kind: str) -> str:
     n = int(row["seeds"])
     if n == 1:
         return "on one fresh seed"
+    if name == STEPS and row.get(UNREACHED) == n:
+        return f"on {n} fresh seeds"
     return f"all {n} fresh seeds alike" if math.isnan(row[f"{name}_lower"]) else f"{kind} over {n} fresh seeds"
+
+
+def _unreached(rows: Sequence[Row]) -> int:
+    """How many of these runs never reached the target."""
+    return sum(row["status"] != "passed" for row in rows)
+
+
+def _steps_ends(lower: float, upper: float, rows: Sequence[Row]) -> tuple[float, float]:
+    """The ends of the interval of steps: not beyond the most that a run may take. Where a run never reached the target, there
+    is no upper end, as it would have taken more; the lower end holds all the same."""
+    if _unreached(rows):
+        upper = math.nan
+    most = max((row["max_steps"] for row in rows), default=math.nan)
+    lower, upper = np.clip([lower, upper], 0.0, most).tolist()  # what is not known stays NaN
+    return lower, upper
 
 
 def _crown(

@@ -35,8 +35,8 @@ def merge_stores(
     Weights, measures and questions are files of their own: bring them over by `rsync --archive --update`, without `runs`,
     `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
 
-    **Exit codes**: 0 all rows are there; 1 the disk is full, or a bucket does not answer; 2 a mistake in the command; 130,
-    143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
+    **Exit codes**: 0 all rows are there; 1 files of COPY cannot be read, the disk is full, or a bucket does not answer; 2 a
+    mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     _check(copy, store)
     try:
@@ -46,6 +46,7 @@ def merge_stores(
             finally:
                 for notice in (*there.notices, *here.notices):
                     print(f"note: {notice}", file=sys.stderr)
+            unread = bool(there.damaged)
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
@@ -54,6 +55,10 @@ def merge_stores(
         print(f"warning: {told}, such as {merged.differing[0]}: the rows in {printable(store)} stay", file=sys.stderr)
     instead = f", {merged.instead:,} of them in place of failed ones" if merged.instead else ""
     print(f"{counted(merged.rows, 'new row')} in {printable(store)}{instead}")
+    if unread:
+        told = "files of COPY cannot be read (see above), so rows in them are not there: keep COPY"
+        print(f"warning: {told}", file=sys.stderr)
+        return Exit.NOT_ANSWERED
     return Exit.ANSWERED
 
 
@@ -64,11 +69,8 @@ def _check(copy: str, store: str) -> None:
     """
     check_runs("COPY", copy)
     check_named("STORE", store)
-    if "://" not in store:
-        if not Path(store).is_dir():
-            raise UserError(f"STORE {store!r} is not a folder: give that of the store, or make it first")
-        if any(Path(store).glob("runs-*.parquet")):
-            raise UserError(f"STORE {store!r} has rows itself: give the folder above it, that of the store")
+    if "://" not in store and not Path(store).is_dir():
+        raise UserError(f"STORE {store!r} is not a folder: give that of the store, or make it first")
     if _place(copy) == _place(store):
         raise UserError(f"{copy!r} and {store!r} are the same store: there is nothing to add")
 

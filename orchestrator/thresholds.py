@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.progress import Running, time_taken
-from orchestrator.command.thresholds import At, at, brackets_table, outlier_text, plan_table, what_is_trained
+from orchestrator.command.thresholds import At, at, brackets_table, plan_table, what_is_trained
 from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, probes_left, usual_of
 from orchestrator.searches import Latest, Row, Rows
-from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import BUMPS, Axes, value_of
 from orchestrator.searches.bracket import MISSED, Bracket, ThresholdResult
 from orchestrator.searches.narrowing import threshold_search
@@ -25,9 +23,8 @@ from orchestrator.store.questions import THRESHOLDS
 from orchestrator.study import facts_of
 from trainables.program import ProgramTask
 from trainables.settings import settings_class, settings_of
-from trainables.spec import GIVEN_UP, RunSpec, Scalar
+from trainables.spec import GIVEN_UP, RunSpec
 from trainables.task import Task
-from trainables.training.stopping import LEAST_POINTS, has_converged
 
 TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 """Columns from which the time of further runs is guessed."""
@@ -129,28 +126,13 @@ class ThresholdStudy:
         if self.axes.is_usual and not self.of_program:
             title += " on held-out coordinates" if self._subject == BUMPS else " on what is held out"
         table = brackets_table(title, results, running, self._subject)
-        outliers = (outlier_text(r, self._subject) for r in results if r.outliers)
-        return Group(table, *map(Text, (*self._answer(rows).lines(), *self._cut_short(rows), *outliers)))
+        return Group(table, *map(Text, (*self._answer(rows).lines(), *self.notes(rows))))
 
-    def _cut_short(self, rows: Rows) -> list[str]:
-        """A line per data set for thresholds whose lower bound is a run that the step budget ended while it still learned: the
-        stopping rule watched it to its end, or its curve tells."""
-        places: dict[str, dict[Scalar, None]] = {}
-        varies = self.of_program or "max_steps" in (self.axes.least, self.axes.along)
-        with rows.turn:  # both of one moment
-            known = [] if varies else [*zip(self.search.numbers(rows), self.results(rows), strict=True)]
-        for i, result in known:
-            if result.lower_ended == BUDGET and result.lower is not None:
-                found = self.search.found(rows, i)
-                row = found.early.get(result.lower)
-                full = found.full.get(result.lower)
-                if row["reason"] == BUDGET if row is not None else full is not None and _had_not_converged(full):
-                    places.setdefault(result.dataset, {})[result.along] = None
-        return [
-            f"{dataset}: at {self.axes.along} = {', '.join(map(str, values))} some lower bounds are runs that ended after "
-            f"{self.settings['max_steps']} steps before they had converged: more steps may lower the threshold"
-            for dataset, values in places.items()
-        ]
+    def notes(self, rows: Rows) -> list[str]:
+        """What there is to say of single thresholds, beside the law."""
+        from analysis.threshold_notes import notes
+
+        return notes(self.search, rows, self._subject, self.settings.get("max_steps"))
 
     def _answer(self, rows: Rows) -> Any:
         """The answer as far as it is known; computed anew only when a threshold has been settled since."""
@@ -257,17 +239,7 @@ class ThresholdStudy:
             for r in self.results(rows)
             if r.outliers
         ]
-        return {**self._answer(rows).to_json(), "outliers": outliers}
-
-
-def _had_not_converged(row: Row) -> bool:
-    """Whether a run that the stopping rule did not watch had not converged at its end, as the rule would say if it had twice
-    the steps: by the accuracy alone, however well the training set was learned. False where no curve tells."""
-    steps = row.get("curve_step", ())
-    if len(steps) < LEAST_POINTS:
-        return False
-    fitted = math.inf  # the scale of the loss is in no row
-    return not has_converged(row["curve_loss"], row["curve_accuracy"], row["target"], 2 * steps[-1], fitted, steps[0])
+        return {**self._answer(rows).to_json(), "outliers": outliers, "notes": self.notes(rows)}
 
 
 def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

@@ -8,9 +8,13 @@ good it is, for the best of many trials is partly the luckiest.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import attrgetter
@@ -43,17 +47,18 @@ from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Latest, Rows, ending
 from orchestrator.searches.confirm import FRESH, NO_TRIAL, ConfirmBest, first_seed_of
+from orchestrator.searches.facts import FREE, MOST_LISTED, Table, kept_as
 from orchestrator.searches.objective import COLUMNS, is_hidden
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS
-from orchestrator.searches.space import Dimension, Space, has_value
+from orchestrator.searches.space import Dimension, Space, Values, has_value
 from orchestrator.store import Question
-from orchestrator.store.questions import TRIALS
+from orchestrator.store.questions import MOST_BYTES, TRIALS
 from trainables.check import names_of
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.program import VALUES, ProgramTask, names_in
 from trainables.settings import Setting, settings_class, settings_of, value_of
-from trainables.spec import LIMITS, SCHEDULES, RunSpec
+from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
 from trainables.task import Task
 from trainables.trial import numbers_of
 
@@ -64,6 +69,8 @@ NAME = "tune"
 TASK = "trainables.bumps:BumpTask"
 TARGET = 0.9
 """The accuracy to reach, if the user does not say. Of a program it is 1: one that ends there would be no better than that."""
+MOST_TOLD = 2048
+"""Points of a space at which the task is asked what follows from them, so that the question tells it."""
 
 
 @dataclass(slots=True)
@@ -113,7 +120,42 @@ class TuneStudy:
             specs={TRIALS: [tuning.template]},
             search={"space": self.settings["search"], "varied": list(self.varied), **words, **seeds, **counts},
             settings=self.settings,
+            facts=self._facts(),
         )
+
+    def _facts(self) -> dict[str, Any]:
+        """What the task says of the space, so that the report makes the search again without it: the searched settings that
+        matter, by the others, and all else that differs between runs. Nothing of a space that is too large for tables."""
+        space, names = self.search.tuning._space, [*self._names]
+        deciding = [one for one in self.dimensions if one.name not in FREE]
+        points: dict[str, list[Scalar | None]] = {}
+        for one in deciding:  # of a long range both ends and the middle stand for all
+            points[one.name] = [*one.points(MOST_LISTED if one.size <= MOST_LISTED else 3)]
+        chosen = {name: [None, *values] for name, values in points.items() if name not in OF_RUN}
+        if math.prod(map(len, points.values())) > MOST_TOLD or math.prod(map(len, chosen.values())) > MOST_TOLD:
+            return {}
+        usual = {one.name: one.ends[0] for one in self.dimensions if one not in deciding}
+
+        def told(values: Values) -> dict[str, Scalar | None]:
+            """Of the run with these values what they do not say; None: it does not carry this option."""
+            fields = space.make({**usual, **values}, 0).to_dict()
+            known = {**fields["options"], **{name: value for name, value in fields.items() if name != "options"}}
+            return {name: known.get(name) for name in self.varied if name not in known or name not in {**usual, **values}}
+
+        found: dict[str, list[tuple[Values, Any]]] = {"follows": []}
+        for values in _products(points):
+            with contextlib.suppress(ValueError):  # the task cannot do them
+                canonical = space.canonical(values)
+                found["follows"].append((kept_as(deciding, canonical), told(canonical)))
+        if space.matters is not None:
+            found["matters"] = []
+            for values in _products(chosen):
+                with contextlib.suppress(ValueError):
+                    mattering = space.matters(values)
+                    found["matters"].append((kept_as(deciding, values), [name for name in names if name in mattering]))
+        tables = {name: Table.of(points) for name, points in found.items()}
+        facts = {name: table.to_json() for name, table in tables.items() if table is not None}
+        return facts if len(facts) == len(tables) and len(json.dumps(facts)) <= MOST_BYTES // 4 else {}
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
@@ -391,6 +433,12 @@ def tune(
     dearness = attrgetter("max_steps", "N", "depth", "width")
     ends = min(corners, key=dearness), max(corners, key=dearness)
     return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
+
+
+def _products(choices: Mapping[str, Sequence[Scalar | None]]) -> Iterator[Values]:
+    """Every choice of settings; None: without this one."""
+    for chosen in itertools.product(*choices.values()):
+        yield {name: value for name, value in zip(choices, chosen, strict=True) if value is not None}
 
 
 def _check_hidden(task: Task, spec: RunSpec, names: Sequence[str]) -> None:

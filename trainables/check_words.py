@@ -104,8 +104,12 @@ def blamed(member: str, *passed: type[Exception]) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """The kind of an exception, and the first line of what it says."""
-    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+    """The kind of an exception, and the first line of what it says, if it can say it."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}".splitlines()[0].rstrip(": ")
+    except Exception:
+        return kind
 
 
 def kind_of(value: object) -> str:

@@ -6,6 +6,7 @@ Nothing here starts a program. `trainables.program_run` does, and only where a w
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import re
@@ -165,15 +166,26 @@ def _text(value: Scalar) -> str:
 def digest(path: str) -> str:
     """
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or is none, as a pipe is, which could be read for ever.
     """
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise OSError(errno.EINVAL, "it is no file", path)
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:24]
 
 
 def changed_files(spec: RunSpec) -> list[str]:
-    """The files of a run's program that are not what they were when the study began."""
-    files = json.loads(str(spec.option(FILES)))
+    """The files of a run's program that are not what they were when the study began.
+
+    Raises:
+        ValueError: what the run says of them is no list of files.
+    """
+    try:
+        files = json.loads(str(spec.option(FILES)))
+    except (ValueError, KeyError, RecursionError):
+        files = None
+    if not isinstance(files, dict) or not all(isinstance(known, str) and "\0" not in path for path, known in files.items()):
+        raise ValueError(f"the run's {FILES} say of no program which files it has: the row is not one of this project")
     return [path for path, known in files.items() if _digest_if_any(path) != known]
 
 

@@ -157,11 +157,12 @@ def _places(rows: pd.DataFrame, answer: Answer, index: int) -> pd.Series:
 
 
 def _begins(means: pd.DataFrame, answer: Answer) -> pd.Series:
-    """Where the intervals of means are drawn from: not below the images that are always there."""
+    """Where the intervals of means are drawn from: not below the images that are always there, and from the mean itself where
+    no lower end is known."""
     place = ["dataset", answer.axes.along]
     fixed = answer.table.groupby(place)["fixed_images"].min().to_dict()
     least = pd.Series([fixed[at] for at in means[place].itertuples(index=False, name=None)], means.index, dtype=float)
-    return np.fmin(np.fmax(means["lower"], least), means["total_images"])
+    return np.fmin(np.fmax(means["lower"].fillna(means["total_images"]), least), means["total_images"])
 
 
 def _draw_alternatives(axes: Axes, dataset: str, fit: PowerLaw, ends: np.ndarray, answer: Answer, colour: str) -> None:

@@ -15,6 +15,7 @@ from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, title_of
+from analysis.threshold_notes import notes
 from orchestrator.command.recipe import varied_in
 from orchestrator.command.searched import PARTS
 from orchestrator.searches import Row, Rows, ending
@@ -91,12 +92,14 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     ]
     if left_out:
         sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
+    told_of_each = notes(search, rows, question.task, question.settings.get("max_steps"))
     if question.study == "signal":
         lines, more, pictures = _signal(results, search, question, rows, around)
+        lines = [*lines, *told_of_each]
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
-    lines = [*doubts, *_means_in_words(answer, results), *answer.lines()]
+    lines = [*doubts, *_means_in_words(answer, results), *answer.lines(), *told_of_each]
     return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
 
 
@@ -118,14 +121,15 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
 
 def _means_in_words(answer: scaling.Answer, results: Sequence[ThresholdResult]) -> list[str]:
     """The answer itself: the mean threshold at every place, a line per data set. Where it is not that of all seeds, it is told
-    of how many, as those that are not known yet may lie higher."""
+    of how many, as those that are not known yet may lie higher; where the lowest value passes, less may do."""
     asked = Counter((result.dataset, result.along) for result in results)
     lines = []
     for dataset, part in answer.summary.groupby("dataset", sort=False):
         found = part[part["total_images"].notna()]
         along = answer.axes.along
         means = [
-            f"{row['total_images']:.3g} at {along} = {row[along]}{_of_seeds(row['reached'], asked[dataset, row[along]])}"
+            f"{'at most ' * math.isnan(row['lower'])}{row['total_images']:.3g} at {along} = {row[along]}"
+            f"{_of_seeds(row['reached'], asked[dataset, row[along]])}"
             for row in found.to_dict("records")
         ]
         if means:

@@ -36,7 +36,7 @@ def studies_of(results: Results, around: Around, say: Say = unsaid) -> tuple[lis
         try:
             told.append(tell(question, results, rows, around))
         except Exception as error:  # a question may come from anywhere, and must not cost the page
-            line = f"the question {question.name} is left out of the studies: {error}{unless_loaded(question, results)}"
+            line = f"the question {question.name} is left out of the studies: {error}{unless_loaded(question, results, error)}"
             notices.append(printable(line))
     last = {run["key"]: run["finished_at"] for run in results.runs}
     told = [one if one.state != GOING else replace(one, lines=[f"so far, {line}" for line in one.lines]) for one in told]

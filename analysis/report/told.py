@@ -104,10 +104,10 @@ class Told:
     @property
     def command(self) -> list[str]:
         """The command as it was typed, in printable letters; empty if it is not one of this program, as a question from
-        elsewhere may have it."""
+        elsewhere may have it. Which Python started it is left out: it could be any file."""
         words = list(map(printable, self.question.command))
         by_python = len(words) > 2 and PYTHON.fullmatch(words[0]) and words[1] == "-m" and MODULE.fullmatch(words[2])
-        return words if words[:1] == ["sweep"] or by_python else []
+        return ["python", *words[1:]] if by_python else words if words[:1] == ["sweep"] else []
 
     def continued(self, store: str) -> list[str]:
         """The command that goes on with the study in a store: as it was typed, but into this store, and without what was meant

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from analysis.asked import is_usual
-from analysis.remake import OF_THRESHOLDS
+from analysis.remake import OF_THRESHOLDS, TaskNeededError
 from analysis.report.papers import are_of_papers
 from analysis.report.told import Told
 from analysis.results import Results
@@ -34,8 +34,10 @@ def lacking(results: Results, told: Sequence[Told], kept: Callable[[], Collectio
     ]
 
 
-def unless_loaded(question: Question, results: Results) -> str:
-    """What to do about a question that cannot be read, if it is one of an older launch, which keeps nothing of its task."""
-    if question.task in results.tasks or question.facts or question.study not in OF_THRESHOLDS:
+def unless_loaded(question: Question, results: Results, error: Exception) -> str:
+    """What to do about a question that cannot be read, if its task tells what it lacks: one of an older launch, which keeps
+    nothing of its task, or one about a setting that not all runs carry."""
+    is_older = not question.facts and question.study in OF_THRESHOLDS
+    if question.task in results.tasks or not (is_older or isinstance(error, TaskNeededError)):
         return ""
     return f"; its task is not loaded: {to_load(question.task)}"

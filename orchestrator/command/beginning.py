@@ -73,7 +73,8 @@ def mistake() -> str | None:
 
 def begin() -> None:
     """Begin the process of a command: end it if there is a `mistake`. From now on Ctrl-C, where nothing heeds it, ends it
-    without a traceback."""
+    without a traceback; up to `begun` at once, as an exception could get lost in what is imported meanwhile, or leave it half
+    imported."""
     if (told := mistake()) is not None:
         print("error: " + " ".join(told.split()), file=sys.stderr)
         sys.exit(USAGE)
@@ -86,3 +87,20 @@ def begin() -> None:
         former(kind, error, trace)
 
     sys.excepthook = tell
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def begun() -> None:
+    """All that a command needs is imported: from now on Ctrl-C raises KeyboardInterrupt, as usual."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(*_: object) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)

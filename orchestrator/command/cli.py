@@ -25,7 +25,7 @@ from typing import Any, TextIO, cast, get_type_hints
 
 import typer
 
-from orchestrator.command.beginning import mistake
+from orchestrator.command.beginning import begun, mistake
 from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import UserError
@@ -221,6 +221,7 @@ def ended_by(error: BaseException) -> Exit:
 
 def run(app: App, arguments: Sequence[str] | None = None, name: str | None = None) -> int:
     """Run a command line and give its exit code; a user's mistake becomes one line on stderr and exit code 2."""
+    begun()
     _open_closed_streams()
     _take_all_text()
     words = sys.argv[1:] if arguments is None else arguments

@@ -14,10 +14,12 @@ from orchestrator.store import ResultStore, StoreError
 def check_named(option: str, location: str) -> None:
     """
     Raises:
-        UserError: the location, which the user gave with this option, is empty.
+        UserError: the location, which the user gave with this option, is empty, or the folder in a store that holds its rows.
     """
     if not location:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
+    if "://" not in location and any(Path(location).glob("runs-*.parquet")):
+        raise UserError(f"{option} {location!r} has rows itself: give the folder above it, that of the store")
 
 
 def check_runs(option: str, location: str) -> None:

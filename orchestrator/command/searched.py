@@ -53,7 +53,7 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
 
 def taken_names(names: Sequence[str], aims: Sequence[str]) -> dict[str, str]:
     """Of these settings and objectives, those whose name a column of the tables has already, each with its option."""
-    own = {*OF_TRIALS, *OF_CONFIRMED}
+    own = {*OF_TRIALS, *OF_CONFIRMED, *(["unreached"] if "steps" in aims else [])}
     taken = {name: "--search" for name in names if name in own | {f"{aim}{part}" for aim in aims for part in PARTS}}
     return taken | {aim: "--objective" for aim in aims if aim in own - {"steps"}}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.objective import mean
-from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.optuna import OptunaSearch, rank
 from orchestrator.searches.samplers import Trial
 from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
@@ -68,7 +68,8 @@ class Followed(ABC):
 @dataclass(slots=True)
 class ConfirmBest(Followed):
     """A search, then its best trials over seeds that no trial has used, and the best known point if it is none of these. With
-    several objectives they are trials of the front, spread evenly along the first one; a single one is the best in the last.
+    several objectives they are trials of the front, spread evenly along the first one; a single one is the best in the last,
+    see `rank`.
 
     Args:
         most: how many trials to confirm.
@@ -98,20 +99,21 @@ class ConfirmBest(Followed):
         return [front[round(i * (len(front) - 1) / (self.most - 1))] for i in range(self.most)]
 
     def winner(self, rows: Rows) -> Trial | None:
-        """The confirmed trial with the best mean over the fresh seeds, in the last objective if there are several; of those all
-        of whose seeds ended well. None before it is known, or if there is none."""
+        """The confirmed trial with the best mean over the fresh seeds, in the last objective if there are several, see `rank`;
+        of those all of whose seeds ended well. None before it is known, or if there is none."""
         if not self.finished(rows):
             return None
         if not self.seeds:
             return self.tuning.best(rows)
-        aim, logs = self.tuning.aims[-1], self.geometric(rows)[-1]
+        aims, logs = self.tuning.aims, self.geometric(rows)
         of_trial = [(trial, self.rows_of(rows, trial)) for trial in self.chosen(rows)]
         sound = [(trial, found) for trial, found in of_trial if self.tuning.is_complete(found)]
-        if not sound:
-            return None
-        scores = [mean([aim.of(row) for row in found], logs) for _, found in sound]
-        best = min(range(len(sound)), key=lambda i: -scores[i] if aim.up else scores[i])
-        return sound[best][0]
+
+        def place(one: tuple[Trial, Sequence[Row]]) -> list[float]:
+            means = [mean([aim.of(row) for row in one[1]], of_aim) for aim, of_aim in zip(aims, logs, strict=True)]
+            return rank(means, aims)
+
+        return min(sound, key=place)[0] if sound else None
 
     def geometric(self, rows: Rows) -> list[bool]:
         """Of each objective, whether means over fresh seeds are geometric: as those of the search, if all fresh numbers are

@@ -18,16 +18,16 @@ MOST_SEEDS = 32
 FARTHEST = 2.0
 """One round asks for no more seeds than would divide the variance of the exponent by this: how wide an interval is, is known
 roughly."""
-LEAST_GAIN = 0.1
-"""An exponent whose interval is not narrower by this share than with half of the seeds, or fewer, gets no more: whole sizes may
-lie off the law, and then seeds say little. Where all lie on it, twice the seeds make it narrower by 0.3."""
+LEAST_GAIN = 0.15
+"""An exponent whose interval is not narrower by this share than with half of the thresholds or fewer, two rounds in a row, gets
+no more: whole sizes may lie off the law, or there are few of them, and then seeds say little. Otherwise twice the thresholds
+make it narrower by 0.3 or more; but luck makes it wider or narrower, too, so a single round decides nothing."""
 
 
 class Round(NamedTuple):
     """What a round knows of the exponent of a data set."""
 
-    spread: float
-    """Sum of squares of the sizes of its brackets about their mean."""
+    thresholds: int
     width: float | None
     """Of the interval."""
 
@@ -42,9 +42,9 @@ class NarrowingSearch(ThresholdSearch):
 
     The variance of a slope falls with the spread of the sizes about their mean, so a seed helps most at the size that is
     farthest from it (optimal design: V. V. Fedorov, Theory of Optimal Experiments, 1972, chapter 2). A round adds so many seeds
-    that the width wished would be met if the interval shrank with the root of that spread. Where twice the spread has hardly
-    made it narrower, no more are added. A size that some seed does not reach takes no part in the fit, and gets no more; nor
-    does one whose least value passes, unless that is a single sample or none.
+    that the width wished would be met if the interval shrank with the root of that spread. Where twice the thresholds have
+    hardly made it narrower, two rounds in a row, no more are added. A size that some seed does not reach takes no part in the
+    fit, and gets no more; nor does one whose least value passes, unless that is a single sample or none.
     Each round follows from the rows of those before it, and no others.
 
     Args:
@@ -81,7 +81,8 @@ class NarrowingSearch(ThresholdSearch):
             while (search := self._search(numbers)).finished(rows):
                 results = search.answer(rows)
                 widths = self._widths_of(numbers, results)
-                rounds.append({name: Round(_spread(_counts(results, name)), width) for name, width in widths.items()})
+                counts = Counter(result.dataset for result in results)
+                rounds.append({name: Round(counts[name], width) for name, width in widths.items()})
                 added = self._added(numbers, results, rounds)
                 if not added:
                     break
@@ -109,9 +110,10 @@ class NarrowingSearch(ThresholdSearch):
         if not wide:
             return None
         return (
-            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}; no more seeds are added, "
-            f"but more sizes may help: {MOST_SEEDS} seeds are the most at a place, a place that some seed does not reach gets "
-            f"none, and none are added where twice the seeds have narrowed it by less than {LEAST_GAIN:.0%}"
+            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}; no more seeds are added: "
+            f"{MOST_SEEDS} are the most at a place, a place that some seed does not reach gets none, and none are added where "
+            f"twice the thresholds have narrowed it by less than {LEAST_GAIN:.0%}, two rounds in a row. Sizes may lie off the "
+            "law, or there are too few of them: more sizes may help where seeds do not"
         )
 
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:
@@ -163,15 +165,15 @@ class NarrowingSearch(ThresholdSearch):
 
 
 def _is_vain(rounds: Sequence[Round]) -> bool:
-    """Whether the last one has an interval that is hardly narrower than with half of the spread of its sizes."""
-    spread, width = rounds[-1]
-    before = [of.width for of in rounds if of.spread <= spread / 2]
+    """Whether the last one has an interval that is hardly narrower than with half of its thresholds, and so has the one before
+    it."""
+    return _is_hardly_narrower(rounds) and _is_hardly_narrower(rounds[:-1])
+
+
+def _is_hardly_narrower(rounds: Sequence[Round]) -> bool:
+    thresholds, width = rounds[-1]
+    before = [of.width for of in rounds if of.thresholds <= thresholds / 2]
     return width is not None and bool(before) and before[-1] is not None and width > (1 - LEAST_GAIN) * before[-1]
-
-
-def _counts(results: Sequence[ThresholdResult], dataset: str) -> Counter[float]:
-    """How many brackets of a data set there are at the log of each size."""
-    return Counter(math.log(float(r.along)) for r in results if r.dataset == dataset)
 
 
 def _spread(counts: Counter[float]) -> float:

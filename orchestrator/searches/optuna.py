@@ -258,13 +258,12 @@ class OptunaSearch:
         return [ranked[place] for place in (*places, *others)]
 
     def ranked(self, rows: Rows) -> list[Trial]:
-        """The complete trials by their mean, in the last objective if there are several; the best first."""
+        """The complete trials by their mean, in the last objective if there are several, see `rank`; the best first."""
         return self._ranked(self.finished_trials(rows))
 
     def _ranked(self, trials: Sequence[Trial]) -> list[Trial]:
         complete = [t for t in trials if t.state == TrialState.COMPLETE]
-        sign = -1 if self.aims[-1].up else 1
-        return sorted(complete, key=lambda trial: (sign * trial.scores[-1], trial.number))
+        return sorted(complete, key=lambda trial: (rank(trial.scores, self.aims), trial.number))
 
     def _numbers(self, trial: Trial, aim: int, known: Known) -> list[float]:
         """An objective on each of the trial's seeds; with `level`, without what the seed adds."""
@@ -355,11 +354,11 @@ class OptunaSearch:
         return seed_effects([{row["seed"]: scaled(self.aims[aim].of(row)) for row in trial.rows} for trial in complete])
 
     def best(self, rows: Rows) -> Trial | None:
-        """The complete trial with the best mean; with several objectives that of the last, so that it lies on the front."""
+        """The complete trial with the best mean; with several objectives that of the last, see `rank`: it lies on the front."""
         return next(iter(self.ranked(rows)), None)
 
     def front(self, rows: Rows) -> list[Trial]:
-        """The complete trials than which none is better in every objective."""
+        """The complete trials than which none is better in one objective and as good in all others."""
         trials = self.finished_trials(rows)
         if not any(t.state == TrialState.COMPLETE for t in trials):
             return []
@@ -455,6 +454,13 @@ class OptunaSearch:
         """Whether all these runs ended well, with a number for every objective."""
         known = all(math.isfinite(aim.of(row)) for aim in self.aims for row in rows)
         return known and all(row["status"] in ("passed", "missed") for row in rows)
+
+
+def rank(scores: Sequence[float], aims: Sequence[Objective]) -> list[float]:
+    """What settings are ordered by, the best first: the last objective, then, as many may be alike in it, the others in their
+    order. So the first of some settings lies on their front."""
+    costs = [-score if aim.up else score for score, aim in zip(scores, aims, strict=True)]
+    return [costs[-1], *costs[:-1]]
 
 
 def _as_modelled(scores: Sequence[float], geometric: Sequence[bool]) -> list[float]:

@@ -395,7 +395,7 @@ def _toward_the_best(seen: Mapping[int, Outcome], below: int, rungs: Ladder, sta
     told = [s for s in short if s is not None]
     if below >= MOST_BELOW or not told or (len(rung) == 1 and not start.alone):
         return None
-    if len(rung) > 1 and (short[-1] is None or min(told) >= short[-1] - FALL):
+    if len(rung) > 1 and short[-1] is not None and min(told) >= short[-1] - FALL:  # a run that diverged is the farthest off
         return None
     best = next(n for n, s in enumerate(short) if s is not None and s <= min(told) + FALL / 2)
     if best == 0:

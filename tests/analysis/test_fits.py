@@ -89,6 +89,8 @@ class TestSummarise:
     def test_a_count_that_begins_high_is_said_to_hide_what_is_below(self) -> None:
         (row,) = summarise(frame(line(16, 0, 150), *(line(16, s, 150, verdict="minimum") for s in (1, 2)))).to_dict("records")
         assert row["note"] == "2 of 3 pass at the lowest data_count, so less may do"
+        assert math.isnan(row["lower"]), "nothing is known of what is below"
+        assert (row["total_images"], row["upper"]) == (150, 150)
 
     def test_one_row_per_curve_and_size_even_for_an_empty_table(self) -> None:
         table = frame(line(32, 0, 9), line(16, 0, 9), line(16, 0, 9, decoder="mlp"))
@@ -307,8 +309,10 @@ class TestPowerLaw:
         law = fit_power_law(frame(*lines))
         assert (law.sizes, law.points) == (4, 11)
         assert law.note == "at N = 32 a seed failed, and what remains there may be too low"
-        unused = line(48, 0, math.nan, lower=math.nan, verdict="failed")
-        assert fit_power_law(frame(*lines, unused)).note == law.note, "no other seed has a threshold there"
+        lost = line(48, 0, math.nan, lower=math.nan, verdict="failed")
+        without = fit_power_law(frame(*lines, lost))
+        assert without.note == f"without N = 48: every seed that ended failed; {law.note}"
+        assert (without.sizes, without.exponent) == (law.sizes, law.exponent)
         assert fit_power_law(frame(*lines[:9])).note == ""
 
     def test_thresholds_that_are_all_the_same_are_named(self) -> None:
@@ -363,6 +367,7 @@ class TestPowerLaw:
         one = fit_power_law(frame(line(16, 0, 50), line(16, 1, 60)))
         assert (one.exponent, one.note) == (None, "no exponent: this needs two grid sizes, and there is one")
         none = fit_power_law(frame(line(16, 0, math.nan, lower=math.nan, verdict="failed")))
-        assert (none.exponent, none.note) == (None, "no exponent: this needs two grid sizes, and there are none")
+        assert none.exponent is None
+        assert none.note.endswith("failed; no exponent: this needs two grid sizes, and there are none")
         with pytest.raises(ValueError, match="total_images or threshold, not 'runs'"):
             fit_power_law(frame(line(16, 0, 50)), "runs")

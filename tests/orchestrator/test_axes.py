@@ -123,6 +123,16 @@ def test_among_words_it_is_said_where_the_lowest_value_passes_already() -> None:
     assert Answer.of_results(results, {}).lines() == [told]
 
 
+def test_a_setting_whose_name_begins_those_of_other_columns_has_its_own() -> None:
+    template = RunSpec(task="a:B", dataset="x", N=16, data_count=100, seed=0, options=(("d", 4),))
+    place = Bracket(template=template, task_version="1", counts=Between(4, 99), axes=Axes("d"), curve="x")
+    search = ThresholdSearch([place], 0.01, stop="budget")
+    answer = Answer.of_results(search.answer(drive(search, lambda spec: 30)), {})
+    assert answer.counts == ("d", "d_lower", "d_upper")
+    table = pd.read_csv(io.BytesIO(csv_bytes(answer.shown, answer.counts)), dtype=str)
+    assert table[["decoder", "dataset", "d", "d_lower"]].fillna("").to_numpy().tolist() == [["cnn", "x", "30", "29"]]
+
+
 def test_a_float_is_found_to_the_resolution_and_its_values_are_decimals_between_the_ends() -> None:
     search = ThresholdSearch(brackets(Axes("rate"), Between(0.001, 2.0), (16, 32)), 0.05, stop="early")
     results = search.answer(drive(search, lambda spec: 0.002 * spec.N))

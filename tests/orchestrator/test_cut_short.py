@@ -39,7 +39,7 @@ def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: R
             found = {"accuracy": 0.6, "steps": STEPS[count - 1], "seconds": 1.0, **(curves if accuracies else {})}
             rows.add(make_row(spec, task_version="1", fixed_count=0, **found, **end))
     assert all(result.lower_ended == "budget" for result in study.results(rows))
-    return study._cut_short(rows), rows
+    return study.notes(rows), rows
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,7 @@ def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: R
         ("budget", [], "budget", 0),
         ("auto", FLAT, GIVEN_UP, 0),
         ("auto", RISING, "budget", 1),
+        ("auto", FLAT, "budget", 0),
     ],
 )
 def test_more_steps_are_said_to_help_only_where_that_is_known(

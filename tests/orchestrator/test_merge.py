@@ -234,12 +234,30 @@ def test_the_command_counts_runs_that_ended_in_both_and_not_alike(
     assert endings("store")[6] == "passed"
 
 
+def test_a_merge_of_a_copy_with_a_file_that_cannot_be_read_says_to_keep_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made("copy", row(1))
+    made("store", row(2))
+    [part] = Path("copy", "runs").iterdir()
+    data = part.read_bytes()
+    part.write_bytes(data[:-100])
+    assert run(command.app, ["copy", "store"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "0 new rows in store\n"
+    assert "warning: files of COPY cannot be read (see above), so rows in them are not there: keep COPY\n" in err
+    part.write_bytes(data)
+    assert run(command.app, ["copy", "store"]) == 0
+    assert capsys.readouterr().out == "1 new row in store\n"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["copy"], "Missing argument 'STORE'"),
         (["none", "store"], "COPY 'none' has no runs: give the folder that a study wrote to"),
-        (["copy/runs", "store"], "COPY 'copy/runs' has no runs"),
+        (["copy/runs", "store"], "COPY 'copy/runs' has rows itself: give the folder above it"),
         (["", "store"], "COPY is empty: name a folder"),
         (["copy", ""], "STORE is empty: name a folder"),
         (["copy", "stroe"], "STORE 'stroe' is not a folder: give that of the store, or make it first"),

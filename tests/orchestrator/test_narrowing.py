@@ -16,7 +16,7 @@ from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import ThresholdResult
-from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch
+from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch, Round, _is_vain
 from orchestrator.searches.threshold import ThresholdSearch
 
 SIZES = (16, 24, 32, 40)
@@ -89,7 +89,8 @@ def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> Non
     assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
     doubt = search.doubt(rows)
     assert doubt is not None
-    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added, but")
+    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added: ")
+    assert doubt.endswith("Sizes may lie off the law, or there are too few of them: more sizes may help where seeds do not")
 
 
 def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
@@ -102,9 +103,45 @@ def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
     search = NarrowingSearch(PLAN, 0.1, hardly)
     rows = answered(search)
     assert search.finished(rows)
-    assert len(set(rounds)) == 2, "one has twice the spread of the first"
+    first, second, *others = sorted(set(rounds))
+    assert len(others) == 2, "of which each has twice the thresholds of an earlier one"
+    assert 2 * first <= others[0]
+    assert 2 * second <= others[1]
     assert seeds(search, rows).total() == max(rounds) < len(ALL)
     assert search.doubt(rows) is not None
+
+
+def test_a_single_round_that_is_no_narrower_by_luck_is_not_the_last() -> None:
+    widths: dict[int, float] = {}
+    left = iter((0.86, 1.0, 0.62, 0.59, 0.38))
+
+    def luck(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        if len(results) not in widths:
+            widths[len(results)] = next(left)
+        return {"random": widths[len(results)]}
+
+    search = NarrowingSearch(PLAN, 0.4, luck)
+    rows = answered(search)
+    assert len(widths) == 5
+    assert search.doubt(rows) is None
+
+
+SEEN = {
+    "on the law": ((9, 0.86), (15, 1.0), (27, 0.62), (52, 0.59), (96, 0.38)),
+    "on the law, two wide ones": ((9, 0.8), (15, 0.62), (27, 0.64), (52, 0.67), (96, 0.36)),
+    "on the law, five sizes": ((15, 0.6), (23, 0.43), (39, 0.47), (71, 0.38), (160, 0.2)),
+    "near the goal": ((15, 0.7), (23, 0.43), (39, 0.34), (49, 0.32), (57, 0.3), (59, 0.3), (60, 0.3), (61, 0.29)),
+    "off the law": ((9, 2.42), (15, 2.11), (27, 2.07), (52, 1.99)),
+    "off the law, five sizes": ((15, 1.7), (23, 1.54), (39, 1.51), (71, 1.5)),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_two_rounds_in_a_row_tell_that_more_seeds_are_in_vain(name: str) -> None:
+    """Widths that were seen in simulated studies of three and of five sizes."""
+    rounds = [Round(*one) for one in SEEN[name]]
+    vain = [_is_vain(rounds[: i + 1]) for i in range(len(rounds))]
+    assert vain == [False] * (len(rounds) - 1) + [name.startswith("off")]
 
 
 def test_rounds_near_the_goal_that_add_a_seed_each_are_not_the_last() -> None:

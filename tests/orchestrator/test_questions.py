@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from orchestrator import __main__ as everything
-from orchestrator import generators, launch, mechanism, regularization, rotation, scaling, signal
+from orchestrator import generators, launch, mechanism, regularization, rotation, scaling, signal, tune
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.searches.facts import Table, kept_as
+from orchestrator.searches.space import Dimension
 from orchestrator.store import Question, ResultStore, StoreError, load_questions, save_question
 from orchestrator.store import questions as module
 from tests.conftest import trained_by
+from tests.toy import Choosy
 from trainables.spec import RunSpec
 
 TOY = ["scaling", "--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2"]
@@ -282,3 +285,65 @@ def test_a_study_of_ten_thousand_runs_takes_a_third_of_a_file() -> None:
     data = dataclasses.replace(QUESTION, specs={"thresholds": specs}).to_bytes()
     assert len(data) < module.MOST_BYTES / 3
     assert len(QUESTION.to_bytes()) < 1000
+
+
+POINTS = [
+    ({"kind": kind, "hid": hid, "deep": deep}, ["kind", "hid"] if kind == "mlp" else ["kind"])
+    for kind in ("mlp", "lin")
+    for hid in (1, 2)
+    for deep in (False, 1, 1.0)
+]
+
+
+def test_a_table_has_a_line_for_each_value_of_what_decides() -> None:
+    table = Table.of(POINTS)
+    assert table is not None
+    assert Table.read(json.loads(json.dumps(table.to_json()))) == table
+    assert table.to_json() == {"by": ["kind"], "lines": {'["mlp"]': ["kind", "hid"], '["lin"]': ["kind"]}}
+    assert table.at({"kind": "lin", "hid": 7}) == ["kind"]
+    with pytest.raises(ValueError, match="the task cannot do these settings"):
+        table.at({"hid": 1})
+    constant = Table.of([(values, 1) for values, _ in POINTS])
+    assert constant == Table([], {"[]": 1})
+
+
+def test_a_table_tells_values_of_other_types_apart_and_knows_when_it_cannot() -> None:
+    table = Table.of([({"a": value}, place) for place, value in enumerate((1, 1.0, True, "1"))] + [({}, 4)])
+    assert table is not None
+    assert [table.at({"a": value}) for value in (1, 1.0, True, "1")] + [table.at({})] == [0, 1, 2, 3, 4]
+    assert Table.of([({"a": 1}, 0), ({"a": 1}, 1)]) is None
+    assert Table.of([({"a": 1}, 0), ({"a": 1}, False)]) is None
+
+
+@pytest.mark.parametrize("value", [None, [], {"by": "a", "lines": {}}, {"by": [1], "lines": {}}, {"by": [], "lines": []}])
+def test_what_is_no_table_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="must have names and lines"):
+        Table.read(value)
+
+
+def test_a_table_knows_a_long_range_by_its_words() -> None:
+    few, many = (Dimension(name, (0,), (2, end), step=1) for name, end in (("few", 9), ("many", 900)))
+    space = [few, many, Dimension("real", (0.0,), (0.5, 1.0))]
+    assert kept_as(space, {"few": 3, "many": 3, "real": 0.7}) == {"few": 3, "many": "2..900", "real": "0.5..1"}
+    assert kept_as(space, {"few": 0, "many": 0, "real": 0.0}) == {"few": 0, "many": 0, "real": 0.0}
+    assert kept_as(space, {"few": 10, "many": 1, "other": 3}) == {}
+
+
+def facts_of(words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Those of the question of a tune study."""
+    found: list[Any] = []
+    monkeypatch.setattr(tune, "launch", lambda study, *_: found.append(study.question.facts) or 0)
+    assert run(everything.app, ["tune", "--search", *words.split(), "--store", str(tmp_path)]) == 0
+    return found.pop()
+
+
+def test_a_question_of_tune_tells_what_follows_from_what_is_searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    task = f"{Choosy.__module__}:Choosy"
+    found = facts_of(f"width=8|16,decoder=linear|mlp,lr=0.1..1 --task {task} --N 8", monkeypatch, tmp_path)
+    of = {None: ["decoder", "lr"], "linear": ["decoder", "lr"], "mlp": ["width", "decoder", "lr"]}
+    assert found["matters"] == {"by": ["decoder"], "lines": {json.dumps([word]): names for word, names in of.items()}}
+    assert set(map(json.dumps, found["follows"]["lines"].values())) == {'{"width": 4}', "{}"}
+    found = facts_of("N=6|8,lr=0.1..1 --task tests.toy:Toy", monkeypatch, tmp_path)
+    assert found == {"follows": {"by": ["N"], "lines": {"[6]": {"data_count": 36}, "[8]": {"data_count": 64}}}}
+    assert facts_of("N=6..70,batch_size=1..64,lr=0.1..1 --task tests.toy:Toy", monkeypatch, tmp_path) == {}
+    assert facts_of("N=6..170,lr=0.1..1 --task tests.toy:Toy", monkeypatch, tmp_path) == {}

@@ -476,6 +476,20 @@ class TestAccuracy:
 
         assert runs(None) == runs(math.nan) == runs(0.5)
 
+    def test_where_the_highest_run_diverges_a_search_goes_down_to_what_passes(self) -> None:
+        def ending(spec: RunSpec) -> str:
+            return "diverged" if spec.data_count > 1000 else "passed" if 40 <= spec.data_count <= 400 else "missed"
+
+        def accuracy(spec: RunSpec) -> float | None:
+            """Falls on either side of what passes; nothing is known of a run that diverged."""
+            count = spec.data_count
+            return None if count > 1000 else 0.9 * min(count / 40, 400 / count, 1.0) ** 0.5 + 0.02
+
+        search = ThresholdSearch([bracket(seed=seed, high=20_000) for seed in (0, 1)])
+        first, other = search.answer(drive(search, ending, accuracy=accuracy))
+        assert (first.verdict, first.threshold) == ("non-monotone", None)
+        assert (other.verdict, other.lower, other.threshold) == ("reached", 38, 40)
+
     def test_a_target_of_one_has_a_logit_too(self) -> None:
         b = Bracket(template=replace(bracket().template, target=1.0), task_version="1", counts=Counts(1, 200))
         search = ThresholdSearch([b])

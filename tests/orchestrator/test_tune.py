@@ -36,6 +36,7 @@ from analysis.results import Results
 from analysis.tune import Answer, compare, comparison_text, crossed_mean, interval
 from orchestrator import launch, tune
 from orchestrator.command.cli import run
+from orchestrator.command.files import csv_bytes
 from orchestrator.command.searched import OF_RUN, check_columns, read_search
 from orchestrator.command.trials import SHOWN, plan_table, runs_left, trials_table
 from orchestrator.engine.cluster import Cluster
@@ -1047,6 +1048,122 @@ def test_the_only_one_of_a_front_that_is_confirmed_is_the_best_of_it() -> None:
     assert made.chosen(rows) == [made.tuning.best(rows)]
     assert made.chosen(rows)[0].row["accuracy"] == max(row["accuracy"] for row in rows if row["seed"] == 0)
     assert worst.number != made.chosen(rows)[0].number
+
+
+SATURATED = (Objective("id_mse"), Objective("accuracy", up=True))
+"""The first is `lr`; the second is often 1 for all."""
+
+
+def beaten(rows: Rows, made: ConfirmBest) -> set[int]:
+    """Trials than which another one is better in one of these objectives and as good in the other."""
+    costs = {t.number: (t.scores[0], -t.scores[1]) for t in made.tuning.finished_trials(rows)}
+    return {
+        number
+        for number, own in costs.items()
+        if any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in costs.values())
+    }
+
+
+def test_of_trials_alike_in_the_last_objective_the_one_on_the_front_is_confirmed() -> None:
+    made = ConfirmBest(search(objectives=SATURATED, sampler="nsga2", trials=14), most=1, seeds=(1000, 1001))
+    rows = Rows()
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            rows.add(finish(spec, len(rows), accuracy=1.0 if spec.lr > 3e-3 else 0.5))
+    assert 0 in beaten(rows, made), "the first trial that reaches 1"
+    [best] = made.chosen(rows)
+    assert best == made.tuning.best(rows) == made.winner(rows)
+    assert best.number not in beaten(rows, made)
+    assert best in made.tuning.front(rows)
+    assert best.values["lr"] == min(trial.values["lr"] for trial in made.tuning.finished_trials(rows) if trial.scores[1] == 1)
+    alone = dataclasses.replace(made, seeds=())
+    assert alone.winner(rows) == best
+    told = answer_of(made, rows)
+    assert told.lines()[0].startswith(f"on the front: trial {best.number} (")
+    assert told.to_json()["winner"]["setting"] == f"trial {best.number}"
+
+
+def test_of_settings_alike_in_the_last_objective_on_fresh_seeds_the_one_on_the_front_wins() -> None:
+    made = ConfirmBest(search(objectives=SATURATED, sampler="nsga2", trials=14), most=3, seeds=(1000, 1001))
+    rows = walk(made.tuning)
+    order = [dict(trial.values) for trial in made.chosen(rows)]
+    assert len(order) == 3
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            place = order.index(dict(made.tuning._space.values(spec)))
+            rows.add(finish(spec, len(rows), accuracy=1.0, id_mse=(3.0, 2.0, 1.0)[place]))
+    answer = answer_of(made, rows)
+    assert list(answer.confirmed["winner"]) == [False, False, True]
+    winner = answer.to_json()["winner"]
+    assert winner["winner"], "the row of the winner is on the front"
+    assert f"on the front: {winner['setting']} " in answer.lines()[0]
+    assert made.winner(rows) == made.chosen(rows)[2]
+
+
+def timed(steps: Sequence[Sequence[int | None]], objectives: Sequence[Objective] = (Objective("steps"),)) -> Answer:
+    """Settings that reach the target after so many of 100 steps on their fresh seeds; None: never."""
+    seeds = range(1000, 1000 + len(steps[0]))
+    made = ConfirmBest(search(trials=4, objectives=objectives, sampler="random"), most=len(steps), seeds=seeds)
+    rows = walk(made.tuning)
+    order = [dict(trial.values) for trial in made.chosen(rows)]
+    while not made.finished(rows):
+        for spec in made.propose(rows, 1):
+            after = steps[order.index(dict(made.tuning._space.values(spec)))][spec.seed - 1000]
+            end = {"status": "passed", "reason": "target", "steps": after, "passage_step": after} if after else {}
+            rows.add(finish(spec, len(rows), **end))
+    return answer_of(made, rows)
+
+
+def test_steps_of_which_no_run_reached_the_target_answer_nothing() -> None:
+    answer = timed([(None, None, None), (None, None, None)])
+    assert answer.confirmed["unreached"].tolist() == [3, 3]
+    doubt = answer.doubt()
+    assert doubt is not None
+    assert doubt.startswith("no fresh seed of the winner reached the target, so how many steps that takes is not known: ")
+    first, second = (str(setting) for setting in answer.confirmed["setting"])
+    told = answer.lines()
+    assert told[1].startswith("  steps at least 100, on 3 fresh seeds, which also chose it")
+    assert told[-2:] == [f"{s}: 3 of 3 fresh seeds never reached the target: all their steps count" for s in (first, second)]
+    assert not any("alike" in line or "not flattered" in line for line in told)
+    found = json.loads(json.dumps(answer.to_json(), allow_nan=False))
+    assert (found["doubt"], found["crossed"]) == (doubt, None)
+    assert (found["winner"]["unreached"], found["winner"]["steps_upper"]) == (3, None)
+    both = timed([(None, None)], (Objective("mse"), Objective("steps")))
+    assert (both.doubt() or "").startswith("no fresh seed of the front reached the target")
+
+
+def test_steps_of_runs_that_never_reached_the_target_are_no_known_number() -> None:
+    answer = timed([(None, None, None), (20, None, 30)])
+    assert answer.doubt() is None
+    assert answer.confirmed["unreached"].tolist() == [3, 1]
+    [found] = answer.confirmed[answer.confirmed["winner"]].to_dict("records")
+    middle, lower, upper = interval([20, 100, 30], True)
+    assert upper > 100, "which no run takes"
+    assert (found["steps"], found["steps_lower"]) == (middle, lower)
+    assert math.isnan(found["steps_upper"])
+    told = answer.lines()
+    assert told[1].startswith("  steps at least 39.1 [4.89, unknown], geometric mean over 3 fresh seeds, which also chose it")
+    assert told[2].endswith("each in turn: at least 39.1")
+    assert told[-1] == f"{found['setting']}: 1 of 3 fresh seeds never reached the target: all their steps count"
+    told_in_json = answer.to_json()["winner"]
+    assert (told_in_json["unreached"], told_in_json["steps_upper"]) == (1, None)
+    one = timed([(None,), (20,)])
+    assert one.lines()[1].startswith("  steps 20, on one fresh seed")
+
+
+def test_no_interval_of_steps_goes_beyond_the_most_that_a_run_may_take() -> None:
+    answer = timed([(20, 90, 40)])
+    [found] = answer.confirmed.to_dict("records")
+    assert interval([20, 90, 40], True)[2] > 100
+    assert (found["steps_upper"], found["unreached"]) == (100, 0)
+    assert not any("target" in line or "at least" in line for line in answer.lines())
+    narrow = timed([(40, 44, 42)]).confirmed.to_dict("records")[0]
+    assert (narrow["steps"], narrow["steps_lower"], narrow["steps_upper"]) == interval([40, 44, 42], True)
+    partly = timed([(20, None, 40)])
+    head, line = csv_bytes(partly.confirmed, partly.counts).decode().splitlines()
+    cells = dict(zip(head.split(","), line.split(","), strict=True))
+    assert (cells["unreached"], cells["steps_upper"]) == ("1", "")
+    assert "unreached" not in answer_of(*confirmed()).confirmed
 
 
 def test_intervals_and_comparisons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import pytest
 from trainables import guard
 from trainables.check import counts_of
 from trainables.process import LONGEST_LINE, _Lines
-from trainables.program import ProgramTask, digest, fill, names_in, words_of
+from trainables.program import FILES, ProgramTask, changed_files, digest, fill, names_in, words_of
 from trainables.program_run import MOST_POINTS, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
 from trainables.task import Task
@@ -288,6 +289,22 @@ def test_changed_files_are_another_program(begin: Begin, tmp_path: Path) -> None
     file.write_text("echo 0.6")
     assert f"{file} cannot be read here, or is not the file that the study began with" in error_of(begin("x", files=files))
     assert digest(str(file)) != files[str(file)]
+
+
+@pytest.mark.parametrize("files", [None, "", "[]", "5", "[" * 3000, '{"a": 5}', '{"a\\u0000": "b"}'])
+def test_files_that_no_study_writes_are_refused_in_words(files: str | None) -> None:
+    options: dict[str, Any] = {} if files is None else {FILES: files}
+    spec = dataclasses.replace(spec_of("x"), options=tuple(options.items()))
+    with pytest.raises(ValueError, match="say of no program which files it has: the row is not one of this project"):
+        changed_files(spec)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_and_a_device_are_no_files_of_a_program(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "none"):
+        with pytest.raises(OSError, match="it is no file|No such file"):
+            digest(str(path))
 
 
 # What needs no process
