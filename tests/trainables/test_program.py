@@ -303,7 +303,7 @@ def test_files_that_no_study_writes_are_refused_in_words(files: str | None) -> N
 def test_a_pipe_and_a_device_are_no_files_of_a_program(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path / "none"):
-        with pytest.raises(OSError, match="it is no file|No such file"):
+        with pytest.raises(OSError, match=r"it is no file|No such file"):
             digest(str(path))
 
 
