@@ -353,7 +353,7 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     rows = answered(study)
     [told], notices = on_page(study, rows, tmp_path, {})
     assert (notices, told.state) == ([], ANSWERED)
-    assert list(told.lines) == study._answer(rows).lines()
+    assert list(told.lines) == [*study._answer(rows).lines(), *study.notes(rows)]
     sheets = {sheet.name: sheet.table for sheet in told.sheets}
     assert list(sheets["factors"]["factor"]) == list(FACTORS)
     assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.search.runs(rows)}
