@@ -16,16 +16,17 @@ from trainables.spec import Scalar
 from trainables.training.stopping import LEAST_POINTS, has_converged
 
 
-def notes(search: ThresholdSearch, rows: Rows, task: str, max_steps: object) -> list[str]:
+def notes(
+    search: ThresholdSearch, rows: Rows, results: Sequence[ThresholdResult], task: str, max_steps: object
+) -> list[str]:
     """All of it, in words.
 
     Args:
+        results: the answer of the search by these rows.
         task: the path of the task of the runs.
         max_steps: the budget of a run.
     """
-    with rows.turn:  # both of one moment
-        results = search.answer(rows)
-        short = _cut_short(search, rows, results, task, max_steps)
+    short = _cut_short(search, rows, results, task, max_steps)
     return [*short, *(outlier_text(r, task) for r in results if r.outliers)]
 
 

@@ -59,8 +59,6 @@ OF_FIGURES = settings_of(ShapeSettings)
 MOST_PICTURES = 1_000_000
 
 
-
-
 def _option(each: Setting, usual: str | None) -> Any:
     usual = usual or each.shown or str(FIGURES.get(each.name, each.default))
     allowed = ", ".join(f"`{word}`" for word in each.words) or _span(each)
@@ -271,8 +269,6 @@ def train(
     return launch(study, where, invocation())
 
 
-
-
 def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str, str]) -> dict[str, Scalar]:
     """The settings given by `--option`.
 
@@ -283,12 +279,6 @@ def _more(pairs: Sequence[str], with_option: Collection[str], named: Mapping[str
         if name in with_option:
             raise UserError(f"--option {name} has an option of its own: use {named.get(name) or option_of(flag(name))}")
     return read_pairs({name: each for name, each in KNOWN.items() if name not in with_option}, pairs)
-
-
-
-
-
-
 
 
 def _values(setting: Setting, text: str) -> tuple[Scalar, ...]:

@@ -171,9 +171,10 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
                 retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
         rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
-        stages = Stages(study.task, study.search, study.question, store, rows, options.gates)
+        question = study.question
+        stages = Stages(study.task, study.search, question, store, rows, options.gates)
         if not options.dry_run:
-            save_question(store, replace(study.question, command=command))
+            save_question(store, replace(question, command=command))
         for notice in store.notices:
             say(console, f"warning: {notice}")
         if lost := stages.lost():

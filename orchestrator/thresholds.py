@@ -132,7 +132,8 @@ class ThresholdStudy:
         """What there is to say of single thresholds, beside the law."""
         from analysis.threshold_notes import notes
 
-        return notes(self.search, rows, self._subject, self.settings.get("max_steps"))
+        with rows.turn:  # all of one moment
+            return notes(self.search, rows, self.results(rows), self._subject, self.settings.get("max_steps"))
 
     def _answer(self, rows: Rows) -> Any:
         """The answer as far as it is known; computed anew only when a threshold has been settled since."""

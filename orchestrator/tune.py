@@ -126,7 +126,7 @@ class TuneStudy:
     def _facts(self) -> dict[str, Any]:
         """What the task says of the space, so that the report makes the search again without it: the searched settings that
         matter, by the others, and all else that differs between runs. Nothing of a space that is too large for tables."""
-        space, names = self.search.tuning._space, [*self._names]
+        space, names = self.search.tuning.searched, [*self._names]
         deciding = [one for one in self.dimensions if one.name not in FREE]
         points: dict[str, list[Scalar | None]] = {}
         for one in deciding:  # of a long range both ends and the middle stand for all

@@ -92,7 +92,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     ]
     if left_out:
         sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
-    told_of_each = notes(search, rows, question.task, question.settings.get("max_steps"))
+    told_of_each = notes(search, rows, results, question.task, question.settings.get("max_steps"))
     if question.study == "signal":
         lines, more, pictures = _signal(results, search, question, rows, around)
         lines = [*lines, *told_of_each]

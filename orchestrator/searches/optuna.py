@@ -146,6 +146,11 @@ class OptunaSearch:
         """What is searched."""
         return self._space.dimensions
 
+    @property
+    def searched(self) -> Space:
+        """The space of the settings, with the task behind it."""
+        return self._space
+
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """Further seeds of trials in contention and points of a grid up to `room`; trials that learn from earlier ones up to
         `fill`."""
