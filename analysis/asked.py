@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.remake import Alike, penalty_search, threshold_search
+from analysis.remake import penalty_search, threshold_search
+from analysis.remake_tune import Alike
 from orchestrator.searches.confirm import ConfirmAndJudge
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question

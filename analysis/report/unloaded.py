@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from analysis.asked import is_usual
-from analysis.remake import OF_THRESHOLDS, TaskNeededError
+from analysis.question_fields import TaskNeededError
+from analysis.remake import OF_THRESHOLDS
 from analysis.report.papers import are_of_papers
 from analysis.report.told import Told
 from analysis.results import Results

@@ -28,7 +28,7 @@ from analysis.asked import tuned
 from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
 from analysis.files import write_tune
-from analysis.remake import tune_search
+from analysis.remake_tune import tune_search
 from analysis.report.answers import scaling_answer
 from analysis.report.kinds import OF_SEARCH
 from analysis.report.told import ANSWERED, DOUBTFUL, Around
