@@ -30,8 +30,7 @@ LEAST_SIZES = 3
 LEAST_SEEDS = 3
 """With fewer seeds an interval would rest on a spread that is hardly known."""
 DIGITS = 12
-"""Decimals that are kept of a fit, or digits of a number up to LEAST_ROUNDED; those behind are errors of rounding."""
-LEAST_ROUNDED = 1e-6
+"""Digits that are kept of a number; those behind are errors of rounding."""
 
 
 def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUAL) -> pd.DataFrame:
@@ -218,7 +217,7 @@ def _log(totals: pd.Series) -> np.ndarray:
 
 def _rounded(value: float) -> float:
     """Without the digits that are errors of rounding."""
-    return round(value, DIGITS) if abs(value) > LEAST_ROUNDED else float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _list(values: pd.Series | pd.Index) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
 
 from analysis.alternatives import Broken
+from analysis.doubts import doubts
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, is_cut, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, DIVERGED, UNAUDITED, Record, merged
@@ -26,10 +27,6 @@ FORMER = ("threshold", "lower", "upper", "total_images")
 """Columns from before there were IMAGES, which stay for one version: `threshold` counts without the images always present."""
 COUNTS = (*IMAGES, *FORMER)
 """Columns of whole numbers."""
-BAD_LUCK = 1.5
-"""A run that misses with so many times as much as one that passes is told of: near a threshold some do."""
-APART = 2.0
-"""Seeds whose thresholds lie more than so many times apart, for certain, are told of."""
 COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps", "lower_ended", "contradicted_by", *FORMER)
 
 
@@ -46,10 +43,8 @@ class Answer:
     rules: Mapping[str, Mapping[str, Any]]
     """By data set, what audits found of the stopping rule."""
     axes: Axes = USUAL
-    unlucky: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By data set, where a run misses far above one that passes, in words."""
-    lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The same where even the highest one misses."""
+    doubts: Sequence[str] = ()
+    """What speaks against its thresholds, in words."""
 
     @classmethod
     def of(
@@ -67,11 +62,8 @@ class Answer:
         parts = known.groupby("dataset", sort=False) if axes.scaled else ()
         task = settings.get("task", BUMPS)
         fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
-        unlucky, lost = dict[str, list[str]](), dict[str, list[str]]()
-        for one in known.to_dict("records"):
-            if told := _told_unlucky(one, axes, str(task)):
-                (lost if math.isnan(one["images"]) else unlucky).setdefault(str(one["dataset"]), []).append(told)
-        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, unlucky, lost)
+        told = doubts(known, axes, str(task))
+        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, told)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
@@ -121,24 +113,8 @@ class Answer:
             for dataset, fit in self.fits.items()
             if (broken := fit.broken) is not None and broken.is_better
         ]
-        bad_luck = [
-            f"{dataset}: {_and_more(places)}. If such runs miss by "
-            "bad luck, thresholds come out too high: make runs more reliable, by longer training for example, and ask again"
-            for dataset, places in self.unlucky.items()
-        ]
-        bad_luck += [
-            f"{dataset}: {_and_more(places)}. So there is no value from which on runs pass: more may hurt, or passing be a "
-            "matter of luck"
-            for dataset, places in self.lost.items()
-        ]
-        apart = [
-            f"{dataset}: {_and_more(places)}. So passing may hang on the seed or on luck, and thresholds and their exponent "
-            "are less sure than their intervals say: more seeds tell (--seeds)"
-            for dataset in self.table["dataset"].unique()
-            if (places := self._seeds_apart(dataset))
-        ]
         rules = (line for dataset in self.rules for line in self._rule_lines(dataset))
-        return [*exponents, *breaks, *self._cuts(), *bad_luck, *apart, *rules]
+        return [*exponents, *breaks, *self._cuts(), *self.doubts, *rules]
 
     def _cuts(self) -> list[str]:
         """Of categories, where less than the lowest value may do. Of numbers the note of a fit says so."""
@@ -148,17 +124,6 @@ class Answer:
                 many = f"{cut} of {len(seeds)} seeds pass at the lowest {self.axes.least}"
                 told.setdefault(dataset, []).append(f"at {self.axes.along} = {along} {many}")
         return [f"{dataset}: {_and_more(places)}. So less may do: ask for lower values" for dataset, places in told.items()]
-
-    def _seeds_apart(self, dataset: str) -> list[str]:
-        """Where a seed needs more than APART times as much as another, as even its largest miss tells, in words."""
-        found = self.table[(self.table["dataset"] == dataset) & self.table["images"].notna()]
-        told = []
-        for (_, along), seeds in found.groupby(["decoder", self.axes.along], sort=False):
-            least, most = seeds["images"].min(), seeds["images"].max()
-            if seeds["images_lower"].max() > APART * least:
-                first, last = (self.axes.told(_plain(value), self.task) for value in (least, most))
-                told.append(f"at {self.axes.along} = {along} seeds need from {first} to {last}")
-        return told
 
     def _rule_lines(self, dataset: str) -> list[str]:
         """What there is to say of the stopping rule."""
@@ -242,23 +207,8 @@ def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
     return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
 
 
-def _told_unlucky(one: Mapping[str, Any], axes: Axes, task: str) -> str:
-    """Where a run of a threshold passes and one with more than BAD_LUCK times as much misses, in words; empty if none does."""
-    tried = one["tried"] if isinstance(one["tried"], tuple | list) else ()
-    passes, misses = ([count for count, passed in tried if passed is wanted] for wanted in (True, False))
-    fixed = one["fixed_images"]
-    if not (passes and misses) or max(misses) + fixed <= BAD_LUCK * (min(passes) + fixed):
-        return ""
-    least, most = (axes.told(_plain(count + fixed), task) for count in (min(passes), max(misses)))
-    return f"at {axes.along} = {one[axes.along]}, seed {one['seed']}, a run with {least} passes and one with {most} misses"
-
-
 def _and_more(places: Sequence[str]) -> str:
     return f"{places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}"
-
-
-def _plain(value: float) -> float:
-    return int(value) if float(value).is_integer() else value
 
 
 def _are_whole(column: pd.Series) -> bool:
