@@ -49,7 +49,7 @@ generative: $(VENV)/.installed ## the studies of generators, also after one that
 	@all=0; for study in objectives conditioning jepa signal; do \
 		$(BIN)/python -m orchestrator.$$study $(ARGS) || { all=$$?; test $$all = 1 || break; }; done; exit $$all
 
-paper: $(VENV)/.installed ## every study at a small size, then the report; about 75 minutes on two cores; STORE=results REPORT=report
+paper: $(VENV)/.installed ## the six studies of the first paper at a small size, then the report; about 75 minutes on two cores; STORE=results REPORT=report
 	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store $(STORE)
 	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store $(STORE)

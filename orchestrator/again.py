@@ -155,7 +155,7 @@ class Again(GridStudy):
 @grouped
 def again(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help=f"The key of the run, or the beginning of it, at least {SHORTEST} letters.")
+        str, typer.Argument(metavar="KEY", help=f"The key of the run, or the beginning of it, at least {SHORTEST} characters.")
     ],
     into: Annotated[str, opt.asked(help="Another store, in which the run is trained; or `s3://bucket/folder`.")] = "again",
     close: Annotated[
@@ -249,7 +249,7 @@ def _chosen(given: str, keys: Collection[str], store: str) -> str:
         UserError: there is none, or there are several.
     """
     if len(given) < SHORTEST:
-        raise UserError(f"{given!r} is too short for a run key: give at least {SHORTEST} of its letters")
+        raise UserError(f"{given!r} is too short for a run key: give at least {SHORTEST} of its characters")
     known = sorted(keys)
     first = bisect.bisect_left(known, given)
     found = [key for key in known[first : first + LISTED + 1] if key.startswith(given)]

@@ -173,7 +173,7 @@ class RegularizationStudy:
         tables = [trials_table(self.search.tuning, rows, running)]
         if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
             tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
-        title = f"judged on the OOD {self.settings['region']}: mean over seeds"
+        title = f"judged on the OOD {self.settings['region']}: arithmetic mean over seeds"
         tables.append(judged_table(title, self.search, rows, running, WEIGHTS, answer.summary))
         return Group(*tables, *map(Text, answer.lines()))
 

@@ -175,7 +175,7 @@ def _stay(builder: Builder, follow: bool, serve: bool, port: int) -> int:
                     address = stack.enter_context(served(builder.out, port))
                 except OSError as error:
                     raise _port_error(port, error) from None
-                print(f"the page is at {address}; Ctrl-C ends this")
+                print(f"the page is at {address}\nCtrl-C ends this")
             if not follow:
                 Event().wait()
             print("following the store; Ctrl-C ends this", flush=True)

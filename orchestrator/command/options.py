@@ -74,7 +74,7 @@ Along = Annotated[
     str,
     asked(
         help="The setting along which this is done, with its values: `N` (those of `--N`), `width=32,64,128`, "
-        "`max_steps=500..900:200`; also words, `encoding=bump,ramp`.",
+        "`depth=2..6:2`; also words, `encoding=bump,ramp`.",
         show_default="the values of --N",
     ),
 ]
