@@ -15,6 +15,7 @@ from trainables.generative.judge import JUDGES
 from trainables.generative.tiers import CHOOSING
 
 LEAST_SEEDS = 3
+"""A claim, of whichever paper, is not judged on fewer."""
 GATES_OF_RUNS = (1, 2, 3)
 """Those that a run has to meet by itself, to be counted."""
 PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"

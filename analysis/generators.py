@@ -15,10 +15,10 @@ from orchestrator.searches import Row, ending
 from trainables.generative.judge import JUDGES
 from trainables.generative.oracle import read_by_templates
 from trainables.generative.settings import REAL
-from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bits_of, bundles, levels, seen_of
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, bundles, level_of_each
 from trainables.generative.tiers import CHOOSING
 from trainables.settings import value_of
-from trainables.spec import RunSpec
+from trainables.spec import RunSpec, Scalar
 from trainables.training.precision import one_thread
 
 LEVELS = {"seen": "seen", "level1": "level 1", "level2": "level 2"}
@@ -27,6 +27,8 @@ LAST = 5
 """Numbers at the end are means over the last fifth of the looks."""
 LEAST_SEEN = 0.85
 """What is unseen is not looked at while a model draws fewer than this of the seen compositions."""
+LEAST_SEEN_TOLD_LESS = 0.7
+"""What claims ask for in its place, of models of which some are told less than all."""
 LEAST_RISE = 0.1
 """A share that ends below this has not risen, so nothing is said of when it did."""
 READ = 0.99
@@ -161,25 +163,34 @@ class Run:
         """The Frechet distance of what it draws and of real pictures, mean over the compositions."""
         return float(np.mean([self.number(f"frechet_{word}") for word in COMPOSITIONS]))
 
-    def peak(self, level: str, judge: str) -> Peak:
-        """The largest share of a level, and its step."""
-        curve = self._looked_at(level, judge)
+    def peak(self, level: str, judge: str, whole: bool = False) -> Peak:
+        """The largest share of a level, and its step.
+
+        Args:
+            whole: also among looks at which too little of the seen compositions was drawn.
+        """
+        curve = self._curve(level, judge) if whole else self._looked_at(level, judge)
         if not np.isfinite(curve).any():
             return Peak(math.nan, math.nan)
         best = int(np.nanargmax(curve))
         return Peak(float(curve[best]), float(self.at[best]))
 
     def rise(self, level: str, judge: str) -> tuple[float, float]:
-        """The first steps at which a tenth and nine tenths of the share at the end were there."""
+        """The first steps at which a tenth and nine tenths of the share at the end were there; NaN where the look before the
+        first of them does not count, as it may have been there then."""
         final, curve = self.final(level, judge), self._looked_at(level, judge)
-        if not final >= LEAST_RISE:
+        first, last = (np.flatnonzero(curve >= share * final) for share in (0.1, 0.9))
+        if not final >= LEAST_RISE or not len(first) or (first[0] and math.isnan(curve[first[0] - 1])):
             return math.nan, math.nan
-        found = [self.at[curve >= share * final] for share in (0.1, 0.9)]
-        return tuple(float(at[0]) if len(at) else math.nan for at in found)  # type: ignore[return-value]
+        return float(self.at[first[0]]), float(self.at[last[0]]) if len(last) else math.nan
+
+    def _curve(self, level: str, judge: str) -> np.ndarray:
+        """NaN where it is not known."""
+        return self.curves.get(f"{judge}_{level}", np.full(len(self.at), math.nan))
 
     def _looked_at(self, level: str, judge: str) -> np.ndarray:
         """A curve; of what is unseen, NaN while too little of the seen compositions is drawn."""
-        curve = self.curves.get(f"{judge}_{level}", np.full(len(self.at), math.nan))
+        curve = self._curve(level, judge)
         seen = self.curves.get(f"{judge}_seen")
         return curve if level == "seen" or seen is None else np.where(seen >= LEAST_SEEN, curve, math.nan)
 
@@ -211,7 +222,7 @@ class Run:
 
     def record(self, names: Mapping[str, str], dit: float) -> dict[str, Any]:
         """A row of the table; `names` are the settings that it shows, and what they are called."""
-        found: dict[str, Any] = {told: value_of(self.spec, name) for name, told in names.items()}
+        found: dict[str, Any] = {told: known_value(self.spec, name) for name, told in names.items()}
         found |= {"seed": self.spec.seed, "status": self.status, "steps": self.steps}
         for level in LEVELS:
             for judge in JUDGES:
@@ -234,6 +245,23 @@ def oracle_reads(figures: ShapeSettings, N: int, each: int = 128) -> float:
     return float(right.view(len(COMPOSITIONS), each).float().mean(1).min())
 
 
+def known_value(spec: RunSpec, name: str) -> Scalar | None:
+    """The value of a setting; None if a run has no such setting, as those of another version may have others."""
+    try:
+        return value_of(spec, name)
+    except KeyError:
+        return None
+
+
+def is_readable(row: Row) -> bool:
+    """Whether a row of a generator has what one can have: a row may come from anywhere."""
+    try:
+        figures_of(Run.of(row, lambda key: None, {}).spec)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
 def numbers_of(rows: Iterable[Mapping[str, Any]]) -> Measured:
     """The numbers of MEASURES, from rows of a `MeasureTable`."""
     found: dict[str, dict[str, float]] = {}
@@ -250,6 +278,11 @@ def at_least(bound: float, *numbers: float) -> bool | None:
     if any(map(math.isnan, (bound, *numbers))):
         return None
     return min(numbers) >= bound - 1e-9
+
+
+def at_most(bound: float, *numbers: float) -> bool | None:
+    """Whether all numbers are as small as a bound; see `at_least`."""
+    return at_least(-bound, *(-number for number in numbers))
 
 
 def _word(met: bool | None) -> str:
@@ -270,8 +303,8 @@ def figures_of(spec: RunSpec) -> ShapeSettings:
 
 def _unseen(spec: RunSpec, measured: Mapping[str, float]) -> tuple[float, float, float]:
     """The numbers of gate 3, of the composition where they are largest among those that are farthest from the seen ones."""
-    far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
-    words = [word for word, level in zip(COMPOSITIONS, far, strict=True) if level == max(far)]
+    far = level_of_each(spec.holdout)
+    words = [word for word, level in far.items() if level == max(far.values())]
     found = [[measured.get(f"unseen_{of}_{word}", math.nan) for word in words] for of in ("codes", "pairs", "images")]
     codes, pairs, images = (float(np.max(shares)) for shares in found)
     return codes, pairs, images

@@ -22,19 +22,8 @@ ROWS = 4
 """Rows of the grid that are differentiated at once: bounds the memory."""
 
 
-def jacobian(activations: ArrayLike) -> np.ndarray:
-    """Derivatives by x and y, in activation per pixel, by finite differences on the whole coordinates.
-
-    Args:
-        activations: (N, N, D), rows y and columns x; at least two of each.
-
-    Returns:
-        (N, N, D, 2) float64: d/dx, d/dy. Central differences inside, one-sided ones at the border: exact for linear maps.
-    """
-    return np.stack(_differences(np.asarray(activations)), axis=-1)
-
-
 def _differences(activations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Along x and along y (N, N, D), per pixel: central ones inside, one-sided ones at the border."""
     along_x, along_y = np.gradient(activations.astype(float), axis=(1, 0))
     return along_x, along_y
 
@@ -91,11 +80,6 @@ def volume_of(g: np.ndarray) -> np.ndarray:
     """Volume metric dv = sqrt|det g| (...) of metric tensors (..., 2, 2)."""
     det: np.ndarray = g[..., 0, 0] * g[..., 1, 1] - g[..., 0, 1] * g[..., 1, 0]
     return np.sqrt(np.abs(det))
-
-
-def factorization(activations: ArrayLike) -> float:
-    """`factorization_of` by differences."""
-    return factorization_of(metric(activations))
 
 
 def factorization_of(g: np.ndarray) -> float:

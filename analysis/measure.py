@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -153,7 +154,7 @@ def measure_missing(
         outcome.passed_over = not_loaded(of_tasks, {*BUILT_IN, *tasks}, "not measured")
         without = [path for path in tasks if path not in kinds]
         outcome.passed_over += [f"{path} has no measures: it extends no task of this project" for path in without]
-        outcome.notices = [*results.notices, *table.notices]
+        outcome.notices = [*results.notices, *table.notices, *job.left_out()]
         for notice in outcome.notices:
             say(console, f"warning: {notice}")
         if not job.waiting and not follow:
@@ -195,6 +196,7 @@ class _Job:
         self.table, self.outcome, self.console, self.kinds = table, outcome, console, kinds
         self.waiting: dict[str, tuple[Row, list[str]]] = {}
         self._seen: set[str] = set()
+        self._too_large = Counter[str]()
         self._known = table.known()
         self._done = self._total = 0
 
@@ -206,8 +208,17 @@ class _Job:
                 self._seen.add(row["key"])
                 names = registry.applicable(row, self.kinds[row["task"]])
                 missing = [name for name in names if self._is_missing(row["key"], name)]
+                too_large = registry.too_large(row, self.kinds[row["task"]])
+                self._too_large.update(name for name in too_large if self._is_missing(row["key"], name))
                 if missing:
                     self.waiting[row["key"]] = row, missing
+
+    def left_out(self) -> list[str]:
+        """A line for each measure that is not taken of runs that are too large for it."""
+        return [
+            f"{name} is left out of {counted(count, 'run')} with N above {registry.MOST_N[name]}: it would take too long"
+            for name, count in self._too_large.items()
+        ]
 
     def run(self, results: ResultStore, workers: int, follow: bool, steps: Steps) -> None:
         self._steps, self._total = steps, len(self.waiting)

@@ -17,12 +17,11 @@ import pandas as pd
 
 from analysis.generator_claims import CLAIMS, Claim, Side, is_side, lacking
 from analysis.generator_verdicts import NOT_ENOUGH, Verdict, judged
-from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run
+from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run, is_readable, known_value
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import OF_WHICH, meaningless
-from trainables.settings import value_of
 from trainables.spec import RunSpec
 
 NAMES = {"decoder": "family", "encoding": "tokenizer"}
@@ -36,6 +35,13 @@ def _order(row: Row) -> tuple[Any, ...]:
     """Where a run stands among others, whenever it was trained."""
     fields = (row[name] for name in ("dataset", "decoder", "encoding", "depth", "width", "max_steps", "data_count"))
     return *fields, sorted(map(str, row["options"].items())), row["seed"], row["key"]
+
+
+def set_aside(rows: Iterable[Row]) -> list[str]:
+    """A line about the generators of a store that cannot be read, so that nothing is said of them; none if all can."""
+    count = sum(row["task"] == GENERATOR and not is_readable(row) for row in rows)
+    told = "1 run of a generator has" if count == 1 else f"{count:,} runs of generators have"
+    return [f"{told} settings or curves that none can have, and no claim counts {'it' if count == 1 else 'them'}"] * bool(count)
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,12 @@ class Answer:
 
     @classmethod
     def of_store(cls, rows: Sequence[Row], measured: Measured, settings: Mapping[str, Any]) -> Answer:
-        """From all rows of a store, whichever studies asked for them, and in whichever order they came."""
-        found = sorted((row for row in rows if row["task"] == GENERATOR), key=_order)
+        """From all rows of a store, whichever studies asked for them, and in whichever order they came; see `set_aside`."""
+        found = sorted((row for row in rows if row["task"] == GENERATOR and is_readable(row)), key=_order)
         specs = [RunSpec.from_dict(row) for row in found]
         carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
         names = [name for name in carried if name not in ("seed", "options", "task", "content", "precision")]
-        varied = {name: name.replace("_", " ") for name in names if len({value_of(spec, name) for spec in specs}) > 1}
+        varied = {name: name.replace("_", " ") for name in names if len({known_value(spec, name) for spec in specs}) > 1}
         return cls.of(found, {row["key"]: row for row in rows}.get, measured, {**varied, **NAMES}, settings)
 
     @cached_property
@@ -110,7 +116,8 @@ class Answer:
     def label(self, spec: RunSpec) -> str:
         """A setting in words, such as `dit on vq, codes 64`."""
         names = {name: told for name, told in self.names.items() if name not in (*_meaningless(spec), *NAMES)}
-        more = [f"{told} {value_of(spec, name)}" for name, told in names.items()]
+        values = {told: known_value(spec, name) for name, told in names.items()}
+        more = [f"{told} {value}" for told, value in values.items() if value is not None]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
     def lines(self) -> list[str]:
@@ -147,7 +154,7 @@ class Answer:
         ]
         runs = records(self.table, COUNTS) if self.runs else []
         replaced = [
-            {told: value_of(lost, name) for name, told in self.names.items()} | {"seed": lost.seed, "by": taken.seed}
+            {told: known_value(lost, name) for name, told in self.names.items()} | {"seed": lost.seed, "by": taken.seed}
             for lost, taken in self.replaced.items()
         ]
         found: dict[str, Any] = plain(
@@ -223,9 +230,9 @@ def _agree(one: RunSpec, other: RunSpec, claim: Claim) -> bool:
     """Whether runs of two sides are equal in what a claim lets differ and means something to both, as rounds to two objectives
     that hide tokens."""
     apart = claim.named | _meaningless(one) | _meaningless(other)
-    return all(value_of(one, name) == value_of(other, name) for name in claim.ignored if name not in apart)
+    return all(known_value(one, name) == known_value(other, name) for name in claim.ignored if name not in apart)
 
 
 def _meaningless(spec: RunSpec) -> set[str]:
     """The settings that mean nothing to a run."""
-    return meaningless({name: value_of(spec, name) for name in OF_WHICH})
+    return meaningless({name: known_value(spec, name) for name in OF_WHICH})

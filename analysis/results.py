@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis.asked import Asked, asked_again, tuned
+from analysis.generators import MEASURES, numbers_of
+from analysis.objectives import Answer
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.questions import left_out
@@ -24,7 +27,7 @@ OF_RUN = (
 OF_QUANTITY = ("measure", "quantity", "layer", "value", "array")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Results:
     """`runs`: the rows of the store that today's task and training would give again; rows of former versions are left out. Rows
     of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, with the
@@ -48,6 +51,12 @@ class Results:
     """Runs of former versions, which are left out."""
     damaged: int = 0
     """Files of rows that could not be read."""
+
+    @cached_property
+    def generators(self) -> Answer:
+        """What the runs of generators say, whichever studies asked for them."""
+        table = self.table[self.table["measure"].isin(MEASURES)]
+        return Answer.of_store(self.runs, numbers_of(table.dropna(subset="value").to_dict("records")), {})
 
     @classmethod
     def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:

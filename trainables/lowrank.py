@@ -20,8 +20,6 @@ POSITIVE_LENGTH = 0.4
 image tells what they are; if too short for the learning rate, some lose their direction altogether."""
 LEAST_SHARE = 1e-8
 """Shares under this count as this in the entropy, as published."""
-BLOCK = 16
-"""Values of a row, pixels times channels, that one matrix product of a convolution yields at once."""
 
 
 def entropy_terms(strengths: Tensor) -> Tensor:

@@ -130,7 +130,8 @@ class RotationCNN(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class RotationSettings:
-    """The published shape. Angles from `gap_low` to `gap_high`, both included, are held out."""
+    """The published shape. Angles from `gap_low` to `gap_high`, both included, are held out. The gap reaches neither 0 nor 360:
+    they are one angle, which would be trained as the one and held out as the other."""
 
     dataset: str = setting("rotation", "Training images.", words=("rotation",))
     decoder: str = setting("rotation-cnn", "Decoder.", words=("rotation-cnn",))
@@ -201,13 +202,13 @@ class RotationTask:
         if spec.width < 2 or spec.width % 2:
             raise ValueError(f"width must be an even number of at least 2, not {spec.width}: the last hidden layer has half")
         low, high, count = float(spec.option("gap_low")), float(spec.option("gap_high")), int(spec.option("angles"))
-        if not 0 <= low < high <= 360:
-            raise ValueError(f"the gap must lie in 0..360 degrees and not be empty, not {low:g}..{high:g}")
+        if not 0 < low < high < 360:
+            touches = "; it may not reach 0 or 360, which are one angle" if 0 <= low < high <= 360 else ""
+            raise ValueError(f"the gap must lie in 0..360 degrees and not be empty, not {low:g}..{high:g}{touches}")
         most = MOST_PIXELS // spec.N**2
         if not 2 <= count <= most:
             raise ValueError(f"angles must lie in 2..{most}, whose images of {spec.N} x {spec.N} fit into memory, not {count}")
         outside, inside = split_angles(count, low, high)
-        if not (len(outside) and len(inside)):
-            where = "outside" if len(inside) else "in"
-            raise ValueError(f"none of {count} angles lies {where} the gap {low:g}..{high:g}: ask for more angles, or move it")
+        if not len(inside):
+            raise ValueError(f"none of {count} angles lies in the gap {low:g}..{high:g}: ask for more angles, or move it")
         return outside, inside

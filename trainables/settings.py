@@ -78,14 +78,17 @@ class Setting:
     later: bool = False
 
     def read(self, text: Scalar) -> Scalar:
-        """The value that a user wrote; see `unsigned`.
+        """The value that a user wrote; see `unsigned`. What is no text is a value itself, which has to be a whole number where
+        one is due.
 
         Raises:
             ValueError: it is of another type.
         """
         try:
+            if self.kind is int and isinstance(text, float) and not text.is_integer():
+                raise ValueError
             return unsigned(_boolean(text) if self.kind is bool else self.kind(text))
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ValueError(f"the option {self.name} takes {WORDS_OF[self.kind]}, not {text!r}") from None
 
     def check(self, value: Any) -> Scalar:

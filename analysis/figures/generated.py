@@ -24,7 +24,7 @@ from analysis.generators import UNSEEN_CODES, UNSEEN_PAIRS
 from analysis.measures.tokens import EACH
 from trainables.generative.oracle import UNCLEAR
 from trainables.generative.settings import CONDITIONINGS
-from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
+from trainables.generative.shapes import COMPOSITIONS, level_of_each
 
 FAMILY_NAMES: Mapping[tuple[str, str], str] = {
     ("dit", "vae"): "DiT on VAE",
@@ -236,7 +236,7 @@ def _of_lowest_seed(table: pd.DataFrame, **columns: str) -> pd.DataFrame:
 
 def _order(table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Which compositions come first, by level, and the level (8,) of each, of the table's runs, which share their split."""
-    level = levels(bits_of(COMPOSITIONS), bits_of(seen_of(str(table["holdout"].iloc[0])))).numpy()
+    level = np.array([*level_of_each(str(table["holdout"].iloc[0])).values()])
     return np.argsort(level, kind="stable"), level
 
 

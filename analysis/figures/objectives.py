@@ -13,13 +13,15 @@ from matplotlib.lines import Line2D
 
 from analysis.figures.panels import SMALL
 from analysis.figures.style import label_decades, literal
-from analysis.generators import LEAST_SEEN, LEVELS, Run
+from analysis.generators import LEAST_SEEN, LEAST_SEEN_TOLD_LESS, LEVELS, Run, known_value
 from analysis.objectives import Answer
-from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
+from trainables.generative.shapes import level_of_each
 from trainables.spec import RunSpec
 
-LEVEL_COLOURS = {"seen": "#3465a4", "level1": "#e78ac3", "level2": "#c8102e"}
-LEVEL_LINES = {"seen": "-", "level1": "--", "level2": "-"}
+LEVEL_COLOURS = {"seen": "#3465a4", "level1": "#e78ac3", "level2": "#c8102e", "level3": "#606060"}
+LEVEL_LINES = {"seen": "-", "level1": "--", "level2": "-", "level3": "-."}
+LEVEL_NAMES = {**LEVELS, "level3": "level 3"}
+"""Of all levels that there may be; bars, tables and claims are of LEVELS."""
 ALONE = {"probe": "^", "oracle": "v"}
 """Markers of what one judge alone reads right."""
 SEED: dict[str, Any] = {"lw": 0.6, "alpha": 0.35}
@@ -30,7 +32,7 @@ ACROSS = 3
 
 def draw_curves(answer: Answer) -> Figure:
     """A panel for each setting: by the step, on a log scale, the share of each composition's pictures that both judges read
-    right. Faint lines are seeds, thick ones their median."""
+    right. Faint lines are seeds, thick ones the median of those with most looks; a panel says how many these are of all."""
     settings = list(answer.by_setting.items())[:MOST_PANELS]
     across = max(1, min(ACROSS, len(settings)))
     down = max(1, math.ceil(len(settings) / across))
@@ -38,18 +40,21 @@ def draw_curves(answer: Answer) -> Figure:
     panels = figure.subplots(down, across, sharey=True, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
+    told_less = any(known_value(spec, "conditioning") not in (None, "full") for spec, _ in settings)
+    least_seen = LEAST_SEEN_TOLD_LESS if told_less else LEAST_SEEN
     for axes, (spec, runs) in zip(panels.flat, settings, strict=False):
         axes.set_axis_on()
+        axes.axhline(least_seen, **GATE, zorder=0)
         _draw_setting(axes, spec, runs)
         axes.set_title(literal(answer.label(spec)), fontsize=9)
     for axes in panels[:, 0]:
         axes.set_ylabel("read right by both judges", fontsize=8)
-    handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in LEVELS.items()]
+    farthest = max((level for spec, _ in settings for level in level_of_each(spec.holdout).values()), default=0)
+    names = list(LEVEL_NAMES.items())[: max(len(LEVELS), farthest + 1)]
+    handles = [Line2D([], [], color=LEVEL_COLOURS[name], ls=LEVEL_LINES[name], label=told) for name, told in names]
     if any(len(runs) > 1 for _, runs in settings):  # else it lies beneath the median
         handles.append(Line2D([], [], color="black", **SEED, label="one seed"))
-    handles += [
-        Line2D([], [], **GATE, label=f"{LEAST_SEEN:g}, needed of what was seen"),
-    ]
+    handles.append(Line2D([], [], **GATE, label=f"{least_seen:g}, needed of what was seen"))
     in_a_line = len(handles) if across > 1 else 2
     figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=8, frameon=False)
     return figure
@@ -78,19 +83,20 @@ def draw_levels(answer: Answer) -> Figure:
 
 
 def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
-    far = levels(bits_of(COMPOSITIONS), bits_of(seen_of(spec.holdout))).tolist()
-    for word, level in zip(COMPOSITIONS, far, strict=True):
-        of_level = list(LEVELS)[min(level, len(LEVELS) - 1)]
+    longest = max((len(run.at) for run in runs), default=0)
+    for word, level in level_of_each(spec.holdout).items():
+        of_level = list(LEVEL_NAMES)[level]
         colour, style = LEVEL_COLOURS[of_level], LEVEL_LINES[of_level]
         curves = [(run.at, run.curves[name]) for run in runs if (name := f"both_{word}") in run.curves and len(run.at)]
         for at, curve in curves:
             axes.plot(at, curve, color=colour, marker=_marker(curve), ms=3, **SEED)
-        longest = max((len(at) for at, _ in curves), default=0)
         whole = [(at, curve) for at, curve in curves if len(at) == longest]
         if whole:
             middle = np.median([curve for _, curve in whole], axis=0)
             axes.plot(whole[0][0], middle, style, color=colour, marker=_marker(middle), ms=5, lw=1.6, label=word)
-    axes.axhline(LEAST_SEEN, **GATE, zorder=0)
+    if (reached := sum(len(run.at) == longest > 0 for run in runs)) < len(runs):
+        told = f"median of {reached} of {len(runs)}\nthat reached the end"
+        axes.text(0.03, 0.97, told, transform=axes.transAxes, va="top", fontsize=SMALL, color="0.25")
     axes.set_xscale("log")
     if any(len(run.at) for run in runs):
         label_decades(axes.xaxis, whole=True)

@@ -28,7 +28,7 @@ from analysis.measures.tokens import fresh
 from trainables.generative.dit import TIMES, DiT
 from trainables.generative.generator_task import tokens_of
 from trainables.generative.jepa import standardised
-from trainables.generative.shapes import COMPOSITIONS, FACTORS, Pictures, ShapeSettings, bits_of, class_values, conditions
+from trainables.generative.shapes import COMPOSITIONS, FACTORS, Pictures, ShapeSettings, bits_of, class_conditions
 from trainables.generative.trunk import Trunk
 from trainables.needs import given
 from trainables.task import Split
@@ -114,7 +114,7 @@ def real_pictures(generator: TrainedGenerator, name: str) -> list[Split]:
     _, images = fresh(s, spec.N, EACH, spec.seed, name, means=True)
     for word, part in zip(COMPOSITIONS, images, strict=True):
         bits = bits_of((word,)).expand(EACH, -1)
-        found.append(tokens_of(spec, Pictures(part, _told(s, bits), bits), generator.tokenizer))
+        found.append(tokens_of(spec, Pictures(part, class_conditions(s, bits), bits), generator.tokenizer))
     return found
 
 
@@ -188,7 +188,7 @@ def head_changes(settings: ShapeSettings, model: nn.Module, inputs: Sequence[Fix
     for one in inputs:
         before = outputs(one, one.batch.inputs)
         flipped = (one.batch.truth ^ row for row in torch.eye(len(FACTORS), dtype=torch.int64))
-        changed = [outputs(one, _told(settings, bits)) - before for bits in flipped]
+        changed = [outputs(one, class_conditions(settings, bits)) - before for bits in flipped]
         lengths.append(before.square().sum((1, 3)))
         changes.append(torch.stack([difference.square().sum((1, 3)) for difference in changed], 2))
     length, change = torch.stack(lengths).sum(0)[:, :, None], torch.stack(changes).sum(0)
@@ -254,11 +254,6 @@ def rank(targets: Tensor) -> float:
     if variances.sum() < LEAST**2 * differences.numel():
         return 0.0
     return torch.special.entr(variances / variances.sum()).sum().exp().item()
-
-
-def _told(settings: ShapeSettings, bits: Tensor) -> Tensor:
-    """The class means (n, 5) of compositions (n, 3)."""
-    return conditions(settings, class_values(settings, bits))
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> float:

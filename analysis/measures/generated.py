@@ -21,7 +21,7 @@ from trainables.generative.generator_task import GeneratorTask, pictures
 from trainables.generative.judge import curves, on_screen
 from trainables.generative.probe import AT_ONCE
 from trainables.generative.settings import GeneratorSettings
-from trainables.generative.shapes import COMPOSITIONS, bits_of, class_values, levels, pool, render, seen_of
+from trainables.generative.shapes import COMPOSITIONS, bits_of, class_values, level_of_each, pool, render, seen_of
 from trainables.generative.tokenizers import Tokenizer
 from trainables.settings import read_settings
 from trainables.training.seeds import stream
@@ -80,7 +80,7 @@ def measure(generator: TrainedGenerator) -> Iterator[Quantity]:
 
     real, others = (fresh(s, spec.N, EACH, spec.seed, name, means=True)[1] for name in ("real", "others"))
     drawn, among, beside = (features(probe, part) for part in (images, real, others))
-    level = levels(bits_of(COMPOSITIONS), bits_of(generator.seen)).numpy()
+    level = np.array([*level_of_each(spec.holdout).values()])
     for word, a, b in zip(COMPOSITIONS, drawn, among, strict=True):
         yield Quantity(f"frechet_{word}", frechet(a, b))
     for at in sorted(set(level.tolist())):

@@ -47,6 +47,9 @@ BUMPS = "trainables.bumps:BumpTask"
 ROTATION = "trainables.rotation:RotationTask"
 TASKS = (BUMPS, ROTATION, PROBE, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
+MOST_N = {"kernel": 64}
+"""The largest N of runs that a measure is taken of: `kernel` finds the singular values of N^2 x N^2 numbers, which beyond takes
+gigabytes and hours."""
 _LOADED: Mapping[str, type[Trained]] = {
     BUMPS: TrainedDecoder,
     ROTATION: rotation.TrainedRotation,
@@ -61,9 +64,20 @@ def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     box, or one of another of TASKS. Those of generators, tokenizers and probes render pictures to compare with, so runs on
     real pictures are given none.
 
+    Those that MOST_N names are left out of larger ones.
+
     Args:
         kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
     """
+    return [name for name in _of_any_size(row, kind) if row["N"] <= MOST_N.get(name, row["N"])]
+
+
+def too_large(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
+    """Names of the measures that would be `applicable` to a smaller run."""
+    return [name for name in _of_any_size(row, kind) if row["N"] > MOST_N.get(name, row["N"])]
+
+
+def _of_any_size(row: Mapping[str, Any], kind: str | None) -> list[str]:
     kind = kind or row["task"]
     if row["dataset"] in REAL:
         return []

@@ -15,6 +15,7 @@ from typing import Any
 from analysis.figures import usual_style
 from analysis.files import weights_of
 from analysis.generators import MEASURES, numbers_of
+from analysis.objectives import set_aside
 from analysis.report import papers
 from analysis.report.compare import side_by_side
 from analysis.report.page import Report, StudyPart, clear
@@ -80,7 +81,7 @@ class Builder:
             others[store], more = studies_of(of_other, _around(store))
             notices += [*of_other.notices, *more]
         lacks = lacking(results, told, Artifacts(self.store).with_weights)
-        self.notices = [*results.notices, *notices, *lacks]
+        self.notices = [*results.notices, *set_aside(results.runs), *notices, *lacks]
         report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread, say)
         self._studies = {part.told.id: part for part in report.studies}
         files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look

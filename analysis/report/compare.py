@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.fits import SETTLED
 from analysis.report.told import Sheet, Told
+from orchestrator.searches.bracket import ThresholdResult
 
 MOST = 12
 """Studies that one table sets beside each other."""
@@ -80,32 +81,54 @@ def _settings(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet
 
 
 def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> Sheet | None:
-    """The geometric mean over seeds at every place, and its ratio to that of the first study; None if they are not all least
-    values of one setting along another."""
+    """The geometric mean over seeds at every place, and its ratio to that of the first study over the seeds that both have;
+    None if they are not all least values of one setting along another."""
     axes = {result.axes for one in studies for result in one.thresholds}
     if any(not one.thresholds for one in studies) or len(axes) > 1:
         return None
-    means: list[dict[tuple[str, Any], float]] = []
-    for one in studies:
-        values: dict[tuple[str, Any], list[float]] = {}
-        for result in one.thresholds:
-            if result.total_images or result.verdict in SETTLED:  # the mean of those that were reached would be too low
-                values.setdefault((result.dataset, result.along), []).append(result.total_images or math.nan)
-        means.append({at: math.exp(math.fsum(map(math.log, of)) / len(of)) for at, of in values.items()})
-    places = sorted({at for of in means for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
+    known = [_by_place(one.thresholds) for one in studies]
+    places = sorted({at for of in known for at in of}, key=lambda at: (at[0], isinstance(at[1], str), at[1]))
     [axis] = axes
     records = []
     for dataset, along in places:
         row: dict[str, Any] = {"dataset": dataset, axis.along: along}
-        first = means[0].get((dataset, along))
-        for place, (name, of) in enumerate(zip(names, means, strict=True)):
-            row[name] = of.get((dataset, along), math.nan)
-            if place:
-                row[f"{name} / first"] = row[name] / first if first else math.nan
+        first, *others = ({result.seed: result for result in of.get((dataset, along), ())} for of in known)
+        row[names[0]] = _told_mean(first)
+        for name, other in zip(names[1:], others, strict=True):
+            row[name], row[f"{name} / first"] = _told_mean(other), _ratio(other, first)
         records.append(row)
     if not records:
         return None
     table = pd.DataFrame(records)
     table = table.drop(columns=[name for name in table if name.endswith("/ first") and table[name].isna().all()])
-    title = "thresholds, geometric means over seeds, and their ratio to those of the first"
+    title = "thresholds, geometric means over seeds, and their ratio to those of the first over the seeds that both have"
     return Sheet(f"compared-{kind}-thresholds", title, table)
+
+
+def _by_place(results: Sequence[ThresholdResult]) -> dict[tuple[str, Any], list[ThresholdResult]]:
+    """What is settled, by data set and place: the mean of those that were reached alone would be too low."""
+    found: dict[tuple[str, Any], list[ThresholdResult]] = {}
+    for result in results:
+        if result.total_images or result.verdict in SETTLED:
+            found.setdefault((result.dataset, result.along), []).append(result)
+    return found
+
+
+def _mean(results: Iterable[ThresholdResult]) -> float:
+    """The geometric mean; NaN without any, or if one was not reached."""
+    logs = [math.log(result.total_images or math.nan) for result in results]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan
+
+
+def _told_mean(of: Mapping[int, ThresholdResult]) -> float | str:
+    """The mean of the thresholds by seed, in words where less may do."""
+    mean = _mean(of.values())
+    return f"at most {mean:.3g}" if any(result.is_cut for result in of.values()) and not math.isnan(mean) else mean
+
+
+def _ratio(of: Mapping[int, ThresholdResult], first: Mapping[int, ThresholdResult]) -> float:
+    """That of the means over the seeds that both have; NaN if there are none, or where less may do."""
+    pairs = [(of[seed], first[seed]) for seed in of if seed in first]
+    if any(result.is_cut for pair in pairs for result in pair):
+        return math.nan
+    return _mean(own for own, _ in pairs) / _mean(other for _, other in pairs)

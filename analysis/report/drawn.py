@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 
 from analysis.report.findings import Picture
 from analysis.trained import load_model
+from trainables.objectives import brings, widened
 from trainables.task import DRAWN, Task
+from trainables.training.seeds import stream
 
 MOST = 4
 """Runs of a study that are drawn: the latest."""
@@ -45,9 +47,12 @@ def drawn_by_task(
 
 def _draw(run: Mapping[str, Any], weights: bytes, task: Task) -> Figure:
     spec, _, model = load_model(run, weights)
+    data = task.judged(spec) if hasattr(task, "judged") else task.data(spec)
+    inputs = widened(data.held_out.inputs[:DRAWN])
     with torch.no_grad():
-        outputs = model(task.data(spec).held_out.inputs[:DRAWN].float())
-    figure = task.draw(spec, outputs)  # type: ignore[attr-defined]
+        sampled = brings(model, "sample")
+        outputs = model.sample(inputs, stream(spec.seed, "drawn")) if sampled else model(inputs)  # type: ignore[operator]
+    figure = task.draw(spec, widened(outputs))  # type: ignore[attr-defined]
     if not isinstance(figure, Figure):
         raise TypeError(f"draw() must give a matplotlib.figure.Figure, not {type(figure).__name__}")
     return figure

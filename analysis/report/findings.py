@@ -6,7 +6,7 @@ import json
 import math
 import operator
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,7 +36,8 @@ BySeed = dict[int, float]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`text relation bound`, for the median over seeds, or for `estimate` where all seeds make one estimate together."""
+    """`text relation bound`, for the median over seeds, or for `estimate` where all seeds make one estimate together; NaN if
+    they do not make it."""
 
     text: str
     values: BySeed
@@ -46,7 +47,7 @@ class Condition:
 
     @property
     def judged(self) -> float:
-        """The number that is compared with the bound; NaN without seeds."""
+        """The number that is compared with the bound; NaN without seeds, or where there is no estimate."""
         if self.estimate is not None:
             return self.estimate
         return statistics.median(self.values.values()) if self.values else math.nan
@@ -56,8 +57,13 @@ class Condition:
         return RELATIONS[self.relation](self.judged, self.bound)
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is a number to compare."""
+        return bool(self.values) and not math.isnan(self.judged)
+
+    @property
     def enough(self) -> bool:
-        return len(self.values) >= LEAST_SEEDS
+        return len(self.values) >= LEAST_SEEDS and self.is_known
 
 
 def verdict(conditions: Sequence[Condition]) -> str:
@@ -118,7 +124,7 @@ class Finding:
     guessed: bool = False
     """Whether the settings were guessed from the rows, as no question of a launch is stored that names them."""
     given: str = ""
-    """The verdict, where it is not that of the conditions, as it also rests on gates."""
+    """The verdict, where it is not that of the conditions: it also rests on gates, or an interval is too wide for one."""
     counted: int | None = None
     """Seeds that a given verdict rests on."""
     comparisons: Sequence[Comparison] = ()
@@ -233,7 +239,8 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
     """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, and more steps.
 
     Only runs that took their whole budget of steps and ended well count. All groups agree in SHARED; in what neither that
-    nor `groups` says, each group takes what most of its seeds have.
+    nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as in
+    their target alone, the one with the first key counts.
     """
     table = _mechanism_runs(table)
     first = table.drop_duplicates("key")
@@ -264,7 +271,10 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
         return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0, groups, elsewhere)
     best = max(ranks)[-1]
     used = {(best, own) for own in picked[best].values()}
-    chosen = {name: [run.key for run in runs if (run.shared, run.own) == (best, own)] for name, own in picked[best].items()}
+    chosen = {
+        name: _one_per_seed(run for run in members[name] if (run.shared, run.own) == (best, own))
+        for name, own in picked[best].items()
+    }
     others = {(run.shared, run.own) for part in members.values() for run in part} - used
     return Choice(
         {name: table[table["key"].isin(keys)] for name, keys in chosen.items()},
@@ -301,6 +311,11 @@ def ratio(above: float, below: float) -> float:
 def number(value: float) -> str:
     """Three digits, as a reader wants them: 0.972, 12.4, 3.1e-05."""
     return f"{value:.3g}"
+
+
+def _one_per_seed(runs: Iterable[_Run]) -> list[str]:
+    """The keys of the runs, one for each seed: the first in the order of keys, whatever was measured."""
+    return list({run.seed: run.key for run in sorted(runs, key=lambda run: run.key, reverse=True)}.values())
 
 
 def _mechanism_runs(table: pd.DataFrame) -> pd.DataFrame:

@@ -7,8 +7,6 @@ from functools import partial
 
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS
-from analysis.generators import MEASURES, numbers_of
-from analysis.objectives import Answer
 from analysis.report import findings
 from analysis.report.findings import Claim, Comparison, Finding, Picture
 from analysis.report.missing import Lacks
@@ -26,14 +24,12 @@ Figures = Mapping[str, Sequence[str]]
 WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: findings.NOT_ENOUGH}
 OPTIONS = {"masking-is-not-it": "--families dit,maskgit,givt,mar"}
 """What the study has to be told beside its usual settings, to train all that a claim compares."""
-_latest: list[tuple[Results, Answer]] = []
-"""At most one: what was judged last, as all claims are judged by the same."""
 
 
 def judged(claim: str, figures: Figures, results: Results) -> Finding:
     """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told. Where several
     have a verdict, it counts if they have the same; figures are of the one with most runs."""
-    found = _answer_of(results).verdicts_of(claim)
+    found = results.generators.verdicts_of(claim)
     shown = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     verdicts = {one.verdict for one in found} - {NOT_ENOUGH}
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
@@ -50,14 +46,6 @@ def judged(claim: str, figures: Figures, results: Results) -> Finding:
         comparisons=[Comparison(one.about, WORDS[one.verdict], one.numbers, one.seeds) for one in found],
         unmet=sorted(frozenset().union(*(one.unmet for one in found))),
     )
-
-
-def _answer_of(results: Results) -> Answer:
-    if not _latest or _latest[0][0] is not results:
-        table = results.table[results.table["measure"].isin(MEASURES)]
-        measured = table.dropna(subset="value").to_dict("records")
-        _latest[:] = [(results, Answer.of_store(results.runs, numbers_of(measured), {}))]
-    return _latest[0][1]
 
 
 def beside(claim: str, keys: Collection[str], figures: Figures, results: Results) -> list[Picture]:

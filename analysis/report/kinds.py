@@ -31,6 +31,8 @@ from trainables.spec import RunSpec
 
 NUMBERS = ("accuracy", "id_mse", "ood_mse")
 """What tables of runs show of each, where the task measures it."""
+OF_RUNS = ("setting", "seed", "seeds", "failed", "status", "steps", "seconds", "key")
+"""What other columns of these tables are called."""
 LEAST = (
     "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
     "the line is the fitted power law"
@@ -51,7 +53,29 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     left = sum(result.verdict == "open" for result in results)
     failed = sum(result.verdict == "failed" for result in results)
     keys = frozenset(row["key"] for row in search.runs(rows))
-    along = results[0].axes.along
+    state = FAILED if failed else GOING if left else ANSWERED
+    doubts = list(filter(None, [search.doubt(rows)])) if state == ANSWERED else []
+    state = DOUBTFUL if doubts else state
+    told = f"{len(results) - left - failed} of {len(results)} thresholds, {_runs(keys)}"
+    sheets = [_threshold_sheet(search, rows, results, question.task)]
+    known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
+    if not known:
+        return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
+    sheets += _without_each(answer)
+    told_of_each = notes(search, rows, results, question.task, question.settings.get("max_steps"))
+    if question.study == "signal":
+        lines, more, pictures = _signal(results, search, question, rows, around)
+        lines = [*lines, *told_of_each]
+        return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
+    pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
+    exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
+    lines = [*doubts, *_means_in_words(answer, results), *answer.lines(), *told_of_each]
+    return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+
+
+def _threshold_sheet(search: ThresholdSearch, rows: Rows, results: Sequence[ThresholdResult], task: str) -> Sheet:
+    """Every threshold, with the runs on both sides of it."""
+    axes = results[0].axes
     records = []
     for i, result in zip(search.numbers(rows), results, strict=True):
         found = search.found(rows, i)
@@ -63,7 +87,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
             "misses": runs.get(result.missed) if result.missed is not None else None,
         }
         of_runs = {name: "" if run is None else run["key"] for name, run in carried.items()}
-        head = {"dataset": result.dataset, along: result.along, "seed": result.seed, "verdict": result.verdict}
+        head = {"dataset": result.dataset, axes.along: result.along, "seed": result.seed, "verdict": result.verdict}
         cost = {"lower_ended": result.lower_ended, "runs": result.runs, "steps": result.steps}
         records.append({**head, **ends, **cost, **of_runs})
         if any(one.outliers for one in results):
@@ -71,36 +95,25 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     table = pd.DataFrame(records)
     if not table["fixed_images"].any():
         table = table.drop(columns="fixed_images")
-    whole = ("images", "images_lower", "images_upper", "fixed_images") if results[0].axes.is_usual else ()
-    if not results[0].axes.is_usual:
-        quantity = results[0].axes.quantity
-        table = table.rename(columns={name: name.replace("images", quantity) for name in table if name.startswith("images")})
-    state = FAILED if failed else GOING if left else ANSWERED
-    doubts = list(filter(None, [search.doubt(rows)])) if state == ANSWERED else []
-    state = DOUBTFUL if doubts else state
-    told = f"{len(results) - left - failed} of {len(results)} thresholds, {_runs(keys)}"
+    whole = ("images", "images_lower", "images_upper", "fixed_images") if axes.is_usual else ()
+    if not axes.is_usual:
+        of_images = [name for name in table if name.startswith("images")]
+        table = table.rename(columns={name: name.replace("images", axes.quantity) for name in of_images})
     what = "every threshold, and the runs on both sides of it"
-    heads = {"images": f"threshold ({samples_of(question.task)})"}
-    sheets = [Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"), heads)]
-    known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
-    if not known:
-        return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
-    left_out = [
+    heads = {"images": f"threshold ({samples_of(task)})"}
+    return Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"), heads)
+
+
+def _without_each(answer: scaling.Answer) -> list[Sheet]:
+    """The exponents without one size at a time, if there are any."""
+    along = answer.axes.along
+    found = [
         {"dataset": dataset, f"without {along} =": size, "exponent": exponent}
         for dataset, fit in answer.fits.items()
         for size, exponent in fit.without.items()
     ]
-    if left_out:
-        sheets.append(Sheet("without", f"the exponent without one {along} at a time", pd.DataFrame(left_out, dtype=object)))
-    told_of_each = notes(search, rows, results, question.task, question.settings.get("max_steps"))
-    if question.study == "signal":
-        lines, more, pictures = _signal(results, search, question, rows, around)
-        lines = [*lines, *told_of_each]
-        return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
-    pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
-    exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
-    lines = [*doubts, *_means_in_words(answer, results), *answer.lines(), *told_of_each]
-    return Told(question, title_of(question), state, told, lines, keys, sheets, pictures, results, exponents)
+    title = f"the exponent without one {along} at a time"
+    return [Sheet("without", title, pd.DataFrame(found, dtype=object))] if found else []
 
 
 def _signal(results: Sequence[ThresholdResult], search: Any, question: Question, rows: Rows, around: Around) -> Shown:
@@ -302,18 +315,19 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     if not found:
         return [], [], []
     names = varied_in(search.specs) or ["decoder"]
-    measured = sorted({name for row in found for name, value in row["measures"].items() if isinstance(value, int | float)})
+    called = _called(found, names)
     records = []
     for row in found:
         spec = RunSpec.from_dict(row)
         own = {name: value_of(spec, name) for name in names}
         words = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in own.items())
-        numbers = {name: row[name] for name in NUMBERS} | {name: row["measures"].get(name) for name in measured}
+        measured = {**{name: row[name] for name in NUMBERS}, **row["measures"]}
+        numbers = {column: measured.get(name) for name, column in called.items()}
         ended = {"status": ending(row), "steps": row["steps"], "seconds": row["seconds"], "key": row["key"]}
         records.append({"setting": words, **own, "seed": row["seed"], **numbers, **ended})
     table = pd.DataFrame(records)
-    known = [name for name in (*NUMBERS, *measured) if name not in names and table[name].notna().any()]
-    table = table.drop(columns=[name for name in (*NUMBERS, *measured) if name not in known and name not in names])
+    known = [column for column in called.values() if table[column].notna().any()]
+    table = table.drop(columns=[column for column in called.values() if column not in known])
     table[known] = table[known].astype(float)
     ended_well = ~table["status"].isin(("failed", "diverged"))
     counted = table.copy()
@@ -336,6 +350,15 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
         Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
     ]
     return [], sheets, pictures
+
+
+def _called(found: Sequence[Row], names: Collection[str]) -> dict[str, str]:
+    """What the columns of NUMBERS and of all numbers that runs measured are called, by the names of these: another column, as
+    that of a setting that varies, keeps its name."""
+    measured = sorted({name for row in found for name, value in row["measures"].items() if isinstance(value, int | float)})
+    all_names = dict.fromkeys((*NUMBERS, *measured))
+    taken = {*names, *OF_RUNS, *(f"{name}_sd" for name in all_names)}
+    return {name: f"measure {name}" if name in taken else name for name in all_names}
 
 
 def _runs(keys: Collection[str]) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.fits import LEAST_SIZES
+from analysis.generator_verdicts import LEAST_SEEDS as LEAST_SEEDS
 from trainables.bumps import BumpTask
 from trainables.regularization import PUBLISHED
 from trainables.rotation import DIGIT
 
-LEAST_SEEDS = 3
-"""A claim is not judged on fewer."""
 BUMPS_BESIDE_STRIPES = 50
 """Where neither the claim nor a run says how many."""
 

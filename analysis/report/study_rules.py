@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from operator import sub
 from typing import Any
@@ -16,7 +17,7 @@ from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, fit_power_law
 from analysis.measures.registry import BUMPS
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
-from analysis.report.findings import BySeed, Condition, Finding, Picture, number, paired, ratio
+from analysis.report.findings import NOT_ENOUGH, REPRODUCED, BySeed, Condition, Finding, Picture, number, paired, ratio, verdict
 from analysis.report.missing import LEAST_SEEDS, Lacks, of_penalties, of_scaling
 from analysis.results import Results
 
@@ -24,6 +25,8 @@ FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
 LEAST_N = 16
 """From this grid size on, bumps alone must need more images than stripes and bumps."""
+MOST_WIDTH = 1.0
+"""A wider interval of an exponent holds too many others to say which it is."""
 
 
 def regularization_helps(results: Results) -> Finding:
@@ -76,18 +79,27 @@ def stripes_scale_linearly(results: Results) -> Finding:
 
 
 def bumps_scale_cubically(results: Results) -> Finding:
-    """Whether the interval of the exponent of bumps alone holds the paper's 3."""
+    """Whether the interval of the exponent of bumps alone holds the paper's 3, and little else."""
     found = scaling_answer(results)
     answer = None if found is None else found.answer
     fit = answer.fits.get("bumps") if answer else None
     values = _exponents(answer, "bumps")
-    lower, upper = (None, None) if fit is None else (fit.lower, fit.upper)
+    lower, upper = (math.nan, math.nan) if fit is None or fit.lower is None or fit.upper is None else (fit.lower, fit.upper)
     slope = _slope(answer, "bumps")
     conditions = [
         Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper),
         Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower),
     ]
-    return _scaling_finding(conditions, found, ("bumps",), draws=False)
+    width = Condition(f"width of the 95 % interval of the exponent{slope}", values, "<=", MOST_WIDTH, upper - lower)
+    finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
+    return finding if verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, width.judged)
+
+
+def _too_wide(finding: Finding, width: float) -> Finding:
+    """The same without a verdict, as the interval holds the paper's exponent and many others."""
+    why = f"the interval is too wide, {number(width)} where {MOST_WIDTH:g} is asked for: more seeds or grid sizes narrow it"
+    lacks = finding.lacks if finding.lacks is not None and finding.lacks.commands else Lacks([], why)
+    return replace(finding, seen=f"{finding.seen}; {why}", given=NOT_ENOUGH, lacks=lacks)
 
 
 def _scaling_finding(

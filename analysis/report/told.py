@@ -18,7 +18,7 @@ from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
 from trainables.program import COMMAND, FILES, VALUES
 from trainables.program import PATH as PROGRAMS
-from trainables.settings import IN_SPEC, value_of
+from trainables.settings import IN_SPEC, listed, value_of
 from trainables.spec import RunSpec
 
 ANSWERED, DOUBTFUL, GOING, FAILED = "answered", "not answered", "not finished", "runs failed"
@@ -32,6 +32,8 @@ OF_TRAINING = ("schedule", "precision")
 PYTHON, MODULE = re.compile(r"(?:.*/)?python[0-9.]*"), re.compile(r"orchestrator(?:\.[a-z_]+)?")
 """The words by which commands of this program begin, with -m between them."""
 INTERPRETER = re.compile(r"python[0-9.]*|(ba)?sh|Rscript|julia|node|perl|ruby")
+HERE = ("local", "auto")
+"""Addresses that are of no other machine that a command could name."""
 USUAL_STORE, RETRY = "results", "--retry-failed"
 """Where a command without `--store` writes; and the option that is for one launch alone."""
 SHORTENED = 12
@@ -118,12 +120,17 @@ class Told:
             return words
         return [*_taken_out(others, "--out")[0], "--store", store]
 
-    @property
-    def runs_what(self) -> str:
-        """What the command runs that is none of this project's, as the store names it: a program, or a task of one's own."""
-        if _taken_out(self.command, "--program")[1]:
-            return "program"
-        return "task" if any(path not in BUILT_IN for path in _taken_out(self.command, "--task")[1]) else ""
+    def beyond(self, store: str) -> str:
+        """What the command that goes on in a store does beyond this project and this folder, as the store names it: it runs a
+        program or a task of one's own, joins another machine, or writes elsewhere. Empty if it does not."""
+        words = self.continued(store)
+        options = ("--program", "--task", "--address", "--out")
+        programs, tasks, addresses, folders = (_taken_out(words, name)[1] for name in options)
+        own = [path for path in tasks if path not in BUILT_IN]
+        found = ["runs a program that this store names"] if programs else ["runs a task that this store names"] * bool(own)
+        found += [f"sends its runs to {address}" for address in addresses if address not in HERE]
+        found += [f"writes into {folder}" for folder in folders if Path(folder).is_absolute() or ".." in Path(folder).parts]
+        return listed(found) if found else ""
 
     @property
     def settings(self) -> dict[str, str]:

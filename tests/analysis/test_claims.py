@@ -355,6 +355,25 @@ class TestScaling:
         assert unmet(judge("cubic", runs=probes(power(3.0, 0.0)))) == []
 
     @pytest.mark.slow(2)
+    def test_an_interval_that_holds_3_and_much_else_is_no_cube(self) -> None:
+        def uneven(dataset: str, N: int, seed: int) -> float:
+            return power(2.4)(dataset, N, seed) * (2.5 if (N // 8 + seed) % 2 else 1)
+
+        finding = judge("cubic", runs=probes(uneven))
+        assert [condition.met for condition in finding.conditions] == [True, True, False]
+        assert finding.verdict == "not enough runs"
+        assert "; the interval is too wide, " in finding.seen
+        assert finding.lacks is not None
+        assert finding.lacks.why in finding.seen
+
+    def test_what_has_no_interval_has_no_ends_of_it(self) -> None:
+        finding = judge("cubic", runs=probes(power(1.9), seeds=2))
+        assert finding.seeds == 2
+        assert [condition.is_known for condition in finding.conditions] == [False] * 3
+        told = [math.isnan(condition.judged) for condition in finding.conditions]
+        assert told == [True] * 3, "the median of the seeds is no end"
+
+    @pytest.mark.slow(2)
     def test_bumps_that_grow_too_slowly_or_are_too_few_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(power(1.2)))
         assert (finding.verdict, unmet(finding)) == ("not reproduced", ["exponent of bumps alone"])
@@ -395,7 +414,7 @@ class TestScaling:
     @pytest.mark.slow(3)
     def test_what_two_sizes_give_is_not_called_a_fit_and_not_judged(self) -> None:
         runs = [run for run in probes(power(1.9)) if run["N"] < 32]
-        for claim, count in (("scaling", 4), ("cubic", 2)):
+        for claim, count in (("scaling", 4), ("cubic", 3)):
             finding = judge(claim, runs=runs)
             assert finding.verdict == "not enough runs"
             texts = [condition.text for condition in finding.conditions]

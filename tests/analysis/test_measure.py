@@ -17,13 +17,14 @@ from rich.console import Console
 from safetensors import torch as safetensors
 
 from analysis import measure
-from analysis.measures.registry import MEASURES, OF_DECODERS, applicable
+from analysis.measures.registry import MEASURES, MOST_N, OF_DECODERS, TASKS, VERSIONS, applicable, too_large
 from analysis.results import Results
 from orchestrator.command.cli import run
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.pulse import Part
 from orchestrator.errors import LostRayError
-from orchestrator.store import ResultStore, make_row
+from orchestrator.store import MeasureTable, ResultStore, make_row
+from orchestrator.store.measures import encode
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
@@ -74,6 +75,11 @@ def table_of(store: Path) -> pd.DataFrame:
 def test_what_is_measured_of_which_run() -> None:
     row = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "holdout": "center", "N": 8}
     assert applicable(row) == list(OF_DECODERS)
+    large = list(OF_DECODERS)
+    large.remove("kernel")
+    assert [applicable(row | {"N": N}) for N in (64, 65)] == [list(OF_DECODERS), large]
+    assert [too_large(row | {"N": N}) for N in (64, 65)] == [[], ["kernel"]]
+    assert too_large(row | {"N": 65, "holdout": "random"}) == []
     assert applicable(row | {"holdout": "random"}) == []
     assert applicable(row | {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}) == []
     assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
@@ -204,6 +210,24 @@ def test_a_store_that_is_not_there_is_a_mistake(
     check_refusal(measure.app, ["--store", "nowhere"], "'nowhere' is not a folder", tmp_path, capsys)
     check_refusal(measure.app, ["--store", ""], "--store is empty: name a folder, such as results", tmp_path, capsys)
     assert run(measure.app, ["--frobnicate"]) == 2
+
+
+def test_runs_that_are_too_large_for_a_measure_are_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = trained_store(tmp_path, 2)
+    monkeypatch.setitem(MOST_N, "kernel", 7)
+
+    def left_out() -> list[str]:
+        with MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
+            job = measure._Job(table, measure.Outcome(), Console(), {path: path for path in TASKS})
+            job.look(results)
+            assert {*job.waiting} == {*keys}
+            assert all("kernel" not in names for _, names in job.waiting.values())
+            return job.left_out()
+
+    assert left_out() == ["kernel is left out of 2 runs with N above 7: it would take too long"]
+    with MeasureTable(tmp_path) as table:
+        table.save(keys[0], "kernel", VERSIONS["kernel"], encode(keys[0], "kernel", VERSIONS["kernel"], [], 0.0))
+    assert left_out() == ["kernel is left out of 1 run with N above 7: it would take too long"]
 
 
 @pytest.mark.parametrize("is_signalled", [False, True])

@@ -16,7 +16,7 @@ from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.generators import Run, numbers_of
 from analysis.measures.circuits import APART, PAIRS
-from analysis.objectives import NAMES, ONE_JUDGE, Answer
+from analysis.objectives import NAMES, ONE_JUDGE, Answer, set_aside
 from tests.analysis.made_objectives import GOOD, Curve, answer_of, generator_row, parent_rows, seeds, spec_of
 from trainables.generative.shapes import COMPOSITIONS
 from trainables.spec import RunSpec
@@ -72,6 +72,11 @@ def test_the_end_of_a_curve_is_its_last_fifth_and_what_is_unseen_counts_once_the
     blind = run_of(seen=0.3, level2=0.9)
     assert blind.peak("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
     assert blind.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
+    late = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[0.1 * look for look in range(10)])
+    assert late.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True), "it may have begun before"
+    after = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[*[0.0] * 5, 0.2, 0.4, 0.8, 0.8, 0.8])
+    assert after.rise("level2", "both") == (600.0, 800.0)
+    assert late.peak("level1", "both", whole=True) == (1.0, 100.0)
     nothing = Run.of({**generator_row(DIT), "curve_summary": None, "curve_step": []}, lambda key: None, {})
     assert math.isnan(nothing.final("seen", "both"))
     assert math.isnan(nothing.agreement)
@@ -372,6 +377,11 @@ def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
     assert of([*[0.5] * 6, 0.9, 0.7, 0.7, 0.7]).verdict == FAIL, "the peak is in the second half"
     assert of(early, seen=0.84).verdict == NOT_ENOUGH
     assert "draws 0.84 of what it has seen" in of(early, seen=0.84).told
+    late = [*[0.5] * 4, *[0.9] * 6]
+    hidden = of(early, seen=late)
+    assert hidden.verdict == NOT_ENOUGH, "its peak was before enough of what is seen was drawn"
+    assert "it ends 0.20 under one at 30%" in hidden.told
+    assert of([0.2, 0.8, 0.78, *[0.75] * 7], seen=late).verdict == FAIL, "a peak that would change nothing"
 
 
 def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() -> None:
@@ -394,6 +404,9 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
         for one, level2 in zip(seeds(spec, 4), curves, strict=True)
     ]
     assert verdict("abrupt-on-vq", mixed).verdict == NOT_ENOUGH, "half a look, in the median"
+    seen_late = {DIT: [*[0.5] * 8, 0.9, 0.9], DIT_VAE: 1.0}
+    masked = [generator_row(one, seen=seen, level2=slow) for spec, seen in seen_late.items() for one in seeds(spec)]
+    assert verdict("abrupt-on-vq", masked).verdict == NOT_ENOUGH, "the same curve, but for when the seen ones are drawn"
     never = verdict("abrupt-on-vq", rows_of(vae=slow, dit=0.05))
     assert never.verdict == NOT_ENOUGH
     assert never.told == "no number is known of vq"
@@ -579,6 +592,27 @@ def test_a_store_is_answered_in_one_order_whichever_run_came_first() -> None:
     answers = [Answer.of_store(found, {}, {}) for found in (rows, rows[::-1])]
     assert [run.key for run in answers[0].runs] == [run.key for run in answers[1].runs]
     assert list(answers[0].by_setting) == list(answers[1].by_setting)
+
+
+def test_a_row_from_elsewhere_takes_no_other_row_its_verdict() -> None:
+    rows = [*rows_of(vae=0.7, dit=0.9, maskgit=0.1)]
+    newer = dataclasses.replace(MAR, options=(*MAR.options, ("of_a_newer_version", 2.0)))
+    older = dataclasses.replace(GIVT, options=tuple((name, value) for name, value in GIVT.options if name != "conditioning"))
+    odd = {**generator_row(GIVT), "holdout": "nonsense"}
+    own = {row["parents"]["tokenizer"]: GOOD for row in rows}
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row))]
+    without = Answer.of_store([*parents, *rows], own, {})
+    answer = Answer.of_store([*parents, *rows, generator_row(newer), generator_row(older), odd], own, {})
+    found = [[verdict.line for verdict in one.verdicts if PASS in verdict.line] for one in (without, answer)]
+    assert found[0]
+    assert found[0] == found[1]
+    assert len(answer.table) == len(rows) + 2
+    assert answer.label(newer) == "mar on vq, conditioning full, of a newer version 2.0"
+    assert answer.label(older) == "givt on vq"
+    assert set_aside([*rows, odd]) == [
+        "1 run of a generator has settings or curves that none can have, and no claim counts it"
+    ]
+    assert set_aside([*parents, *rows]) == []
 
 
 def test_what_is_measured_in_part_is_told_to_be_missing() -> None:

@@ -54,6 +54,15 @@ def test_a_composition_has_a_curve_in_the_colour_of_its_level(answer: Answer) ->
         assert list(named["101"].get_ydata()) == pytest.approx(RISING)
 
 
+def test_a_composition_of_level_3_is_grey_and_told_so() -> None:
+    figure = draw_curves(answer_of([generator_row(spec_of("dit", "vq", holdout="000"))]))
+    named = {line.get_label(): line for line in figure.axes[0].lines}
+    assert to_hex(named["111"].get_color()) == LEVEL_COLOURS["level3"]
+    assert to_hex(named["110"].get_color()) == LEVEL_COLOURS["level2"]
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told[:4] == ["seen", "level 1", "level 2", "level 3"]
+
+
 @pytest.mark.parametrize("many", [True, False])
 @pytest.mark.parametrize(("last", "shown"), [(60, ["20", "30", "50"]), (9000, ["500", "1,000", "2,000", "5,000"])])
 def test_the_steps_can_be_read_and_thin_and_grey_lines_are_told(last: int, shown: list[str], many: bool) -> None:
@@ -119,6 +128,13 @@ def test_a_seed_of_one_known_point_has_a_marker_beside_those_of_lines() -> None:
     assert points == [(LOOKS, False), (1, True), (LOOKS, True)]
 
 
+def test_a_panel_says_how_many_of_its_runs_reached_the_end(answer: Answer) -> None:
+    failed = {**generator_row(spec_of("dit", "vae", seed=2)), "status": "failed", "curve_step": [], "curve_summary": None}
+    [axes] = draw_curves(answer_of([looked(LOOKS, 0, RISING), looked(4, 1, RISING), failed])).axes
+    assert [text.get_text() for text in axes.texts] == ["median of 1 of 3\nthat reached the end"]
+    assert not any(axes.texts for axes in draw_curves(answer).axes)
+
+
 def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None:
     [axes] = draw_levels(answer).axes
     assert [text.get_text() for text in axes.get_xticklabels()] == ["dit on vae", "dit on vq", "maskgit on vq"]
@@ -160,3 +176,12 @@ def test_runs_without_curves_of_other_lengths_and_of_other_splits_are_drawn(tmp_
         ["dit", "vq", "train1", "2", "failed", "1000"],
         ["maskgit", "vq", "000", "0", "finished", "1000"],
     ]
+
+
+def test_curves_show_what_their_own_claims_ask_of_the_seen_compositions() -> None:
+    told_less = [generator_row(spec_of("dit", "vq", conditioning=word)) for word in ("full", "dropout")]
+    for rows, least in ((told_less, 0.7), (told_less[:1], 0.85)):
+        figure = draw_curves(answer_of(rows))
+        assert figure.legends[0].get_texts()[-1].get_text() == f"{least:g}, needed of what was seen"
+        lines = [line.get_ydata()[0] for axes in figure.axes for line in axes.get_lines() if line.get_linestyle() == ":"]
+        assert set(lines) == {least}

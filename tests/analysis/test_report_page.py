@@ -3,6 +3,7 @@
 import html
 import http.client
 import json
+import math
 import re
 import shlex
 import shutil
@@ -414,6 +415,14 @@ def test_a_claims_table_says_of_each_number_what_it_is() -> None:
     assert both.startswith("estimate or median range over seeds")
     assert "exponent 1.7 1 to 3" in both
     assert "least 2 (median) 1 to 3" in both
+    unknown = table(Condition("exponent", values, ">=", 1.4, math.nan))
+    assert unknown.startswith("estimate range over seeds seeds needed outcome exponent 1 to 3"), "there is no estimate to show"
+
+
+def test_a_page_says_what_claims_are_judged_by() -> None:
+    page = " ".join(Report([Part(PAPERS[0], [])], 1, 0.0).html().split())
+    assert "if the median over seeds, or the joint estimate where one is named, meets every condition of its rule. For" in page
+    assert "For claims of the second paper gates have to be met, too." in page
 
 
 @pytest.mark.browser

@@ -38,6 +38,7 @@ from orchestrator import __main__ as everything
 from orchestrator import mechanism, regularization, scaling, tune
 from orchestrator.command.cli import run
 from orchestrator.searches import Rows
+from orchestrator.searches.axes import USUAL
 from orchestrator.searches.bracket import Bracket
 from orchestrator.store import ResultStore, load_questions, make_row, save_question
 from orchestrator.study import Study, brackets_again, facts_of
@@ -295,6 +296,61 @@ def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_pa
     assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
 
 
+def test_a_measure_that_is_called_like_another_column_does_not_take_its_place() -> None:
+    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4, "decoder": "a"}
+    specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(3)]
+    measures = {"width": 0.5, "seeds": 7.0, "status": 9.0, "loss": 2.0, "loss_sd": 3.0}
+    ended = {"accuracy": 0.5, "id_mse": None, "ood_mse": None, "status": "missed", "reason": "budget", "steps": 3, "seconds": 1}
+    rows = [{**spec.to_dict(), **ended, "options": {}, "measures": measures, "key": f"k{i}"} for i, spec in enumerate(specs)]
+    _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
+    assert means.table["width"].tolist() == [8, 16]
+    assert means.table["seeds"].tolist() == [3, 3]
+    assert means.table["loss_sd"].tolist() == [0, 0]
+    assert runs.table["status"].tolist() == ["missed"] * 6
+    for name in ("width", "seeds", "status", "loss_sd"):
+        assert means.table[f"measure {name}"].tolist() == [measures[name]] * 2
+        assert runs.table[f"measure {name}"].tolist() == [measures[name]] * 6
+
+
+def test_what_stands_in_a_row_and_among_its_measures_is_one_column() -> None:
+    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4, "decoder": "a"}
+    specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(2)]
+    ended = {"accuracy": 0.5, "id_mse": 0.25, "ood_mse": 1.0, "status": "missed", "reason": "budget", "steps": 3, "seconds": 1}
+    measures = {"id_mse": 0.25, "ood_mse": 1.0, "loss": 2.0}  # as the trainings of decoders leave them
+    rows = [{**spec.to_dict(), **ended, "options": {}, "measures": measures, "key": f"k{i}"} for i, spec in enumerate(specs)]
+    _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
+    assert means.table["id_mse"].tolist() == [0.25, 0.25]
+    assert list(runs.table.columns).count("ood_mse") == 1
+
+
+def test_studies_are_compared_over_the_seeds_that_both_have_and_bounds_are_called_so() -> None:
+    def told(**by_seed: tuple[float | None, str]) -> Any:
+        results = [
+            SimpleNamespace(
+                axes=USUAL, dataset="d", along=16, seed=int(seed[1:]), total_images=total, verdict=verdict,
+                is_cut=verdict == "minimum",
+            )
+            for seed, (total, verdict) in by_seed.items()
+        ]  # fmt: skip
+        question, name = SimpleNamespace(study="scaling"), str(by_seed)
+        about = {"settings": {}, "state": "", "progress": "", "exponents": {"d": ""}, "lines": []}
+        return SimpleNamespace(question=question, id=name, short=name, thresholds=results, **about)
+
+    def line(*studies: Any) -> dict[str, Any]:
+        [compared] = side_by_side(studies, {})
+        [found] = compared.sheets[1].table.to_dict("records")
+        return {str(name): found[name] for name in found if name not in ("dataset", "N")}
+
+    first = told(s0=(100, "reached"), s1=(200, "reached"), s2=(400, "reached"))
+    one = told(s0=(100, "reached"), s1=(None, "open"), s2=(None, "failed"))
+    assert [*line(first, one).values()] == pytest.approx([200, 100, 1.0]), "the same with the seed that both have"
+    other = told(s3=(50, "reached"))
+    assert [*line(first, other).values()] == pytest.approx([200, 50]), "no seed in common"
+    least = told(s0=(100, "minimum"), s1=(200, "reached"))
+    assert [*line(first, least).values()] == [pytest.approx(200), "at most 141"]
+    assert [*line(least, first, one).values()] == ["at most 141", pytest.approx(200), pytest.approx(100)]
+
+
 def test_means_are_of_the_seeds_that_ended_well() -> None:
     specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=4, seed=s, decoder=d) for d in ("cnn", "mlp") for s in range(3)]
     errors = {("cnn", 0): 1e-5, ("cnn", 1): 1e-1, ("mlp", 0): 0.5, ("mlp", 1): 0.25, ("mlp", 2): 0.75}
@@ -374,6 +430,12 @@ def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp
     assert "It runs a" not in shown("sweep scaling --task trainables.bumps:BumpTask", "b")
     assert "It runs a task that this store names" in shown("sweep scaling --task mine:Task", "b")
     assert "It runs a program that this store names" in shown("sweep tune --program='sh {N}'", "b")
+    assert "It sends its runs to 198.51.100.7:6379 and writes into /home/me/.config: look at it first" in shown(
+        "sweep scaling --address 198.51.100.7:6379 --out=/home/me/.config --store b", "b"
+    )
+    assert "and writes into a/../../b: look" in shown("sweep scaling --task mine:Task --out a/../../b --store b", "b")
+    for harmless in ("--address auto", "--address=local --out plots/a", "--out .."):  # the last is left out of another store
+        assert "look at it first" not in shown(f"sweep scaling {harmless}", "b")
 
 
 TITLES = {

@@ -69,7 +69,7 @@ OTHERS: dict[str, list[Bound]] = {
     "regularization --lambda-variance": [Bound("-1", "above 0", "0"), Bound("0..1", "0 < LOW", "1e-9..1")],
     "rotation --epochs": [Bound("715827883", f"{EPOCHS} 715827882", "715827882")],
     "rotation --angles": [Bound("2097153", "angles must lie in 2..2097152", None)],
-    "rotation --gap": [Bound("160..361", "0..360", "160..360"), Bound("200..200", "not be empty", "160..200")],
+    "rotation --gap": [Bound("160..361", "0..360", "160..359"), Bound("200..200", "not be empty", "160..200")],
     "geometry --bumps": [Bound("40", "--bumps 40 is more", "39"), Bound("4000000000", "give at most 39", None)],
     "tuning --bumps": [Bound("40", "give at most 39", "39"), Bound("100001", "from 0 to 100000", None)],
     "geometry --depths": [Bound("0", "from 1 to 32", "1"), Bound("33", "from 1 to 32", None)],

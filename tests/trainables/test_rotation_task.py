@@ -119,7 +119,9 @@ BAD = [
     ({"options": {"gap_low": math.nan}}, "gap_low must be a word or a finite number, not nan"),
     ({"options": {"angles": 1}}, "angles must lie in 2.."),
     ({"options": {"angles": 2}}, "none of 2 angles lies in the gap 160..200"),
-    ({"options": {"gap_low": 0.0, "gap_high": 360.0}}, "none of 60 angles lies outside the gap 0..360"),
+    ({"options": {"gap_low": 0.0, "gap_high": 360.0}}, "not 0..360; it may not reach 0 or 360, which are one angle"),
+    ({"options": {"gap_low": 0.0, "gap_high": 90.0}}, "not 0..90; it may not reach 0 or 360, which are one angle"),
+    ({"options": {"gap_low": 320.0, "gap_high": 360.0}}, "not 320..360; it may not reach 0 or 360, which are one angle"),
 ]
 
 

@@ -85,6 +85,17 @@ def test_what_a_user_writes_is_read_by_its_type(kind: type, text: str, value: ob
             Setting("x", kind, None).read("wide")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(int, 2.9), (int, math.inf), (int, math.nan), (float, 10**400)],
+    ids=["fraction", "inf", "nan", "huge"],
+)
+def test_a_value_that_is_no_text_is_not_cut_to_its_type(kind: type, value: float) -> None:
+    with pytest.raises(ValueError, match=f"^the option x takes {WORDS_OF[kind]}, not "):
+        Setting("x", kind, None).read(value)
+    assert Setting("x", int, None).read(2.0) == 2
+
+
 def made(name: str, kind: Any, default: Any, frozen: bool = True) -> type:
     return make_dataclass("Made", [(name, kind, default)], frozen=frozen)
 

@@ -14,10 +14,8 @@ from trainables.task import load_task
 PROBE = "trainables.generative.probe_task:ProbeTask"
 TOKENIZER = "trainables.generative.tokenizer_task:TokenizerTask"
 GENERATOR = "trainables.generative.generator_task:GeneratorTask"
-JUDGED_WHOLE: Mapping[str, Any] = {"target": 1.0, "stop": "budget"}
-"""A parent is trained to its end, and has passed if all compositions did."""
-PARENT: Mapping[str, Any] = {"batch_size": 64, "lr": 2e-3, "schedule": "cosine", **JUDGED_WHOLE}
-"""How parents are trained."""
+PARENT: Mapping[str, Any] = {"batch_size": 64, "lr": 2e-3, "schedule": "cosine", "target": 1.0, "stop": "budget"}
+"""How a probe or a tokenizer is trained: to its end, and it has passed if all compositions did."""
 OF_PROBE = {
     "decoder": "probe", "width": "probe_width", "lessons": "probe_lessons", "torn": "probe_torn", "gate": "probe_gate",
 }  # fmt: skip

@@ -16,7 +16,7 @@ from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
 from trainables.generative.pictures import few, pool
 from trainables.generative.settings import AS_CLASSES, FRESH, OF_CONDITIONING, OF_HEAD, GeneratorSettings, meaningless
-from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_values, conditions, seen_of
+from trainables.generative.shapes import COMPOSITIONS, Pictures, ShapeSettings, bits_of, class_conditions, seen_of
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.generative.trunk import Conditions
 from trainables.settings import read_settings, settings_of
@@ -38,7 +38,7 @@ class GeneratorTask:
     timing = staticmethod(few)
 
     def matters(self, settings: Mapping[str, Scalar]) -> Collection[str]:
-        """All settings but those of another objective, other tokens, another conditioning, and of a loss that is not added."""
+        """All settings but those that are `meaningless` beside the others."""
         return settings_of(GeneratorSettings).keys() - meaningless(settings)
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
@@ -110,12 +110,12 @@ def _told(settings: GeneratorSettings, made: Pictures) -> Pictures:
     """The pictures with what a model is told of them."""
     if settings.conditioning not in AS_CLASSES:
         return made
-    return made._replace(conditions=conditions(settings, class_values(settings, made.bits)))
+    return made._replace(conditions=class_conditions(settings, made.bits))
 
 
 def _asked(settings: ShapeSettings, words: tuple[str, ...], each: int) -> Split:
     """Compositions to be sampled, `each` times from the mean of their classes."""
     bits = bits_of(words)
-    told = conditions(settings, class_values(settings, bits))
+    told = class_conditions(settings, bits)
     asked, wanted = (t[:, None].expand(-1, each, -1).contiguous() for t in (told, bits))
     return Split(asked, wanted, wanted)

@@ -20,6 +20,8 @@ TEACHERS = ("ema", "same", "gradient")
 TWELFTHS = {"three": (7, 9, 11), "one": (9,)}
 """Words for layers: those of the paper, whose trunk has twelve, and the middle one of them. With another depth they are the
 nearest ones, so 2, 3 and 4 of four."""
+MOST_LETTERS = 40
+"""Of a layer in a list, and of a list in a message."""
 
 
 def layers_of(text: str, depth: int) -> tuple[int, ...]:
@@ -31,11 +33,11 @@ def layers_of(text: str, depth: int) -> tuple[int, ...]:
     if text in TWELFTHS:
         return tuple(sorted({max(1, (2 * twelfth * depth + 12) // 24) for twelfth in TWELFTHS[text]}))
     parts = text.replace(",", "+").split("+")
-    numbers = [int(part) for part in parts if part.strip().isdecimal()]
+    numbers = [int(part) for part in parts if part.strip().isdecimal() and len(part) <= MOST_LETTERS]
     if len(set(numbers)) < len(parts) or not all(1 <= number <= depth for number in numbers):
-        words = " or ".join(TWELFTHS)
+        words, shown = " or ".join(TWELFTHS), text[:MOST_LETTERS]
         listed = "+".join(map(str, range(1, depth + 1)[-2:]))
-        raise ValueError(f"jepa_layers must be {words}, or list some of the layers 1 to {depth}, as {listed}; not {text!r}")
+        raise ValueError(f"jepa_layers must be {words}, or list some of the layers 1 to {depth}, as {listed}; not {shown!r}")
     return tuple(sorted(numbers))
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from trainables.generative import celeba, clevrer, probe, shapes
 from trainables.generative.album import TEST, TRAIN, Album, Source
 from trainables.generative.settings import RENDERED, PictureSettings
-from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, bundled, class_values, conditions
+from trainables.generative.shapes import COMPOSITIONS, Pictures, bits_of, bundled, class_conditions
 from trainables.training.run import UnfitError
 from trainables.training.seeds import stream
 
@@ -81,7 +81,7 @@ def _real(
         of_word, order = sources[word := compositions[i % k]], orders[word]
         images[i] = torch.from_numpy(_read(settings.dataset, of_word[order[i // k % len(order)]], N)) / 255
     bits = bits_of(compositions)[torch.arange(count) % k]
-    return Pictures(images, conditions(settings, class_values(settings, bits)), bits)
+    return Pictures(images, class_conditions(settings, bits), bits)
 
 
 def bundles(

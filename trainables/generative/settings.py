@@ -209,15 +209,15 @@ class GeneratorSettings(OfTokens):
 
 
 OF_WHICH = ("decoder", "encoding", "conditioning", "jepa")
-"""The settings that decide which others mean something."""
+"""The settings that every study of generators asks for, and that decide which others mean something."""
 
 
 def meaningless(settings: Mapping[str, object]) -> set[str]:
-    """The settings that mean nothing beside these, which have all OF_WHICH: those of another objective, other tokens or another
-    conditioning, and of a loss that is not added."""
-    belonging = {**OF_HEAD, **OF_KIND, **OF_CONDITIONING}
-    own = {name for which in OF_WHICH for name in belonging.get(str(settings[which]), ())}
-    others = {name for names in belonging.values() for name in names} - own
+    """The settings that mean nothing beside these, which have all OF_WHICH: those that belong to other words of them, and of a
+    loss that is not added. A setting of BELONGING that is not among them may have any word."""
+    known = {which: belonging for which, belonging in BELONGING.items() if which in settings}
+    own = {name for which, belonging in known.items() for name in belonging.get(str(settings[which]), ())}
+    others = {name for belonging in known.values() for names in belonging.values() for name in names} - own
     return others if settings["jepa"] else others | set(OF_JEPA)
 
 

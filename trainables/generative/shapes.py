@@ -123,6 +123,16 @@ def levels(bits: Tensor, seen: Tensor) -> Tensor:
     return (bits[:, None] != seen[None]).sum(2).amin(1)
 
 
+def level_of_each(split: str) -> dict[str, int]:
+    """The level of every composition where those of a split are seen.
+
+    Raises:
+        ValueError: as `seen_of`.
+    """
+    found = levels(bits_of(COMPOSITIONS), bits_of(seen_of(split))).tolist()
+    return dict(zip(COMPOSITIONS, found, strict=True))
+
+
 def class_values(settings: ShapeSettings, bits: Tensor) -> Scenes:
     """The means of their classes for compositions (n, 3): in the middle of a white picture."""
     other, size, blue = bits.double().unbind(1)
@@ -160,6 +170,11 @@ def conditions(settings: ShapeSettings, scenes: Scenes) -> Tensor:
         centre = colour.new_tensor(MIDDLE)
         colour = centre + (colour - centre) / contrast
     return torch.cat([other, (scenes.radius[:, None] - middle) / half, 2 * colour - 1], 1)
+
+
+def class_conditions(settings: ShapeSettings, bits: Tensor) -> Tensor:
+    """What a model is told of the means of their classes for compositions (n, 3): (n, CONDITIONS)."""
+    return conditions(settings, class_values(settings, bits))
 
 
 def distance(pair: str, shape: Tensor, radius: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, seen_of
 from trainables.generative.tiers import TIERS, generator
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.needs import Parent, Tasks, needs_of, trained, untrained
-from trainables.settings import read_settings, value_of
+from trainables.settings import complete, read_settings, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task, load_task
 from trainables.training.loop import Training
@@ -151,7 +151,7 @@ def test_every_tier_has_the_same_figures_unless_others_are_given() -> None:
 
 
 def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None:
-    names = set(GeneratorSettings.__dataclass_fields__) - {"dropout", "dropout_mode"}
+    names = set(GeneratorSettings.__dataclass_fields__) - {"dropout", "dropout_mode", "tokenizer_width"}
     usual = {name: field.default for name, field in GeneratorSettings.__dataclass_fields__.items()}
     diffusion = {"predicts", "noise", "input_scale", "ddim_steps"}
     of_givt, of_mar = {"mixture", "variance_scale"}, {"head_width", "head_depth", "head_draws"}
@@ -170,6 +170,13 @@ def test_what_belongs_to_another_objective_or_to_codes_does_not_matter() -> None
         assert set(GeneratorTask().matters(usual | {"decoder": decoder, "encoding": encoding})) == names - others
     for decoder in ("maskgit", "givt"):
         assert generator("smoke", settings={"decoder": decoder, "predicts": "eps"}).option("predicts") == "eps"
+
+
+def test_widths_of_networks_that_a_run_does_not_need_do_not_matter() -> None:
+    usual = complete(GeneratorTask(), {})
+    for network, probe, mattering in (("linear", "cnn", {"probe_width"}), ("conv", "linear", {"tokenizer_width"})):
+        mattered = GeneratorTask().matters({**usual, "network": network, "probe": probe})
+        assert {"tokenizer_width", "probe_width"} & {*mattered} == mattering
 
 
 def test_looks_of_all_tiers_have_noise_of_their_own() -> None:

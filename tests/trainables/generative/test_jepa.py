@@ -162,6 +162,13 @@ def test_layers_are_those_of_the_paper_or_those_that_are_listed(text: str, depth
         assert torch.equal(loss(changed, targets, masked), before) == (layer not in layers)
 
 
+@pytest.mark.parametrize("text", ["5", "1+1", "1+x", "", "9" * 5000, "0" * 5000 + "1"])
+def test_a_list_that_is_none_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^jepa_layers must be three or one, or list some of the layers 1 to 4") as told:
+        layers_of(text, 4)
+    assert len(str(told.value)) < 200
+
+
 @BOTH
 def test_without_the_loss_weights_draws_and_losses_are_the_same_bits(head: str) -> None:
     made = []
