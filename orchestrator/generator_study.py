@@ -31,10 +31,17 @@ if TYPE_CHECKING:
 class GeneratorStudy(GridStudy):
     """Generators over seeds, tabled by level and judge, with the verdicts of their claims. A `Study`."""
 
+    _measured: Measured = field(default_factory=dict)
     _known: Latest[Answer] = field(init=False)
 
     def __post_init__(self) -> None:
         GridStudy.__post_init__(self)
+        self._known = Latest(self._answer_of)
+
+    def read_measures(self, *, patient: bool = False) -> None:
+        """Take in what was measured in the store. The table has it as of the last time: the thread that shows it may not wait
+        for a store whose locks others hold."""
+        self._measured = measured_for(self.name, self.settings["store"], patient)
         self._known = Latest(self._answer_of)
 
     def line(self, row: Mapping[str, Any]) -> str:
@@ -68,11 +75,13 @@ class GeneratorStudy(GridStudy):
         """Table, JSON and figures, at the end of a launch."""
         from analysis.files import write_generators
 
-        answer = self._answer_of(rows) if force else None
+        self.read_measures(patient=force)
+        answer = self._known.of(rows) if force else None
         return write_generators(answer, self.name, out) if answer is not None and answer.runs else []
 
     def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer_of(rows).to_json()
+        self.read_measures(patient=True)
+        return self._known.of(rows).to_json()
 
     def _lines(self, answer: Answer) -> list[str]:
         lines = answer.lines()
@@ -85,10 +94,9 @@ class GeneratorStudy(GridStudy):
         """The answer as far as it is known."""
         from analysis.objectives import Answer
 
-        found, measured = self.search.runs(rows), measured_for(self.name, self.settings["store"])
+        found, replaced = self.search.runs(rows), self.search.replaced(rows)
         names = {name: self.about[name] for name in self.columns}
-        replaced = self.search.replaced(rows)
-        return Answer.of(found, rows.get, measured, names, self.settings, self.name, replaced)
+        return Answer.of(found, rows.get, self._measured, names, self.settings, self.name, replaced)
 
     def _told(self, spec: RunSpec) -> str:
         family, tokenizer, *more = self._cells(self._setting(spec))
@@ -102,13 +110,19 @@ class GeneratorStudy(GridStudy):
         return ["" if name in others else str(value) for name, value in values.items()]
 
 
-def measured_for(study: str, store: str) -> Measured:
+def measured_for(study: str, store: str, patient: bool) -> Measured:
     """What a study looks at of what `analysis.measure` found in a store; nothing where that cannot be read now, since an answer
-    says what it lacks."""
+    says what it lacks.
+
+    Args:
+        patient: whether a bucket that does not answer is waited for. While workers are to be heard it is not.
+    """
     from analysis.generators import OF_GENERATORS, OF_PARENTS, numbers_of
 
-    with contextlib.suppress(StoreError):
-        return numbers_of(MeasureTable(store).rows([*OF_PARENTS, *OF_GENERATORS.get(study, ())]))
+    with contextlib.suppress(StoreError), MeasureTable(store) as table:
+        if not patient:
+            table.hasten()
+        return numbers_of(table.rows([*OF_PARENTS, *OF_GENERATORS.get(study, ())]))
     return {}
 
 

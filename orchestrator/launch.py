@@ -40,6 +40,7 @@ from orchestrator.command.progress import (
     format_seconds,
     rough_seconds,
     say,
+    say_aside,
 )
 from orchestrator.command.reading import check_named
 from orchestrator.command.sources import made_by_other_source, source_of
@@ -48,6 +49,7 @@ from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.scratch import no_room
 from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
 from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
@@ -139,7 +141,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
     """Train what the study still needs and answer it.
 
     Raises:
-        UserError: something the user can put right, before anything was written.
+        UserError: something the user can put right, before any run was stored.
     """
     options.check()
     console = Console(file=sys.stderr if options.json else sys.stdout)
@@ -156,11 +158,17 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         return Exit.NOT_ANSWERED
     except UnfitError as error:  # from planning
         raise UserError(str(error)) from None
+    except UnheardError:
+        raise
+    except OSError as error:  # from planning, and from looking for a cluster
+        if error.errno not in FULL_DISK:
+            raise
+        raise UserError(str(_disk_named(error))) from None
 
 
 def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console, cluster: Cluster) -> int:
     try:
-        store = ResultStore(options.store, read_only=options.dry_run, tell=lambda text: say(console, text))
+        store = ResultStore(options.store, read_only=options.dry_run, tell=lambda text: say_aside(console, text))
     except StoreError as error:
         if error.may_pass:
             raise
@@ -175,8 +183,7 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         stages = Stages(study.task, study.search, question, store, rows, options.gates)
         if not options.dry_run:
             save_question(store, replace(question, command=command))
-        for notice in store.notices:
-            say(console, f"warning: {notice}")
+        said = _say_notices(store, console)
         if lost := stages.lost():
             say(console, f"warning: {lost}")
         if others := made_by_other_source(study.task, rows):
@@ -185,8 +192,17 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             plan, seconds = stages.plan(*study.plan(rows))
             console.print(plan)
             say(console, estimate_text(seconds, cluster.all_workers(), options.price))
+            _say_notices(store, console, said)
             return Exit.ANSWERED
-        return _train_and_answer(study, options, command, console, cluster, store, rows, stages)
+        return _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
+
+
+def _say_notices(store: ResultStore, console: Console, said: int = 0) -> int:
+    """Say what the store has noticed besides the first ones, which were said before; how many there are now."""
+    notices = store.notices[said:]
+    for notice in notices:
+        say(console, f"warning: {notice}")
+    return said + len(notices)
 
 
 def _train_and_answer(
@@ -198,6 +214,7 @@ def _train_and_answer(
     store: ResultStore,
     rows: Rows,
     stages: Stages,
+    said: int,
 ) -> int:
     all_workers, out = cluster.all_workers(), options.out or store.path / study.name
     pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
@@ -251,6 +268,7 @@ def _train_and_answer(
         again=stages.again,
         forget=stages.forget,
         outcome=outcome,
+        said=said,
     )
     resume = typed(command)
     runs = store.path / "runs"
@@ -263,6 +281,7 @@ def _train_and_answer(
 
     def farewell(error: BaseException | None) -> None:
         progress.__exit__()
+        execution.said = _say_notices(store, console, execution.said)
         if error is None:
             say(console, f"interrupted; {kept()}\nto continue: {resume}")
         else:
@@ -272,6 +291,8 @@ def _train_and_answer(
         nonlocal outcome
         try:
             if not stages.search.finished(rows):
+                if (read_measures := getattr(study, "read_measures", None)) is not None:  # one whose table shows some
+                    read_measures()
                 _announce(study, options, console, cluster, rows, stages, len(store))
                 with progress, quiet(options.verbose):
                     unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {resume}"
@@ -279,7 +300,9 @@ def _train_and_answer(
             if stages.search.finished(rows):
                 _drop_kept_ends(store, rows)
             stages.complete()
-        except (StoreError, LostRayError, StuckError, UnfitError, OSError) as error:
+        except (StoreError, LostRayError, StuckError, UnfitError, UserError, OSError) as error:
+            if isinstance(error, UserError) and not outcome.trained + outcome.failed:
+                raise
             farewell(_disk_named(error))
             return _signalled(execution.outcome) or Exit.NOT_ANSWERED
         files, unwritten = _written(study, rows, store, out, console)
@@ -295,6 +318,7 @@ def _train_and_answer(
         if options.json:
             needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
             print_json(study.answer(rows) | needed)
+        execution.said = _say_notices(store, console, execution.said)
         if code := _signalled(outcome):
             farewell(None)
             return code
@@ -314,8 +338,7 @@ def _disk_named(error: Exception) -> Exception:
     """The error; of a full disk that is not the store's, with what to do."""
     if not isinstance(error, OSError) or error.errno not in FULL_DISK:
         return error
-    where = printable(error.filename or tempfile.gettempdir())
-    return OSError(f"the disk of temporary files is full ({where}): make room there, or set TMPDIR to a folder elsewhere")
+    return OSError(no_room(str(error.filename or tempfile.gettempdir())))
 
 
 def _signalled(outcome: Outcome) -> int:
@@ -381,8 +404,9 @@ def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
     if kept := store.with_checkpoints():
         for row in [row for row in rows if row.get("reason") == GIVEN_UP]:
             key = run_key(RunSpec.from_dict(row).to_the_end(), row["task_version"])
-            if key in kept:
+            if key in kept and store.claim(key):  # else another launch is training it
                 store.drop_checkpoint(key)
+                store.release(key)
 
 
 def _conclude(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.axes import HINT, check_resolution, read_between
@@ -35,6 +35,9 @@ from trainables.generative.tokenizers import KINDS
 from trainables.settings import settings_of, with_values
 from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
+
+if TYPE_CHECKING:
+    from analysis.generators import Measured
 
 NAME = "signal"
 LEAST, ALONG = "contrast", "faint"
@@ -64,8 +67,17 @@ class OneLength(GeneratorOptions):
     ] = None  # type: ignore[assignment]  # a text elsewhere, of several
 
 
+@dataclass(slots=True)
 class SignalStudy(ThresholdStudy):
     """Thresholds of contrast for every factor and seed."""
+
+    _measured: Measured = field(default_factory=dict)
+
+    def read_measures(self, *, patient: bool = False) -> None:
+        """Take in what was measured in the store. The table has it as of the last time: the thread that shows it may not wait
+        for a store whose locks others hold."""
+        if (measured := measured_for(NAME, self.settings["store"], patient)) != self._measured:
+            self._measured, self._known = measured, None
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
@@ -73,8 +85,15 @@ class SignalStudy(ThresholdStudy):
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
         from analysis.signal import Answer
 
-        measured = measured_for(NAME, self.settings["store"])
-        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, measured)
+        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, self._measured)
+
+    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
+        self.read_measures(patient=force)
+        return ThresholdStudy.write(self, rows, out, force=force)
+
+    def answer(self, rows: Rows) -> dict[str, Any]:
+        self.read_measures(patient=True)
+        return ThresholdStudy.answer(self, rows)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -27,6 +28,8 @@ QUIET_SECONDS = 10.0
 """Plain lines tell at least so often what is going on while no run has ended, and more rarely the longer a launch takes."""
 MOST_QUIET_SECONDS = 600.0
 """Of a long launch."""
+ASIDE_SECONDS = 1.0
+"""The longest wait for something to be said that must not keep its speaker."""
 SHARE = 0.05
 """The most of its time that a launch spends writing result files while it trains, and as much to guess the time left."""
 
@@ -214,6 +217,19 @@ def say(console: Console, text: str) -> None:
     terminal would take for a command is escaped."""
     shown = "\n".join(printable(line.expandtabs()) for line in text.split("\n"))
     console.print(shown, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_aside(console: Console, text: str) -> None:
+    """As `say`, for who may hold a lock of the store: the live table may be waiting for that while it keeps the console. So it
+    is said by another thread, which is waited for only shortly."""
+
+    def speak() -> None:
+        with contextlib.suppress(OSError):  # nobody reads any more: what is said next tells
+            say(console, text)
+
+    speaker = threading.Thread(target=speak, daemon=True, name="saying")
+    speaker.start()
+    speaker.join(ASIDE_SECONDS)
 
 
 def format_seconds(seconds: float) -> str:

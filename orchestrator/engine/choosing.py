@@ -56,12 +56,13 @@ class Chooser:
             return {}
         running = list(busy.values())
         later = self.failures.later()
-        wanted = len(running) + total * self.packs.largest + later
-        needless = later if self.packs.gpu else wanted - len(running) - total
         elsewhere, room = 0, 0
-        while room < wanted + elsewhere:
+        while room < (wanted := len(running) + total * self.packs.largest + later) + elsewhere:
             room = wanted + elsewhere
+            needless = later if self.packs.gpu else wanted - len(running) - total
             specs = self.search.propose(self.rows, room, running, room - needless)
+            if self.packs.meet(specs):
+                continue
             pack, elsewhere = self._claim(specs, free, busy)
             if pack:
                 return pack

@@ -14,20 +14,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.last_words import last_words
+from orchestrator.engine.messages import HeldWeights
 from orchestrator.engine.placement import PATIENCE_SECONDS
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
-from orchestrator.errors import LostRayError
+from orchestrator.errors import LostRayError, printable
 
 GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
 NOT_ANSWERED = 1
+MOST_SAID = 300
+"""Letters of what an error of Ray says."""
 STOPPING = tuple(signal.Signals[name] for name in INTERRUPTED)
 
 TRIALS, TRIALS_PER_WORKER = 2_000, 100
@@ -69,7 +71,7 @@ def executed(
 
     Raises:
         StoreError: the store cannot be written (disk full, permissions); every row it had is still there.
-        LostRayError: the embedded Ray starts no worker.
+        LostRayError: the embedded Ray starts no worker, or Ray fails.
     """
     if execution.is_over():
         yield execution.outcome
@@ -95,7 +97,6 @@ def executed(
             cluster.connected() as folder,
         ):
             heed_signals()  # Ray has taken some to itself
-            execution.workers = cluster.worker_count()
             if cluster.address == "local":
                 execution.placement.hopeless_after = max(execution.limits.stall_seconds, PATIENCE_SECONDS)
             execution.observer.connected(execution.workers + execution.cpu_workers)
@@ -122,19 +123,20 @@ def executed(
 def _fit(execution: Execution, cluster: Cluster, folder: Path) -> None:
     """Run the search in as many experiments as it takes."""
     workers = execution.workers + execution.cpu_workers
-    weights: dict[str, Any] = {}
+    weights: HeldWeights = {}
     while not execution.is_over():
         _fit_once(execution, cluster, folder, max(TRIALS, TRIALS_PER_WORKER * workers), weights)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: dict[str, Any]) -> None:
+def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: HeldWeights) -> None:
     from ray import tune
+    from ray.exceptions import RayError
 
     from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers
     from orchestrator.engine.worker import PackTrainable
 
-    tune.Tuner(
+    tuner = tune.Tuner(
         PackTrainable,
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials, weights),
@@ -152,7 +154,17 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
             failure_config=tune.FailureConfig(max_failures=0),
         ),
-    ).fit()
+    )
+    try:
+        tuner.fit()
+    except (RayError, tune.TuneError) as error:
+        execution.fatal = execution.fatal or LostRayError(f"Ray has failed: {_in_a_line(error)}")
+
+
+def _in_a_line(error: Exception) -> str:
+    """What an error of Ray says; of a whole traceback, what was raised."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return printable(lines[-1 if lines[0].startswith("Traceback") else 0])[:MOST_SAID]
 
 
 class _Leaving:

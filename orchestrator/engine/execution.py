@@ -16,11 +16,12 @@ from orchestrator.engine.failures import MOST_LEFT, Failures, first_line, is_exc
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.placement import Placement
-from orchestrator.errors import LostRayError, StuckError, shown, storable
+from orchestrator.errors import LostRayError, StuckError, UserError, shown, storable
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.axes import samples_of
 from orchestrator.store import ResultStore, make_row
 from trainables.needs import Tasks
+from trainables.program import COMMAND, FILES
 from trainables.spec import RunSpec
 from trainables.task import Task
 from trainables.training.result import CURVES
@@ -74,6 +75,9 @@ INTERRUPTED = ("SIGINT", "SIGTERM", "SIGHUP")
 """What `Outcome.stopped` says of a launch that a signal has ended."""
 FROZEN_SECONDS = 30.0
 """A worker that is silent for so much longer than `Limits.stall_seconds` has not ended itself as it should: it is frozen."""
+LISTENED_SHARE = 0.5
+"""For such a share of `Limits.stall_seconds` the launch has listened to a worker that ended itself: a launch that was stopped,
+or busy, does not know why a worker is gone."""
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
@@ -117,10 +121,12 @@ class Execution:
     """The runs of all packs that have not ended."""
     _late: set[str] = field(default_factory=set)
     """Packs that a worker has begun with too late."""
+    _among: dict[str, int] = field(default_factory=dict)
+    """By trial id: how many workers of its kind there might be when a pack was begun."""
     _waited: float = 0.0
     """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
     _looked_at: float = 0.0
-    _said: int = 0
+    said: int = 0
     """Notices of the store that were passed on."""
     _warned: set[str] = field(default_factory=set)
     """Machines that were said to train on the CPU."""
@@ -129,7 +135,6 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.task)
-        self._said = len(self.store.notices)
 
     # Which runs are next
 
@@ -145,6 +150,7 @@ class Execution:
                     self._end_if_nothing_is_left()
             return []
         self.running[trial_id] = pack
+        self._among[trial_id] = self._allowed(next(iter(pack.values())))
         self.placement.wait(trial_id)
         self._busy |= pack
         for key, spec in pack.items():
@@ -162,7 +168,11 @@ class Execution:
 
     def _free(self) -> Free:
         packs = [self.packs.on_cpu_worker(next(iter(pack.values()))) for pack in self.running.values()]
-        return Free(max(0, self.workers - packs.count(False)), self.cpu_workers - packs.count(True))
+        return Free(max(0, self.workers - packs.count(False)), max(0, self.cpu_workers - packs.count(True)))
+
+    def _allowed(self, spec: RunSpec) -> int:
+        """How many workers there may be for runs like this one."""
+        return self.cpu_workers if self.packs.on_cpu_worker(spec) else self.workers
 
     def _learn_from_others(self) -> None:
         """Take in what other launches on the store have finished."""
@@ -175,9 +185,9 @@ class Execution:
 
     def _say_notices(self) -> None:
         """Pass on what the store has noticed since: files that it put aside."""
-        for text in self.store.notices[self._said :]:
+        for text in self.store.notices[self.said :]:
             self.observer.notice(f"warning: {text}")
-        self._said = len(self.store.notices)
+        self.said = len(self.store.notices)
 
     def is_over(self) -> bool:
         """Whether no further run is to be started."""
@@ -239,6 +249,9 @@ class Execution:
                 self._again(key)
             self.fatal = self.fatal or UnfitError(report.error)
             return True
+        if report.error is not None and report.misprinted:
+            self._on_misprint(trial_id, storable(report.error))
+            return True
         if report.error is not None:
             self._on_error(trial_id, report.error, report.out_of_memory)
             return True
@@ -281,6 +294,7 @@ class Execution:
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
         self.placement.leave(trial_id)
+        self._among.pop(trial_id, None)
         return self.running.pop(trial_id, {})
 
     def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
@@ -300,7 +314,7 @@ class Execution:
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
         """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill."""
-        pack = self._leave(trial_id)
+        among, pack = self._among.get(trial_id, 1), self._leave(trial_id)
         if not pack:
             return
         first, error = next(iter(pack.values())), storable(error)
@@ -316,8 +330,10 @@ class Execution:
                 self.failures.of(key).alone = not out_of_memory
                 self._again(key)
             return
-        end_alone = self._shrink if out_of_memory else self._on_exception
-        end_alone(next(iter(pack)), first, error)
+        if out_of_memory:
+            self._shrink(next(iter(pack)), first, error, among)
+        else:
+            self._on_exception(next(iter(pack)), first, error)
 
     def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
         attempts = self.failures.of(key)
@@ -327,12 +343,31 @@ class Execution:
         else:
             self._fail(key, spec, error)
 
+    def _on_misprint(self, trial_id: str, error: str) -> None:
+        """A program printed no accuracy that counts: its run has failed. If no run of this program has told one yet, none will,
+        so the launch ends, and nothing is stored."""
+        for key, spec in self._leave(trial_id).items():
+            if self.fatal is None and self._has_told(spec):
+                self._fail(key, spec, error)
+            else:
+                self._again(key)
+                self.fatal = self.fatal or UserError(f"{describe(spec)}: {first_line(error)}")
+
+    def _has_told(self, spec: RunSpec) -> bool:
+        """Whether a finished run of the same program has told an accuracy."""
+        program = [spec.option(name) for name in (COMMAND, FILES)]
+        told = (dict(row["options"]) for row in self.rows if row["status"] != "failed")
+        return any([options.get(name) for name in (COMMAND, FILES)] == program for options in told)
+
     def on_lost(self, trial_id: str, reason: str) -> None:
         """Tune lost a pack: its worker or node died. Or an exception was raised outside the training: then `reason` is its
         traceback, and the pack is treated as any that raises."""
         pack = self.running[trial_id]
         self.packs.give_up(next(iter(pack.values())))
-        if self.placement.has_begun(trial_id) and (silent := self._hear(trial_id)) >= self.limits.stall_seconds:
+        self.placement.tick()
+        listened = self.placement.listened(trial_id)
+        silent = self._hear(trial_id) if self.placement.has_begun(trial_id) else 0.0
+        if silent >= self.limits.stall_seconds and listened >= LISTENED_SHARE * self.limits.stall_seconds:
             self._on_stall(trial_id, silent)
             return
         if is_exception(reason):
@@ -368,15 +403,22 @@ class Execution:
         self.store.release(key)
         self.observer.dropped(key)
 
-    def _shrink(self, key: str, spec: RunSpec, error: str) -> None:
-        """Memory ran out: fewer runs at a time; if it was alone already, the run has failed."""
+    def _shrink(self, key: str, spec: RunSpec, error: str, among: int) -> None:
+        """Memory ran out: fewer runs at a time; if it was alone already, the run has failed.
+
+        Args:
+            among: how many workers might be at work beside each other. Of several that run out at one moment, all count once.
+        """
         attempts = self.failures.of(key)
         attempts.out_of_memory += 1
-        kind = "cpu_workers" if self.packs.on_cpu_worker(spec) else "workers"
-        if (before := getattr(self, kind)) == 1 and attempts.out_of_memory > 1:
+        if among == 1 and attempts.out_of_memory > 1:
             self._fail(key, spec, error)
             return
-        setattr(self, kind, now := max(1, before // 2))
+        now = min(self._allowed(spec), max(1, among // 2))
+        if self.packs.on_cpu_worker(spec):
+            self.cpu_workers = now
+        else:
+            self.workers = now
         self.observer.notice(f"{describe(spec)} ran out of memory: now {now} in parallel")
         self._again(key)
 
@@ -395,7 +437,7 @@ class Execution:
             if run.report is not None and run.report.weights:
                 self.store.save_weights(run.key, run.report.weights)
             if run.report is not None and run.report.end:
-                self.store.save_checkpoint(self.tasks.key(run.spec.to_the_end()), run.report.end)
+                self._keep_end(self.tasks.key(run.spec.to_the_end()), run.report.end)
         written = self.store.append([self._row(run) for run in ended])
         self._say_notices()
         for run in ended:
@@ -414,6 +456,12 @@ class Execution:
             self.observer.finished(stored)
         if len(written) < len(ended):
             self._learn_from_others()
+
+    def _keep_end(self, key: str, end: bytes) -> None:
+        """Save the checkpoint from which the run with this key can go on, unless it is in training, here or elsewhere."""
+        if key not in self._busy and self.store.claim(key):
+            self.store.save_checkpoint(key, end)
+            self.store.release(key)
 
     def _row(self, run: _Ended) -> Mapping[str, Any]:
         about: dict[str, Any] = {}

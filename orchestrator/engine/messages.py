@@ -34,6 +34,10 @@ class RunOrder:
     """What it needs, by name."""
 
 
+HeldWeights = dict[str, tuple[Any, int]]
+"""By run key: the reference to the weights of a run that others need, and their bytes. Those that were used last come last."""
+
+
 @dataclass(eq=False)
 class Order:
     """A pack of runs that a worker is to train, and how. All copies that Tune makes of a trial's config share it."""
@@ -108,6 +112,8 @@ class PackReport:
     """Whether that error is one of memory."""
     unfit: bool = False
     """Whether it is a line about something that the worker's machine does not have."""
+    misprinted: bool = False
+    """Whether a program printed no accuracy that counts, so that another try would end the same; the first line says all."""
 
     @property
     def done(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -52,6 +52,8 @@ class PackSizes:
     cpu_decoders: Collection[str] = ()
     _sizes: dict[str, int] = field(default_factory=dict)
     _keys: dict[RunSpec, str] = field(default_factory=dict)
+    _met: set[str] = field(default_factory=set)
+    """The shapes of runs that were asked for. The file has those of other studies and machines, too."""
     _measuring: set[str] = field(default_factory=set)
     _tasks: Tasks = field(init=False)
 
@@ -84,9 +86,16 @@ class PackSizes:
         """Runs like `spec` that a pack may hold: one as long as nothing is known."""
         return self._sizes.get(self.shape(spec), self.fixed or 1)
 
+    def meet(self, specs: Iterable[RunSpec]) -> bool:
+        """Take note of what is asked for; whether `largest` has grown by that."""
+        before = self.largest
+        self._met.update(map(self.shape, specs))
+        return self.largest > before
+
     @property
     def largest(self) -> int:
-        return max(self._sizes.values(), default=self.fixed or 1)
+        """The most runs that a pack of those met may hold."""
+        return max((self._sizes.get(shape, self.fixed or 1) for shape in self._met), default=self.fixed or 1)
 
     def asks(self, spec: RunSpec) -> bool:
         """Whether the worker that is about to train `spec` shall measure its pack size; asked of one worker at a time."""

@@ -66,6 +66,10 @@ class Placement:
         for trial_id in self._silent:
             self._silent[trial_id] += listened
 
+    def listened(self, trial_id: str) -> float:
+        """For how long the launch has listened to a pack since something was heard of it."""
+        return self._silent.get(trial_id, 0.0)
+
     def silent(self, seconds: float) -> dict[str, float]:
         """The packs that have begun and of which nothing was heard for longer, with the time."""
         return {trial_id: silent for trial_id, silent in self._silent.items() if silent > seconds}

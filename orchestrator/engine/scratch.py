@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.errors import FULL_DISK, UserError, printable
+
 PREFIX = "sweep-tmp-"
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 PARTS = ("ray", "ry2", "tune", "torch")
@@ -35,11 +37,21 @@ _open: dict[Path, int] = {}
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """A new folder for the time of the block, which no other user can enter. Ray's sockets fit below `ray`, if they fit
-    anywhere (see `fits`). The cache of torch is in it, unless the user names another place."""
+    anywhere (see `fits`). The cache of torch is in it, unless the user names another place.
+
+    Raises:
+        UserError: it cannot be made.
+    """
     places = _places()
     for place in places:
         _sweep(place)
-    folder = _make(next((p for p in places if fits(p / f"{PREFIX}12345678")), places[0]))
+    place = next((p for p in places if fits(p / f"{PREFIX}12345678")), places[0])
+    try:
+        folder = _make(place)
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            raise UserError(no_room(str(place))) from None
+        raise UserError(f"no folder can be made in {place} ({error.strerror}): set TMPDIR to another one") from None
     given = os.environ.get(TORCH_CACHE)
     if given is None:
         os.environ[TORCH_CACHE] = str(folder / "torch")
@@ -72,10 +84,26 @@ def remove_all() -> None:
         remove(folder)
 
 
+def no_room(place: str) -> str:
+    """What to do about a full disk of temporary files."""
+    return f"the disk of temporary files is full ({printable(place)}): make room there, or set TMPDIR to a folder elsewhere"
+
+
 def _places() -> list[Path]:
-    """Where the folder may be: Ray's own choice of the user, the temporary folder, and one whose path is short."""
-    given = [os.environ.get("RAY_TMPDIR"), tempfile.gettempdir(), "/tmp"]
-    return [Path(place).absolute() for place in dict.fromkeys(filter(None, given)) if os.access(place, os.W_OK | os.X_OK)]
+    """Where the folder may be: Ray's own choice of the user, the temporary folder, and one whose path is short.
+
+    Raises:
+        UserError: none of them can be written.
+    """
+    try:
+        usual = tempfile.gettempdir()
+    except FileNotFoundError:  # Python has tried to write to several
+        usual = None
+    given = [os.environ.get("RAY_TMPDIR"), usual, "/tmp"]
+    places = [Path(place).absolute() for place in dict.fromkeys(filter(None, given)) if os.access(place, os.W_OK | os.X_OK)]
+    if not places:
+        raise UserError("no folder for temporary files can be written: set TMPDIR to one that can")
+    return places
 
 
 def _make(place: Path) -> Path:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from ray.tune.search import Searcher
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.engine.execution import Execution
-from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder
+from orchestrator.engine.messages import HeldWeights, Order, PackReport, ParentOrder, RunOrder
 from orchestrator.errors import printable
-from orchestrator.store import ResultStore, StoreError
+from orchestrator.store import ResultStore, StoreError, UnreadableError
 from orchestrator.store.artifacts import DamagedWeightsError
 from trainables.spec import RunSpec
 
@@ -29,6 +30,8 @@ SLICE_SECONDS = 2.0
 CHECKPOINT_SECONDS = 60.0
 """A run that trains longer than this is checkpointed this often; shorter ones are simply trained again."""
 
+HELD_BYTES = 64 * 2**20
+"""So much of the weights of runs that others need stays in Ray for runs to come. An embedded Ray has room for twice as much."""
 HANDED_OVER_SECONDS = 60.0
 """A worker that does not give its checkpoints within this time keeps them; the next ones come a minute later."""
 READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
@@ -49,9 +52,17 @@ class _Stateless:
     def __deepcopy__(self, memo: object) -> _Stateless:
         return self
 
+    @contextlib.contextmanager
+    def _ending_the_launch(self) -> Iterator[None]:
+        """What is raised in the block ends the launch. Out of it Tune would make an error of its own."""
+        try:
+            yield
+        except Exception as error:
+            self._execution.fatal = self._execution.fatal or error
+
 
 class _DamagedError(Exception):
-    """The weights of a run that another one needs are no whole safetensors file, or not what was saved."""
+    """The weights of a run that another one needs cannot be read, are no whole safetensors file, or not what was saved."""
 
     def __init__(self, name: str, key: str, why: str) -> None:
         super().__init__(name, key, why)
@@ -74,11 +85,11 @@ class StudySearcher(_Stateless, Searcher):
     """Hands the search's proposals to Tune as trials, up to a number of them.
 
     Args:
-        weights: references to the weights of runs that others need, by run key; those that are put into Ray are added.
+        weights: those that Ray has; those that are put into it are added.
     """
 
     def __init__(
-        self, execution: Execution, cpus_per_run: float, gpus_per_run: float, trials: int, weights: dict[str, Any]
+        self, execution: Execution, cpus_per_run: float, gpus_per_run: float, trials: int, weights: HeldWeights
     ) -> None:
         Searcher.__init__(self)
         _Stateless.__init__(self, execution)
@@ -120,27 +131,40 @@ class StudySearcher(_Stateless, Searcher):
         return {"order": order, "cpus": self._cpus, "gpus": self._gpus if execution.packs.on_gpu(specs[0]) else 0.0}
 
     def _parents(self, spec: RunSpec) -> dict[str, ParentOrder]:
-        """The runs that a run needs. Their weights go to Ray once, however many runs need them."""
+        """The runs that a run needs. Their weights go to Ray once, however many runs need them one after the other."""
         return {
             name: ParentOrder(parent.to_dict(), self._weights_of(name, parent), self._parents(parent))
             for name, parent in self._execution.tasks.needs(spec).items()
         }
 
     def _weights_of(self, name: str, parent: RunSpec) -> Any:
+        """The reference to the weights of a run. What was not used for long is let go; the orders of runs in progress keep
+        what these need."""
         key = self._execution.tasks.key(parent)
-        if key not in self._weights:
-            try:
-                data = self._execution.store.load_weights(key)
-            except FileNotFoundError as error:
-                raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
-            except DamagedWeightsError as error:
-                raise _DamagedError(name, key, error.why) from error
-            try:
-                safetensors.deserialize(data)
-            except safetensors.SafetensorError as error:
-                raise _DamagedError(name, key, str(error)) from error
-            self._weights[key] = ray.put(data)
-        return self._weights[key]
+        if (held := self._weights.pop(key, None)) is None:
+            data = self._load(name, key)
+            held = ray.put(data), len(data)
+        self._weights[key] = held
+        while len(self._weights) > 1 and sum(size for _, size in self._weights.values()) > HELD_BYTES:
+            del self._weights[next(iter(self._weights))]
+        return held[0]
+
+    def _load(self, name: str, key: str) -> bytes:
+        try:
+            data = self._execution.store.load_weights(key)
+        except FileNotFoundError as error:
+            raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
+        except DamagedWeightsError as error:
+            raise _DamagedError(name, key, error.why) from error
+        except UnreadableError as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise
+            raise _DamagedError(name, key, str(error)) from error
+        try:
+            safetensors.deserialize(data)
+        except safetensors.SafetensorError as error:
+            raise _DamagedError(name, key, str(error)) from error
+        return data
 
     def _without(self, trial_id: str, damaged: _DamagedError) -> str | None:
         """Set damaged weights aside and let their run be trained again, before those that need it.
@@ -160,10 +184,8 @@ class StudySearcher(_Stateless, Searcher):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or trial_id not in self._execution.running:
             return
-        try:
+        with self._ending_the_launch():
             self._execution.on_stopped(trial_id)
-        except Exception as problem:
-            self._fatal(problem)
 
     def _fatal(self, error: Exception) -> str:
         self._execution.fatal = self._execution.fatal or error
@@ -199,7 +221,8 @@ class Workers(_Stateless, Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._trials[trial.trial_id] = trial
-        self._execution.on_placed(trial.trial_id)
+        with self._ending_the_launch():
+            self._execution.on_placed(trial.trial_id)
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         for name in result.keys() - READ_BY_TUNE:
@@ -214,7 +237,8 @@ class Workers(_Stateless, Callback):
         trial.config["order"].runs.clear()
         if trial.trial_id in self._execution.running:
             file = Path(trial.error_file) if trial.error_file else None
-            self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
+            with self._ending_the_launch():
+                self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
 
     def _end_worker(self, trial_id: str) -> None:
         """It may take a while, or for ever where Ray hangs as well."""
@@ -247,15 +271,15 @@ class Ending(_Stateless, Stopper):
     use."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        try:
+        with self._ending_the_launch():
             return self._execution.on_report(trial_id, _with_checkpoints(result["report"]))
-        except Exception as error:
-            self._execution.fatal = self._execution.fatal or error
-            return True
+        return True
 
     def stop_all(self) -> bool:
-        self._execution.on_tick()
-        return self._execution.is_done()
+        with self._ending_the_launch():
+            self._execution.on_tick()
+            return self._execution.is_done()
+        return True
 
 
 def _with_checkpoints(report: PackReport) -> PackReport:

@@ -22,7 +22,7 @@ from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrde
 from orchestrator.errors import printable, storable
 from trainables.needs import Parent, WeightsError, trained
 from trainables.program import PATH as PROGRAM
-from trainables.program_run import ProgramRun
+from trainables.program_run import PrintedError, ProgramRun
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task, load_task
 from trainables.training.checkpoint import check_saved
@@ -118,7 +118,7 @@ class PackTrainable(tune.Trainable):
             return self._report()
         except RunError as error:
             self._pack = None
-            return PackReport(error=storable(str(error)))
+            return PackReport(error=storable(str(error)), misprinted=isinstance(error, PrintedError))
         except UnfitError as error:
             return PackReport(error=f"on {socket.gethostname()}: {error}", unfit=True)
         except (Exception, SystemExit) as error:

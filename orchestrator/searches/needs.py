@@ -90,6 +90,8 @@ class Staged:
         self.search, self.gates = search, gates
         self._needs, self._find, self._has_weights = needs, find, has_weights
         self._parents: dict[str, tuple[str, RunSpec]] = {}
+        self._before: dict[RunSpec, list[tuple[str, RunSpec]]] = {}
+        """What runs need, and what that needs in turn, each once with its name: the earliest first."""
         self._finished: tuple[int, bool] | None = None
         if isinstance(search, ThresholdSearch):
             search.is_blocked = self.is_blocked
@@ -176,15 +178,28 @@ class Staged:
             row = rows.get(key)
             if row is not None and self._is_unmet(row):
                 return {}
-            if row is None or self.again(key):
-                first = self._first(rows, parent)
+            for one in [parent] if row is None or self.again(key) else self._gone_before(rows, parent):
+                first = {} if _has_failed(rows.get(self._needs.key(one))) else self._first(rows, one)
                 if not first:
                     return {}
                 chosen |= first
         return chosen or {self._needs.key(spec): spec}
 
+    def _gone_before(self, rows: Rows, spec: RunSpec) -> list[RunSpec]:
+        """The runs without weights among those that a finished one needed: who needs it is given these, too."""
+        return [one for name, one in self._all_before(spec) if not self._has_weights(self._know(rows, name, one))]
+
+    def _all_before(self, spec: RunSpec) -> list[tuple[str, RunSpec]]:
+        if spec not in self._before:
+            found: dict[RunSpec, str] = {}
+            for name, parent in self._needs.needs(spec).items():
+                for earlier, one in [*self._all_before(parent), (name, parent)]:
+                    found.setdefault(one, earlier)
+            self._before[spec] = [(name, one) for one, name in found.items()]
+        return self._before[spec]
+
     def _is_unmet(self, row: Row) -> bool:
-        return row["status"] == "failed" or (self.gates and not has_passed(row))
+        return _has_failed(row) or (self.gates and not has_passed(row))
 
     def _know(self, rows: Rows, name: str, parent: RunSpec) -> str:
         """Look a run up in the store when it is first heard of; its key."""
@@ -194,3 +209,7 @@ class Staged:
             if rows.get(key) is None and (row := self._find(parent)) is not None:
                 rows.add(row)
         return key
+
+
+def _has_failed(row: Row | None) -> bool:
+    return row is not None and row["status"] == "failed"

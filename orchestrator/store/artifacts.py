@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import safetensors
 
-from orchestrator.store.bucket import place_of
+from orchestrator.store.bucket import Bucket, place_of
 from orchestrator.store.place import UnreadableError
 from orchestrator.store.remote import Tell, tell_on_stderr
 
@@ -98,13 +98,14 @@ class Artifacts:
         return self.path / _weights(key)
 
     def with_weights(self) -> set[str]:
-        """The keys of the runs whose weights are kept."""
-        return self._keys_in("weights")
+        """The keys of the runs whose weights are kept. In a folder a broken link, or another folder, is none."""
+        kept = self._keys_in("weights")
+        return kept if isinstance(self.place, Bucket) else set(filter(self.has_weights, kept))
 
     def has_weights(self, key: str) -> bool:
         """Whether the weights of a run are kept: one request, where `with_weights` lists those of all runs."""
         with self.place.in_words(f"look for the weights of run {key}"):
-            return self.place.exists(_weights(key))
+            return self.place.size(_weights(key)) is not None
 
     def with_checkpoints(self) -> set[str]:
         """The keys of the runs that have a checkpoint."""

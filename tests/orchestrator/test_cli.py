@@ -29,14 +29,17 @@ from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, scaling
 from orchestrator.command.cli import App, Terminated, UnheardError, ends_on_interrupt, invocation, run, typed
 from orchestrator.command.ranges import parse_grid
+from orchestrator.command.stages import Stages
 from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
+from orchestrator.errors import UserError
+from orchestrator.searches import Rows
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import StoreError, make_row
+from orchestrator.store import ResultStore, StoreError, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import ROOT, changed, check_refusal, trained_by
 from tests.toy import Toy, threshold
-from trainables.spec import RunSpec, family_key, run_key
+from trainables.spec import GIVEN_UP, RunSpec, family_key, run_key
 
 SPEC = RunSpec(task="a:B", dataset="bumps", N=16, data_count=3, seed=0, options=(("sigma", 1.0), ("centres", "integer")))
 
@@ -643,6 +646,82 @@ def test_an_answer_is_told_though_its_files_cannot_be_written(
     hint = "free space, or name" if number == errno.ENOSPC else "name"
     told = f"the files could not be written to {tmp_path / 'full'} ({why}): {hint} another folder with --out; to continue: "
     assert printed.err.splitlines()[-1].startswith(told)
+
+
+@pytest.mark.parametrize("trained", [0, 3])
+def test_a_mistake_that_shows_once_something_is_trained_says_how_to_continue(
+    trained: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        execution.outcome.trained = trained
+        raise UserError("the task's needs() fails with KeyError: 16")
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    assert run(scaling.app, words) == (1 if trained else 2)
+    printed = capsys.readouterr()
+    if trained:
+        stopped, resume = printed.out.splitlines()[-2:]
+        assert stopped == "stopped: the task's needs() fails with KeyError: 16"
+        assert resume.startswith("all finished runs are kept; to continue: ")
+    else:
+        assert printed.err == "error: the task's needs() fails with KeyError: 16\n"
+
+
+@pytest.mark.parametrize("where", ["planning", "the folder of a launch"])
+def test_a_plan_on_a_full_disk_of_temporary_files_is_refused_in_a_line(
+    where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/file")
+
+    if where == "planning":
+        monkeypatch.setattr(ThresholdStudy, "plan", full)
+    else:
+        monkeypatch.setattr("orchestrator.engine.scratch._make", full)
+    store = tmp_path / "store"
+    told = "make room there, or set TMPDIR to a folder elsewhere"
+    check_refusal(scaling.app, ["--N", "16", "--decoder", "mlp", "--store", str(store), "--dry-run"], told, tmp_path, capsys)
+
+
+def test_what_a_store_notices_while_a_study_is_planned_or_told_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lost(stages: Stages) -> None:
+        stages._store.place.note("set aside a: it is damaged")
+
+    def answered(study: ThresholdStudy, rows: Rows) -> bool:
+        return True
+
+    def complete(stages: Stages) -> None:
+        stages._store.place.note("set aside b: it is damaged")
+
+    monkeypatch.setattr(Stages, "lost", lost)
+    monkeypatch.setattr(Stages, "complete", complete)
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome(trained=3)))
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "answered", answered)
+    words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    run(scaling.app, [*words, "--dry-run"])
+    assert capsys.readouterr().out.count("warning: set aside a: it is damaged") == 1
+    run(scaling.app, words)
+    out = capsys.readouterr().out
+    assert [out.count(f"warning: set aside {name}: it is damaged") for name in "ab"] == [1, 1]
+
+
+def test_the_end_of_a_launch_leaves_a_checkpoint_from_which_another_one_trains(tmp_path: Path) -> None:
+    spec = RunSpec(task="a:B", dataset="d", N=8, data_count=4, seed=0)
+    key = run_key(spec.to_the_end(), "1")
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
+        store.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason=GIVEN_UP)])
+        other.save_checkpoint(key, b"an hour of training")
+        assert other.claim(key)
+        launch._drop_kept_ends(store, Rows(store.rows()))
+        assert store.load_checkpoint(key) == b"an hour of training"
+        other.release(key)
+        launch._drop_kept_ends(store, Rows(store.rows()))
+        assert store.load_checkpoint(key) is None
+        assert other.claim(key)
 
 
 def test_python_without_docstrings_is_refused(

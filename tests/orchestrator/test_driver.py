@@ -12,10 +12,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray import tune
+from ray.exceptions import RayError
+from ray.tune import TuneError
 
 from orchestrator.engine import driver
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Outcome
+from orchestrator.errors import LostRayError
 from orchestrator.store import StoreError
 from tests.conftest import ROOT
 
@@ -45,7 +49,8 @@ def order(
     monkeypatch.setattr(driver, "_fit", fit)
     nothing = SimpleNamespace(connected=lambda workers: None, hopeless_after=0.0, stall_seconds=0.0)
     execution: Any = SimpleNamespace(
-        is_over=lambda: False, outcome=Outcome(), fatal=None, cpu_workers=0, placement=nothing, observer=nothing, limits=nothing
+        is_over=lambda: False, outcome=Outcome(), fatal=None, workers=1, cpu_workers=0, placement=nothing, observer=nothing,
+        limits=nothing,
     )  # fmt: skip
     try:
         with driver.executed(execution, Cluster(workers=1)) as outcome:
@@ -111,6 +116,35 @@ def test_a_process_that_ends_at_once_leaves_no_folder_also_if_its_terminal_is_go
     assert happened == ["removed", 129]
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TuneError("it is full"), "Ray has failed: it is full"),
+        (RayError("the head is gone\nby itself"), "Ray has failed: the head is gone"),
+        (TuneError("Traceback (most recent call last):\n  ...\nKeyError: 'a'\n"), "Ray has failed: KeyError: 'a'"),
+        (TuneError(), "Ray has failed: TuneError"),
+    ],
+)
+@pytest.mark.parametrize("known", [None, StoreError("the store is gone")])
+def test_an_error_of_ray_in_the_middle_ends_the_launch_in_a_line(
+    error: Exception, told: str, known: Exception | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Failing:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def fit(self) -> None:
+            raise error
+
+    monkeypatch.setattr(tune, "Tuner", Failing)
+    execution: Any = SimpleNamespace(fatal=known, workers=1, cpu_workers=0)
+    driver._fit_once(execution, Cluster(workers=1), tmp_path, 10, {})
+    if known is None:
+        assert isinstance(execution.fatal, LostRayError)
+        assert str(execution.fatal) == told
+    else:
+        assert execution.fatal is known
+
+
 LAUNCH = """
 import os, signal, sys, time
 from contextlib import contextmanager
@@ -149,8 +183,8 @@ nothing = SimpleNamespace(
     notice=lambda text: print(text, flush=True),
 )
 execution = SimpleNamespace(
-    is_over=lambda: False, outcome=Outcome(), fatal=None, cpu_workers=0, placement=nothing, observer=nothing, limits=nothing,
-    store=nothing,
+    is_over=lambda: False, outcome=Outcome(), fatal=None, workers=1, cpu_workers=0, placement=nothing, observer=nothing,
+    limits=nothing, store=nothing,
 )
 with driver.executed(execution, Cluster(workers=1), lambda error: print("farewell", flush=True)) as outcome:
     print("told", outcome.stopped, flush=True)

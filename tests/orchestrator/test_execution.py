@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,14 +23,14 @@ from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, kill_worker
+from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
 from orchestrator.engine.worker import PackTrainable
-from orchestrator.errors import StuckError, shown, storable
+from orchestrator.errors import StuckError, UserError, shown, storable
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import ResultStore, make_row
+from orchestrator.store import ResultStore, StoreError, make_row
 from tests.toy import Pupil, Teacher, Toy, threshold
 from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
@@ -216,6 +216,28 @@ def test_a_machine_that_lacks_what_a_run_needs_ends_the_launch_and_fails_no_run(
     assert next_run(again, "a") is not None, "it is still claimed"
 
 
+@pytest.mark.parametrize("told", [False, True])
+def test_a_program_that_prints_no_accuracy_ends_the_launch_unless_it_has_told_one(store: ResultStore, told: bool) -> None:
+    execution, watcher = make(store, seeds=2, workers=2)
+    program = {"program": "sh train.sh", "files": "{}"}
+    first, second = (dataclasses.replace(SPEC, options=tuple(program.items()), data_count=n) for n in (3, 4))
+    if told:
+        execution.rows.add(make_row(first, task_version="1", fixed_count=0, status="missed", reason="ended"))
+    other = dataclasses.replace(first, options=(("program", "sh other.sh"), ("files", "{}")))
+    execution.rows.add(make_row(other, task_version="1", fixed_count=0, status="missed", reason="ended"))
+    key = run_key(second, "1")
+    execution.running["a"] = {key: second}
+    execution._busy[key] = second
+    assert execution.on_report("a", PackReport(error="the program told no accuracy: print it\nstdout:\n99 %", misprinted=True))
+    if told:
+        assert execution.fatal is None
+        assert [row["error"] for row in watcher.rows] == ["the program told no accuracy: print it\nstdout:\n99 %"]
+    else:
+        assert isinstance(execution.fatal, UserError)
+        assert str(execution.fatal) == "toys, N = 8, 4 samples, seed 0: the program told no accuracy: print it"
+        assert (store.rows(), watcher.rows, execution.outcome.failed) == ([], [], 0)
+
+
 def test_a_worker_tells_in_a_line_what_its_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = generator("smoke", 0, {"dataset": "celeba", "content": "0" * 24})
     monkeypatch.delenv("SWEEP_DATA", raising=False)
@@ -390,6 +412,53 @@ def test_lack_of_memory_halves_the_workers_and_fails_only_alone(store: ResultSto
     assert [row["status"] for row in store.rows()] == ["failed"]
 
 
+def test_several_runs_that_lack_memory_at_one_moment_halve_the_workers_once(store: ResultStore) -> None:
+    execution, watcher = make(store, seeds=12, workers=8)
+    report = PackReport(error="MemoryError", out_of_memory=True)
+    for trial in "abcdefgh":
+        assert next_run(execution, trial) is not None
+    for trial in "abc":
+        assert execution.on_report(trial, report)
+    assert execution.workers == 4
+    assert [notice.rpartition(": ")[2] for notice in watcher.notices] == ["now 4 in parallel"] * 3
+    for trial in "defgh":
+        assert result_of(execution, trial, result=RESULT)
+    assert next_run(execution, "i") is not None
+    assert execution.on_report("i", report)
+    assert execution.workers == 2, "it began when there were four"
+
+
+def test_a_run_that_lacks_memory_again_beside_others_has_not_failed(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=4, workers=2)
+    report = PackReport(error="MemoryError", out_of_memory=True)
+    first, _ = next_run(execution, "a"), next_run(execution, "b")
+    assert first is not None
+    execution.failures.of(run_key(first, "1")).out_of_memory = 1
+    assert execution.on_report("b", report)
+    assert execution.workers == 1
+    assert execution.on_report("a", report)
+    assert (execution.workers, len(store)) == (1, 0)
+
+
+def test_an_end_from_which_another_launch_trains_on_is_left_to_it(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    spec = next_run(execution, "a")
+    assert spec is not None
+    key = run_key(spec.to_the_end(), Toy.version)
+    with ResultStore(store.path) as other:
+        assert other.claim(key)
+        other.save_checkpoint(key, b"an hour of training")
+        assert result_of(execution, "a", result={**RESULT, "status": "missed"}, end=b"given up")
+    assert store.load_checkpoint(key) == b"an hour of training"
+    assert len(store) == 1
+    second = next_run(execution, "b")
+    assert second is not None
+    assert result_of(execution, "b", result={**RESULT, "status": "missed"}, end=b"given up")
+    assert store.load_checkpoint(end := run_key(second.to_the_end(), Toy.version)) == b"given up"
+    with ResultStore(store.path) as other:
+        assert other.claim(end)
+
+
 def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     execution, _ = make(store, seeds=1, workers=1)
     spec = next_run(execution, "a")
@@ -414,7 +483,9 @@ def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
         execution.on_placed(attempt)
         now += 29
         assert not result_of(execution, attempt, step=1, accuracy=0.1)
-        now += 30
+        for _ in range(60):
+            execution.on_tick()
+            now += 0.5
         execution.on_lost(attempt, "The actor died unexpectedly.")
     (row,) = store.rows()
     assert row["status"] == "failed"
@@ -459,6 +530,25 @@ def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_non
     assert row["error"] == "it made no progress for 60 s (--stall-minutes), so its worker was ended"
     told = [notice for notice in watcher.notices if "it made no progress" in notice]
     assert ["trying once more" in notice for notice in told] == [True, False]
+
+
+def test_a_worker_lost_while_the_launch_itself_was_stopped_fails_no_run(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    execution, watcher = make(store, seeds=1, workers=1, stall_seconds=600.0)
+    for attempt in ("a", "b"):
+        assert next_run(execution, attempt) is not None
+        execution.on_placed(attempt)
+        now += 2
+        assert not result_of(execution, attempt, step=1, accuracy=0.1)
+        execution.on_tick()
+        now += 3600
+        execution.on_lost(attempt, "The actor died unexpectedly: its node was preempted.")
+        now += 10
+    assert len(store) == 0
+    assert [("lost its worker" in notice) for notice in watcher.notices] == [True, True]
 
 
 @pytest.mark.parametrize(("name", "is_worker"), [("ray::PackTrainable.train", True), ("another program", False)])
@@ -655,6 +745,35 @@ def test_cpu_workers_train_the_cheap_decoders_beside_those_with_a_gpu(store: Res
     assert len(store) == 6
 
 
+def test_no_gpu_is_idle_when_a_cpu_worker_has_run_out_of_memory(store: ResultStore) -> None:
+    execution, _ = make(store)
+    specs = [RunSpec.from_dict({**SPEC.to_dict(), "seed": s, "decoder": d}) for s in range(8) for d in ("mlp", "linear")]
+    execution.search = GridSearch(specs, Toy.version)
+    execution.workers, execution.cpu_workers = 2, 4
+    execution.packs = PackSizes(TwoDecoders(), fixed=1, gpu=True, cpu_decoders=("mlp",))
+    asked = {trial: spec.decoder for trial in "abcdef" if (spec := next_run(execution, trial)) is not None}
+    assert sorted(asked.values()) == ["linear"] * 2 + ["mlp"] * 4
+    of_cpu = [trial for trial, decoder in asked.items() if decoder == "mlp"]
+    of_gpu = [trial for trial, decoder in asked.items() if decoder == "linear"]
+    execution.on_report(of_cpu[0], PackReport(error="MemoryError", out_of_memory=True))
+    assert (execution.workers, execution.cpu_workers) == (2, 2), "and three runs go on"
+    assert result_of(execution, of_gpu[0], result=RESULT)
+    again = next_run(execution, "g")
+    assert again is not None
+    assert again.decoder == "linear"
+    assert next_run(execution, "h") is None
+
+
+def test_what_the_store_noticed_before_the_first_run_is_said_unless_it_was(store: ResultStore) -> None:
+    store.place.note("it was said")
+    store.place.note("it was not")
+    execution, watcher = make(store, seeds=1, workers=1)
+    execution.said = 1
+    assert next_run(execution, "a") is not None
+    result_of(execution, "a", result=RESULT)
+    assert watcher.notices == ["warning: it was not"]
+
+
 def test_what_the_store_puts_aside_is_said(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     assert next_run(execution, "a") is not None
@@ -752,6 +871,25 @@ def test_checkpoints_are_asked_of_the_worker_that_made_them(
     plain = PackReport(runs={"a": RunReport(step=4)})
     ending("trial", {"report": plain})
     assert told[1] is plain
+
+
+@pytest.mark.parametrize("event", ["on_placed", "on_lost", "on_tick", "on_report", "on_stopped"])
+def test_whatever_is_raised_in_an_event_of_tune_ends_the_launch_and_is_not_thrown_at_tune(event: str) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    execution: Any = SimpleNamespace(running={"t": {}}, fatal=None, is_done=lambda: False, **{event: full})
+    trial: Any = SimpleNamespace(trial_id="t", error_file=None, config={"order": Order([])})
+    workers, ending = Workers(execution), Ending(execution)
+    told: dict[str, Callable[[], object]] = {
+        "on_placed": lambda: workers.on_trial_start(0, [], trial),
+        "on_lost": lambda: workers.on_trial_error(0, [], trial),
+        "on_tick": ending.stop_all,
+        "on_report": lambda: ending("t", {"report": PackReport()}),
+        "on_stopped": lambda: StudySearcher(execution, 1.0, 0.0, 10, {}).on_trial_complete("t"),
+    }
+    assert told[event]() in (None, True)
+    assert str(execution.fatal) == "the disk is full"
 
 
 def test_a_launch_beside_another_trains_what_the_other_does_not(tmp_path: Path) -> None:
@@ -907,7 +1045,7 @@ def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(
 
 def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None:
     packs = PackSizes(Toy(), store, fixed=None)
-    assert (packs.size(SPEC), packs.largest) == (1, 1)
+    assert (packs.size(SPEC), packs.meet([SPEC]), packs.largest) == (1, False, 1)
     assert [packs.asks(SPEC), packs.asks(SPEC)] == [True, False]
     packs.give_up(SPEC)
     assert packs.asks(SPEC)
@@ -918,6 +1056,26 @@ def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None
     assert PackSizes(Toy(), store, fixed=None, gpu=True).size(SPEC) == 1
     (store.path / "pack-sizes.json").write_text("[torn")
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
+
+
+def test_packs_of_other_studies_have_nothing_to_say_to_how_many_runs_are_asked_for(store: ResultStore) -> None:
+    other = dataclasses.replace(SPEC, N=SPEC.N + 8)
+    PackSizes(Toy(), store, fixed=None).learn(other, 2048)
+    execution, _ = make(store, seeds=20, workers=2)
+    execution.packs = PackSizes(Toy(), store, fixed=None)
+    search, rooms = execution.search, list[int]()
+    execution.search = SimpleNamespace(  # type: ignore[assignment]
+        propose=lambda rows, room, *given: rooms.append(room) or search.propose(rows, room, *given),
+        finished=search.finished,
+    )
+    assert len(execution.next_pack("a")) == 1
+    assert rooms == [2]
+    execution.on_stopped("a")
+    PackSizes(Toy(), store, fixed=None).learn(SPEC, 4)
+    execution.packs = PackSizes(Toy(), store, fixed=None)
+    rooms.clear()
+    assert len(execution.next_pack("b")) == 4, "once it is met, as many as fit are asked for"
+    assert rooms == [2, 8]
 
 
 def test_pack_sizes_that_others_have_measured_stay(store: ResultStore) -> None:

@@ -219,6 +219,23 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, name: str) -> 
     assert f": {said}: {tmp_path / name}; move away what is in its place, or choose another folder" in str(caught.value)
 
 
+def test_weights_that_are_a_broken_link_or_a_folder_are_none_and_make_room(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as opened:
+        for key in ("file", "link", "broken", "folder"):
+            opened.save_weights(key, b"w")
+        for key in ("link", "broken", "folder"):
+            opened.weights_path(key).unlink()
+        opened.weights_path("link").symlink_to("file.safetensors")
+        opened.weights_path("broken").symlink_to("/gone/away")
+        opened.weights_path("folder").mkdir()
+        kept = {key for key in ("file", "link", "broken", "folder") if opened.has_weights(key)}
+        assert opened.with_weights() == kept == {"file", "link"}
+        for key in ("broken", "folder"):
+            opened.save_weights(key, b"again")
+            assert opened.load_weights(key) == b"again"
+        assert opened.with_weights() == {"file", "link", "broken", "folder"}
+
+
 @pytest.mark.parametrize("folder", ["weights", "measures"])
 def test_a_file_in_the_place_of_weights_or_measures_is_told(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).touch()

@@ -320,6 +320,23 @@ def test_what_was_measured_of_tokens_completes_the_answer(tmp_path: Path, monkey
     assert own["continuous-beats-categorical"] == told_of, "the pictures that it has seen are fewer"
 
 
+def test_the_table_does_not_wait_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    asked: list[str] = []
+    monkeypatch.setattr(MeasureTable, "rows", lambda *_: asked.append("read") or [])
+    monkeypatch.setattr(MeasureTable, "close", lambda _: asked.append("closed"))
+    study, rows = study_of(f"--tier smoke --store {tmp_path}", monkeypatch), Rows()
+    study.table(rows, {})
+    rows.add(generator_row(study.specs[0]))
+    study.table(rows, {})
+    assert asked == []
+    for take_in in (study.read_measures, lambda: study.write(rows, tmp_path, force=False), lambda: study.answer(rows)):
+        take_in()
+        study.table(rows, {})
+        assert asked == ["read", "closed"]
+        asked.clear()
+
+
 @pytest.mark.slow(2)
 def test_a_seed_whose_tokenizer_misses_its_gate_is_replaced_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)

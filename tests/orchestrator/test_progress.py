@@ -1,6 +1,7 @@
 """What is told while a study runs where there is no terminal: lines, one for each run, and what goes on before the first."""
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from io import StringIO
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress, Sparing, rough_seconds, say
+from orchestrator.command.progress import Progress, Sparing, rough_seconds, say, say_aside
 from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
@@ -210,3 +211,32 @@ def test_what_a_terminal_would_take_for_a_command_is_escaped() -> None:
 )  # fmt: skip
 def test_a_guessed_time_is_told_roughly(seconds: float, told: str) -> None:
     assert rough_seconds(seconds) == told
+
+
+def test_who_holds_what_the_table_waits_for_can_tell_something_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_progress, "ASIDE_SECONDS", 0.2)
+    console = Console(file=StringIO(), width=200, force_terminal=True, color_system=None)
+    shows, held = threading.Event(), threading.Lock()
+
+    def table(_: object) -> str:
+        shows.set()
+        with held:
+            return ""
+
+    progress = make(console)
+    progress.table = table
+    progress.__enter__()
+    with held:
+        shows.clear()
+        assert shows.wait(20)
+        began = time.monotonic()
+        say_aside(console, "the store is not available")
+        assert time.monotonic() - began < 10
+    wait_for(lambda: "the store is not available" in console.file.getvalue())  # type: ignore[attr-defined]
+    progress.__exit__()
+
+
+def test_what_is_said_aside_is_said_before_it_goes_on(console: Console) -> None:
+    for number in range(20):
+        say_aside(console, str(number))
+    assert lines(console) == [str(number) for number in range(20)]

@@ -1,5 +1,6 @@
 """The folder of a launch: nobody else enters it, it goes with the launch, and only what is ours goes."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from orchestrator.engine import scratch as module
 from orchestrator.engine.scratch import PREFIX, fits, remove_all, scratch
+from orchestrator.errors import UserError
 from tests.conftest import ROOT
 
 HOLDER = """
@@ -93,6 +95,41 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeyp
     monkeypatch.setattr(module.os, "access", lambda name, mode: name == str(deep))
     with scratch() as folder:
         assert folder.parent == deep, "Ray must choose a place itself then"
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "the disk of temporary files is full ({}): make room there, or set TMPDIR to a folder elsewhere"),
+        (errno.EROFS, "no folder can be made in {} (Read-only file system): set TMPDIR to another one"),
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_told_in_a_line(
+    number: int, told: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module.tempfile, "mkdtemp", refused)
+    with pytest.raises(UserError) as caught, scratch():
+        pass
+    assert str(caught.value) == told.format(place)
+
+
+@pytest.mark.parametrize("usual", ["/no/such/folder", None])
+def test_without_any_folder_for_temporary_files_it_is_said_how_to_name_one(
+    usual: str | None, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gettempdir() -> str:
+        if usual is None:
+            raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+        return usual
+
+    monkeypatch.setattr(module.os, "access", lambda *_: False)
+    monkeypatch.setattr(module.tempfile, "gettempdir", gettempdir)
+    with pytest.raises(UserError) as caught, scratch():
+        pass
+    assert str(caught.value) == "no folder for temporary files can be written: set TMPDIR to one that can"
 
 
 @pytest.mark.slow(5)

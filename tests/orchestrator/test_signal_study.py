@@ -219,6 +219,25 @@ def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest
     assert {one["key"]: one[FRESH] for one in study.answer(rows)["runs"] if one[FRESH] is not None} == {key: 0.7}
 
 
+def test_the_table_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
+    rows, asked = answered(study), list[str]()
+    key = study.search.runs(rows)[0]["key"]
+    table = [{"key": key, "measure": "generated", "quantity": "both_level2", "value": 0.7, "layer": None}]
+    monkeypatch.setattr(MeasureTable, "rows", lambda *_: asked.append("read") or table)
+    monkeypatch.setattr(MeasureTable, "close", lambda _: asked.append("closed"))
+    study.table(rows, {})
+    assert asked == []
+    study.read_measures()
+    assert asked == ["read", "closed"]
+    assert any(one[FRESH] == 0.7 for one in study._answer(rows).to_json()["runs"])
+    known = study._answer(rows)
+    study.write(rows, tmp_path, force=False)
+    study.table(rows, {})
+    assert asked == ["read", "closed"] * 2
+    assert study._answer(rows) is known, "nothing more was measured"
+
+
 def test_a_factor_that_always_composes_has_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"{SHORT} --seeds 3 --factors colour --between 0.2..1", monkeypatch)
     [factor] = study.answer(answered(study))["factors"]
