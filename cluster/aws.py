@@ -15,7 +15,7 @@ import argparse
 import ipaddress
 import json
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import boto3
@@ -24,6 +24,9 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 NAME = "sweep-orchestrator"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 """Where AWS publishes the newest machine image with a GPU driver and Docker (a public parameter of the Systems Manager)."""
+
+SOURCES = {"IpRanges": "CidrIp", "Ipv6Ranges": "CidrIpv6", "PrefixListIds": "PrefixListId", "UserIdGroupPairs": "GroupId"}
+"""What a rule of a firewall lets in, and what names it."""
 
 TRUST = {
     "Version": "2012-10-17",
@@ -133,12 +136,25 @@ def _create_security_group(ec2: Any) -> str:
 
 
 def _allow_only_ssh(ec2: Any, group: str, ssh_from: str) -> None:
-    found = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"]
-    if found:
-        ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=found)
+    """What is missing is let in first: if that is refused, a cluster at work can still be reached."""
+    found = _by_source(ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"])
     among_themselves = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": ssh_from}]}
-    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[among_themselves, ssh])
+    wanted = _by_source([among_themselves, ssh])
+    if missing := [rule for name, rule in wanted.items() if name not in found]:
+        ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=missing)
+    if others := [rule for name, rule in found.items() if name not in wanted]:
+        ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=others)
+
+
+def _by_source(rules: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Rules with one source each, by what they let in: protocol, ports and source."""
+    found = {}
+    for rule in rules:
+        ports = {name: rule[name] for name in ("IpProtocol", "FromPort", "ToPort") if name in rule}
+        for kind, name in SOURCES.items():
+            found |= {(*ports.values(), source[name]): {**ports, kind: [source]} for source in rule.get(kind, ())}
+    return found
 
 
 def _created(create: Callable[[], object]) -> bool:
@@ -179,8 +195,8 @@ def _network(text: str) -> str:
 def _own_address() -> str:
     try:
         with urllib.request.urlopen("https://checkip.amazonaws.com", timeout=10) as answer:
-            return answer.read().decode().strip() + "/32"
-    except OSError as error:
+            return f"{ipaddress.IPv4Address(answer.read(100).decode().strip())}/32"  # and not the page of a captive portal
+    except (OSError, ValueError) as error:
         said = f"the public address of this machine is unknown ({error})"
         raise MistakeError(f"{said}: give it, as --ssh-from 198.51.100.7/32") from error
 

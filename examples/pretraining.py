@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from examples.classifier import Digits, digits
-from trainables import Counts, Data, RunSpec, Split, setting
+from trainables import Counts, Data, RunSpec, Split, run_of, setting
 
 WIDTH = 32
 
 
 @dataclass(frozen=True)
 class Noise:
+    dataset: str = setting("digits", "What tables and figures call the data.", words=("digits",))
     noise: float = setting(0.3, "Standard deviation of the noise on the inputs.", low=0)
 
 
@@ -59,14 +60,8 @@ class FineTuning(Digits):
     def needs(self, spec: RunSpec) -> dict[str, RunSpec]:
         if spec.option("start") == "random":
             return {}
-        images, options = len(digits(spec.N)[0].inputs), (("noise", 0.3),)
-        shape = {"dataset": "digits", "decoder": "", "depth": 0, "width": 1, "encoding": "", "holdout": ""}
-        return {
-            "autoencoder": RunSpec(
-                task="examples.pretraining:Autoencoder", N=spec.N, data_count=images, seed=spec.seed, **shape, options=options,
-                lr=3e-3, max_steps=3000, target=0.8, stop="target",
-            )
-        }  # fmt: skip
+        images, training = len(digits(spec.N)[0].inputs), {"lr": 3e-3, "max_steps": 3000, "target": 0.8}
+        return {"autoencoder": run_of(Autoencoder, N=spec.N, seed=spec.seed, data_count=images, **training)}
 
     def model(self, spec: RunSpec, parents: dict[str, nn.Module]) -> nn.Module:
         if parents:

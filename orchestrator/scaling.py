@@ -115,6 +115,7 @@ def scaling(
     asked = read.read_axes(task_, least, along, between, N, usual["N"])
     if described is not None:
         named = [*(name for name in chosen if name != "target"), *(name for name in asked.taken if name in trained)]
+        named += ["save_weights"] * where.save_weights
         assert isinstance(task_, ProgramTask)
         described.check_named(task_, len(asked.sizes), seeds, named)
         if precision not in ("auto", "float32"):

@@ -285,12 +285,7 @@ def tune(
         float | None,
         opt.asked(help="Accuracy to reach on held-out coordinates, in (0, 1].", show_default=f"{TARGET}; 1 for a program"),
     ] = None,
-    sampler: Annotated[
-        str | None,
-        opt.searched(
-            help="How Optuna chooses: `tpe`, `gp`, `nsga2`, `random` or `grid`.", show_default="tpe; nsga2 for two objectives"
-        ),
-    ] = None,
+    sampler: Annotated[str, opt.searched(help="How Optuna chooses: `tpe`, `gp`, `nsga2`, `random` or `grid`.")] = "tpe",
     pruner: Annotated[
         str | None,
         opt.searched(
@@ -353,7 +348,7 @@ def tune(
     trial); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     aims = read_objectives(objective)
-    sampler = one_of("--sampler", sampler or ("tpe" if len(aims) == 1 else "nsga2"), SAMPLERS)
+    one_of("--sampler", sampler, SAMPLERS)
     one_of("--pruner", pruner or "none", PRUNERS)
     one_of("--schedule", schedule, SCHEDULES)
     check_new_file("--export-optuna", export_optuna)
@@ -368,7 +363,7 @@ def tune(
         if unknown := [aim.name for aim in aims if aim.name in ("id_mse", "loss", "steps")]:
             told = "choose accuracy, mse, or a measure that it prints"
             raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
-        changed += ["target"] if target is not None else []
+        changed += ["target"] * (target is not None) + ["save_weights"] * where.save_weights
         target = 1.0 if target is None else target
         if precision not in ("auto", "float32"):
             raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")

@@ -1,7 +1,7 @@
 """Subjects, their networks, and the training of a run. Knows torch, and neither Ray nor the orchestrator.
 
 An author of a task imports all from here:
-`from trainables import Counts, Data, Objective, RunSpec, Split, Task, setting, stream`.
+`from trainables import Counts, Data, Objective, RunSpec, Split, Task, run_of, setting, stream`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainables.needs import run_of as run_of
     from trainables.objectives import Objective as Objective
     from trainables.settings import read_settings as read_settings
     from trainables.settings import setting as setting
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 _FOUND_IN = {
     **{"Counts": "spec", "RunSpec": "spec", "read_settings": "settings", "setting": "settings", "Objective": "objectives"},
-    **{"Data": "task", "Split": "task", "Task": "task", "stream": "training.seeds"},
+    **{"Data": "task", "Split": "task", "Task": "task", "stream": "training.seeds", "run_of": "needs"},
 }
 """Imported when asked for: what only reads specs, as a search does, need not wait for torch."""
 
-__all__ = ["Counts", "Data", "Objective", "RunSpec", "Split", "Task", "read_settings", "setting", "stream"]
+__all__ = ["Counts", "Data", "Objective", "RunSpec", "Split", "Task", "read_settings", "run_of", "setting", "stream"]
 
 
 def __getattr__(name: str) -> Any:

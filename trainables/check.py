@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Number
@@ -143,7 +144,7 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
     if not needs_others(task):
         return task
     with blamed("needs()", ValueError):
-        needed, again = needs_of(task, spec), needs_of(task, spec)
+        needed, again = _needs_of(task, spec), needs_of(task, spec)
     if needed != again:
         raise ValueError("the task's needs() must give the same runs whenever it is asked for the same spec, and does not")
     if needed and not takes_parents(task):
@@ -170,6 +171,21 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
             raise ValueError(f"{name}, which this task needs ({parent.task}): {error}") from error
     _check_stop(task, spec, needed)
     return bound
+
+
+def _needs_of(task: Task, spec: RunSpec) -> Mapping[str, RunSpec]:
+    """As `needs_of`.
+
+    Raises:
+        ValueError: also where a run is made without something that every run has.
+    """
+    try:
+        return needs_of(task, spec)
+    except TypeError as error:
+        if not (lacking := re.search(r"(?:RunSpec\.__init__|run_of)\(\) missing .*?: (.*)", str(error))):
+            raise
+        made = "by trainables.needs.run_of(task, N=..., seed=..., data_count=...), which chooses all else"
+        raise ValueError(f"the task's needs() makes a run without {lacking[1]}: make it {made}") from error
 
 
 def _check_stop(task: Task, spec: RunSpec, needed: Mapping[str, RunSpec]) -> None:
@@ -532,7 +548,9 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twi
         numbers = "a bool" if name == "correct" else "a real"
         given = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {kind_of(values)}"
         fits = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
-        if not fits or (name == "correct" and values.dtype != torch.bool):
+        is_number = fits and name == "correct" and values.dtype != torch.bool
+        if not fits or is_number:
+            given += ": compare each with a threshold" * is_number
             raise ValueError(f"the task's measure() must give {numbers} tensor of shape {shape} as {name}, not {given}")
     if "loss" in measures and _loss(task, model) != SQUARED_ERROR:
         raise ValueError("the task's measure() must give no loss: under this name the loss of each sample is measured anyway")

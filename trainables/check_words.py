@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from trainables.objectives import LOSSES, loss_of
+from trainables.printed import reason_of as reason_of
 from trainables.settings import IN_SPEC, WORDS, SettingsError, complete, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task
@@ -101,15 +102,6 @@ def blamed(member: str, *passed: type[Exception]) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise ValueError(f"the task's {member} fails with {reason_of(error)}") from error
-
-
-def reason_of(error: BaseException) -> str:
-    """The kind of an exception, and the first line of what it says, if it can say it."""
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}".splitlines()[0].rstrip(": ")
-    except Exception:
-        return kind
 
 
 def kind_of(value: object) -> str:

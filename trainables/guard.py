@@ -97,13 +97,17 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _clear_up() -> None:
-    """Kill what has left the process group. Whoever loses its parent becomes a child of the guard: in the end all are."""
-    while True:
+    """Kill what has left the process group. Whoever loses its parent becomes a child of the guard: in the end all are. What
+    cannot be killed, as a process of another user, is left if none has ended for GRACE_SECONDS."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline:
         try:
             done, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
-        if not done:
+        if done:
+            deadline = time.monotonic() + GRACE_SECONDS
+        else:
             for child in _children():
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)

@@ -3,7 +3,7 @@
 A task says which by a member `needs`:
 
     def needs(self, spec: RunSpec) -> Mapping[str, RunSpec]:
-        return {"pretrained": RunSpec(task="mine:Pretraining", ..., seed=spec.seed)}
+        return {"pretrained": run_of(Pretraining, N=spec.N, seed=spec.seed, data_count=400)}
 
     def model(self, spec: RunSpec, parents: Mapping[str, nn.Module]) -> nn.Module:
         return Classifier(copy.deepcopy(parents["pretrained"]).requires_grad_(True))
@@ -27,7 +27,8 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from trainables.spec import RunSpec, run_key
+from trainables.settings import RESERVED, spec_fields
+from trainables.spec import RunSpec, Scalar, run_key
 from trainables.task import Task, load_task
 from trainables.training.seeds import stream_seed
 
@@ -100,6 +101,23 @@ class WeightsError(RuntimeError):
         super().__init__(str(why))
         self.spec = spec
         """The run that left them."""
+
+
+def run_of(task: type | str, *, N: int, seed: int, data_count: int, stop: str = "target", **values: Scalar) -> RunSpec:
+    """A run as a study of its task makes it, for `needs`: both have one key, so it is trained once.
+
+    Args:
+        task: its class, or `module:Class` as `--task` names it.
+        values: settings of the task, and `lr`, `max_steps`, `batch_size`, `weight_decay`, `target`, `schedule` and `precision`.
+            What is not given is as the task, or else a study, has it by default; the precision is float32.
+
+    Raises:
+        ValueError: the task cannot be loaded, has no such setting, or cannot do these values.
+    """
+    path = task if isinstance(task, str) else f"{task.__module__}:{task.__qualname__}"
+    of_run: dict[str, Any] = {name: value for name, value in values.items() if name in RESERVED - {"options"}}
+    settings = spec_fields(load_task(path), {name: value for name, value in values.items() if name not in of_run})
+    return RunSpec(task=path, N=N, seed=seed, data_count=data_count, stop=stop, **settings, **of_run)
 
 
 def needs_others(task: Task) -> bool:

@@ -1,4 +1,4 @@
-"""What a task prints while it is checked."""
+"""What a task prints while it is checked, and what its exceptions say."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def printed_to_stderr() -> Iterator[None]:
     """What is printed in the block goes to stderr: its beginning, and a word if there is more."""
     with contextlib.redirect_stdout(_Beginning(sys.stderr)):
         yield
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind of an exception, and the first line of what it says, if it can say it."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}".splitlines()[0].rstrip(": ")
+    except Exception:
+        return kind
 
 
 class _Beginning:

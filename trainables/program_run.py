@@ -26,10 +26,17 @@ SET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 """Variables that programs have unless the user has set them: other runs use the other cores, and lines come when they are
 printed."""
 EXAMPLE = '{"accuracy": 0.93}'
+SHOWN = 200
+"""Characters that are quoted of a line."""
 ROUNDING = 1e-6
 """By which a share may exceed 1: the mean of ones in float32."""
 
 PASSES, DIVERGES, WRONG = "target", "diverged", "wrong"
+
+
+class PrintedError(RunError):
+    """A program printed no accuracy, or one that is no share. That is its mistake and not one of the machine, so another try
+    would end the same. The first line of the message says all."""
 
 
 class Told:
@@ -108,7 +115,8 @@ class Told:
             self.verdict = DIVERGES
         elif accuracy is not None and not 0 <= accuracy <= 1:
             self.verdict = WRONG
-            self.wrong = f"the program told an accuracy of {accuracy:.12g}: it must be a share, from 0 to 1"
+            told_in = f"told an accuracy of {accuracy:.12g}, in the line {self.line[:SHOWN]!r}"
+            self.wrong = f"the program {told_in}: it must be a share, from 0 to 1"
         elif accuracy is not None and accuracy >= self._spec.target and self.passage_step is None:
             self.passage_step = self.step
             self.verdict = "" if self._spec.stop == "budget" else PASSES
@@ -166,7 +174,8 @@ class ProgramRun:
         """Wait until the run is finished or `seconds` are over; True if finished.
 
         Raises:
-            RunError: the program cannot be started, fails, prints nothing for too long, or has told no accuracy.
+            RunError: the program cannot be started, fails, or prints nothing for too long.
+            PrintedError: it has told no accuracy, or one that is no share.
         """
         end = math.inf if seconds is None else time.monotonic() + seconds
         process = self._process = self._process or self._start()
@@ -252,6 +261,7 @@ class ProgramRun:
 
         Raises:
             RunError: it has failed.
+            PrintedError: it has told no accuracy, or one that is no share.
         """
         told = self._told
         if not told.verdict and ending.code is None:
@@ -261,9 +271,11 @@ class ProgramRun:
             raise RunError(_with(process, f"the program ended {how}"))
         told.finish(process.last_line)
         if told.verdict == WRONG:
-            raise RunError(_with(process, told.wrong))
+            raise PrintedError(_with(process, told.wrong))
         if told.accuracy is None and not told.verdict:
-            raise RunError(_with(process, f"the program told no accuracy: let it print a line such as {EXAMPLE}"))
+            printed = f"its last line is {process.last_line[:SHOWN]!r}" if process.last_line else "it printed nothing"
+            wanted = f"Let it print a line such as {EXAMPLE}, or a share from 0 to 1 alone in its last line"
+            raise PrintedError(_with(process, f"the program told no accuracy: {printed}. {wanted}"))
         return told.verdict or "ended"
 
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from trainables.printed import reason_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar, is_usable
 
 WORDS = ("dataset", "decoder", "encoding", "holdout")
@@ -205,7 +206,7 @@ def _complete(kind: type, given: Mapping[str, Scalar]) -> dict[str, Scalar]:
         raise
     except Exception as error:
         given_ = ", ".join(f"{name} = {value!r}" for name, value in checked.items()) or "their defaults"
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+        reason = reason_of(error)
         raise SettingsError(f"the task's settings fail with {reason}, given {given_}: choose other values") from error
     if none := [name for name in known if getattr(chosen, name) is None]:
         raise SettingsError(f"the task's settings leave {none[0]} at None: give it another default, or set it in __post_init__")

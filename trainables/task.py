@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from trainables.printed import reason_of
 from trainables.spec import Counts, RunSpec
 
 
@@ -128,8 +129,8 @@ def load_task(path: str) -> Task:
             raise TypeError(f"{class_name} is not a class")
         task = found()
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"--task {path!r} cannot be imported ({reason}): write module:Class, importable from here") from error
+        told = f"--task {path!r} cannot be imported ({reason_of(error)}): write module:Class, importable from here"
+        raise ValueError(told) from error
     former = ("choices", "defaults", "preset")
     written_before = not hasattr(task, "settings") and any(hasattr(task, member) for member in former)
     members = ("version", *(former if written_before else ("settings",)), "counts", "data", "model", "measure")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from trainables.needs import untrained
-from trainables.printed import printed_to_stderr
+from trainables.printed import printed_to_stderr, reason_of
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -32,8 +32,7 @@ def numbers_of(task: Task, spec: RunSpec) -> tuple[Sequence[str], bool]:
             training.advance()
             result = training.result()
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"the task cannot be trained for a step ({reason})") from error
+        raise ValueError(f"the task cannot be trained for a step ({reason_of(error)})") from error
     of_columns = {"mse": result.ood_mse, "id_mse": result.id_mse, "accuracy": result.accuracy, "steps": result.steps}
     names = [name for name, value in of_columns.items() if value is not None]
     loss = [] if result.ood_mse is None and "loss" not in result.measures else ["loss"]

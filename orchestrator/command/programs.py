@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
@@ -24,6 +25,8 @@ from trainables.spec import LARGEST, Counts, Scalar
 COUNTS_HINT = "write LOW..HIGH with whole numbers 0 <= LOW <= HIGH, for example"
 TABLES = {"settings": (), "counts": ("low", "high"), "program": ("files",)}
 OF_SETTING = ("default", "help", "words", "low", "high")
+SCRIPTS = (".py", ".sh", ".R", ".r", ".jl", ".awk", ".pl", ".rb", ".lua", ".js")
+"""Ends of words that look like files which a program reads first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ class Described:
         return ProgramTask(Program(words=words, counts=counts, settings=settings, files=_files(given, words)))
 
     def check_named(self, task: ProgramTask, sizes: int, seeds: int, given: Collection[str]) -> None:
-        """
+        """Look at the whole command. What may be a mistake in it is told on stderr.
+
         Args:
             given: values of a run that the user has chosen.
 
@@ -107,6 +111,12 @@ class Described:
             if unused[0] not in (*VALUES, *settings_of(task.settings)):
                 raise UserError(f"{option} would change nothing, because a program cannot be told it: omit the option")
             raise UserError(f"{option} would change nothing: write {{{unused[0]}}} in --program, or omit the option")
+        for word in task.program.words[1:]:
+            if (missing := _without_places(word)) is not None and _looks_missing(missing):
+                print(f"warning: --program names {missing}, and there is no such file here: check its path", file=sys.stderr)
+        if self.counts is not None and self.follow is not None and self.follow[0] == "--between":
+            told = f"of the data counts {self.counts} (--counts), {self.follow[1]} are searched (--between)"
+            print(f"note: {told}", file=sys.stderr)
 
     def _counts(self, given: _File, is_told: bool) -> Counts | dict[int, Counts]:
         """
@@ -239,6 +249,8 @@ def _counts_of(given: _File) -> Counts | dict[int, Counts]:
     for name in ("low", "high"):
         value = table.get(name)
         if isinstance(value, dict):
+            if not value:
+                given.refuse(f"counts.{name}", "must have an N, as in {16 = 200, 24 = 500}")
             for size, count in value.items():
                 if not size.isascii() or not size.isdigit() or len(size) > 10 or type(count) is not int:
                     given.refuse(f"counts.{name}.{size}", "must give a whole number for an N, as in {16 = 200, 24 = 500}")
@@ -256,6 +268,9 @@ def _counts_of(given: _File) -> Counts | dict[int, Counts]:
         return end[N] if isinstance(end, dict) else end
 
     common = sorted(set.intersection(*sizes))
+    if not common:
+        told = " and ".join(", ".join(map(str, sorted(of_end))) for of_end in sizes)
+        given.refuse("counts.low and counts.high", f"must have an N in common, and are of {told}")
     return {N: _range(at(low, N), at(high, N), f"{given.path}: counts at N = {N}") for N in common}
 
 
@@ -292,6 +307,12 @@ def _without_places(word: str) -> str | None:
         return fill(word, {})
     except ValueError:
         return None
+
+
+def _looks_missing(word: str) -> bool:
+    """Whether a word seems to name a script, and there is none."""
+    is_named = word.endswith(SCRIPTS) and not word.startswith("-") and not re.search(r"[\s=:]", word)
+    return is_named and not os.path.exists(word)  # noqa: PTH110 -- Path refuses words that are no paths
 
 
 def _check_found(word: str) -> None:

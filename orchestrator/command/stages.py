@@ -240,13 +240,13 @@ class Stages:
             ends = ", ".join(f"{count} {word}" for word, count in counts.items())
             now = f", {busy[name]} running" if busy[name] else ""
             lines.append(f"{name}: {len(found)} of {len(keys)} trained{f' ({ends})' if ends else ''}{now}")
-        resting: Counter[str] = Counter()
+        resting: dict[tuple[str, float], list[Mapping[str, Any]]] = {}
         for parent in self.rests_on():
-            ended = "on the way alone" if parent["status"] == PASSED else parent["status"]
-            reached = f"{ended}, accuracy {_number(parent['accuracy'])} where {parent['target']:g} was asked for"
-            resting[f"on a {parent['name']} that did not pass ({reached})"] += parent["needed_by"]
-        for on, count in resting.items():
-            lines.append(f"{counted(count, 'run')} above {'rests' if count == 1 else 'rest'} {on}")
+            resting.setdefault((parent["name"], parent["target"]), []).append(parent)
+        for (name, target), parents in resting.items():
+            count = sum(parent["needed_by"] for parent in parents)
+            told = f"{counted(count, 'run')} above {'rests' if count == 1 else 'rest'} on a {name} that did not pass"
+            lines.append(f"{told} ({_reached(parents)} where {target:g} was asked for)")
         return lines
 
     def _seconds_of_needed(self, rows: Rows) -> float:
@@ -368,6 +368,14 @@ def _reason(error: str) -> str:
 
 def _was(count: int) -> str:
     return "was" if count == 1 else "were"
+
+
+def _reached(parents: Sequence[Mapping[str, Any]]) -> str:
+    """How runs ended that did not pass, in words."""
+    ended = dict.fromkeys("on the way alone" if parent["status"] == PASSED else parent["status"] for parent in parents)
+    known = sorted(parent["accuracy"] for parent in parents if parent["accuracy"] is not None)
+    ends = dict.fromkeys(map(_number, (known[0], known[-1]) if known else (None,)))
+    return f"{' or '.join(ended)}, accuracy {' to '.join(ends)}"
 
 
 def _number(value: float | None) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import random
+import sqlite3
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +13,12 @@ from pathlib import Path
 
 import optuna
 import sqlalchemy
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, PercentilePruner
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator.searches import Row, ending
 from orchestrator.searches.objective import Objective
@@ -118,9 +121,22 @@ def write_study(
     with temporary.open("xb"):
         pass  # so that a place that cannot be written is an OSError
     url = sqlalchemy.URL.create("sqlite", database=str(temporary))  # a file may be called `what?`
-    storage = optuna.storages.RDBStorage(url.render_as_string())
-    study = optuna.create_study(storage=storage, study_name=name, directions=list(directions))
-    study.set_user_attr("objectives", objectives)
-    study.add_trials(list(trials))
-    storage.engine.dispose()
-    temporary.replace(file)
+    try:
+        storage = optuna.storages.RDBStorage(url.render_as_string())
+        study = optuna.create_study(storage=storage, study_name=name, directions=list(directions))
+        study.set_user_attr("objectives", objectives)
+        study.add_trials(list(trials))
+        storage.engine.dispose()
+        temporary.replace(file)
+    except (SQLAlchemyError, StorageInternalError) as error:
+        raise _of_disk(error, file) from error
+    finally:
+        for left in (temporary, temporary.with_name(f"{temporary.name}-journal")):
+            left.unlink(missing_ok=True)
+
+
+def _of_disk(error: Exception, file: Path) -> OSError:
+    """An error of a database as one of its file, in the words of SQLite."""
+    told = getattr(error if isinstance(error, SQLAlchemyError) else error.__cause__, "orig", error)
+    is_full = getattr(told, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return OSError(errno.ENOSPC if is_full else errno.EIO, str(told), str(file))

@@ -106,7 +106,7 @@ class MeasureTable(Artifacts):
             return self.place.exists(_name(key, measure, version))
 
     def save(self, key: str, measure: str, version: int, data: bytes) -> None:
-        """Keep what `encode` made, durably; files of other versions of the measure go.
+        """Keep what `encode` made, durably; files of earlier versions of the measure go.
 
         Raises:
             StoreError: it could not be written; everything else is intact.
@@ -114,8 +114,8 @@ class MeasureTable(Artifacts):
         name = _name(key, measure, version)
         with self.place.in_words(f"save {measure} of run {key}"):
             self.place.write(name, data)
-            others = {f"measures/{other.name}" for other in (self.path / "measures").glob(f"{key}.{measure}-*.parquet")}
-            self.place.delete(others - {name})
+            found = (self.path / "measures").glob(f"{key}.{measure}-*.parquet")
+            self.place.delete({f"measures/{other.name}" for other in found if _is_earlier(other, key, measure, version)})
 
     def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none; of a
@@ -176,6 +176,12 @@ def _named(path: Path) -> tuple[str, str, str]:
     key, _, rest = path.stem.partition(".")
     measure, _, version = rest.rpartition("-")
     return key, measure, version
+
+
+def _is_earlier(path: Path, key: str, measure: str, version: int) -> bool:
+    """Whether a file is of an earlier version of this measure of the run, and not of another measure, as KEY.MEASURE-a-1 is."""
+    *of_file, number = _named(path)
+    return of_file == [key, measure] and number.isdecimal() and int(number) < version
 
 
 def _load(path: Path) -> pa.Table | None:

@@ -5,11 +5,12 @@ To copy the files of one over those of the other would lose rows where both have
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from orchestrator.store.contents import FAILED
+from orchestrator.store.contents import DESCRIPTION, FAILED
 from orchestrator.store.results import ResultStore
 
 ROWS_AT_ONCE = 5_000
@@ -28,8 +29,8 @@ class Merged(NamedTuple):
 
 
 def merge(there: ResultStore, here: ResultStore) -> Merged:
-    """Add the rows of the copy `there` that the store `here` lacks, or has only as failed. They are carried as they are, in
-    tables, with every check of their contents.
+    """Add the rows of the copy `there` that the store `here` lacks, or has only as failed, or only in a form that cannot be
+    believed. They are carried as they are, in tables, with every check of their contents.
 
     Raises:
         StoreError: one of the two cannot be read, or the rows cannot be written; those before are there.
@@ -37,19 +38,26 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     failed = here.failed()
     found = there.table(["key", *ENDS])
     keys = found["key"].to_pylist()
-    known = here.known(keys)
+    believed = _believed(here, sorted(here.known(keys)))
     new = [
         key
         for key, status in zip(keys, found["status"].to_pylist(), strict=True)
-        if key not in known or (key in failed and status != FAILED)
+        if key not in believed or (key in failed and status != FAILED)
     ]
-    ends = _ends(here.table(["key", *ENDS])) if len(new) < len(keys) else {}
-    differing = tuple(key for key, end in _ends(found).items() if ends.get(key, end) != end)
+    ends = _ends(here.table(["key", *ENDS])) if believed else {}
+    differing = tuple(key for key, end in _ends(found).items() if key in believed and ends.get(key, end) != end)
     rows = 0
     for start in range(0, len(new), ROWS_AT_ONCE):
         rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
     left = here.failed() if failed else set()
     return Merged(rows, len(failed.intersection(new) - left), differing)
+
+
+def _believed(here: ResultStore, known: Sequence[str]) -> set[str]:
+    """Those of the keys whose rows can be believed."""
+    starts = range(0, len(known), ROWS_AT_ONCE)
+    rows = (here.rows(DESCRIPTION, {"key": known[start : start + ROWS_AT_ONCE]}) for start in starts)
+    return {row["key"] for some in rows for row in some}
 
 
 def _ends(table: pa.Table) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """What `ray up` would make on AWS, against a simulated AWS in this process: machines, firewall, image."""
 
 from collections.abc import Iterator
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -108,6 +110,72 @@ def test_setup_again_moves_the_firewall_and_remove_leaves_nothing(aws: Any) -> N
     assert rules() == []
     assert iam.list_roles()["Roles"] == []
     assert boto3.client("ec2", region_name="us-east-1").describe_launch_templates()["LaunchTemplates"] == []
+
+
+def with_ec2(aws: Any, monkeypatch: pytest.MonkeyPatch, **methods: Any) -> None:
+    """Give the module clients of EC2 with some methods wrapped: each is given the real one, and what it was asked."""
+    real = aws.boto3.client
+
+    def client(*given: Any, **more: Any) -> Any:
+        made = real(*given, **more)
+        for name, method in methods.items() if given == ("ec2",) else ():
+            setattr(made, name, partial(method, getattr(made, name)))
+        return made
+
+    monkeypatch.setattr(aws.boto3, "client", client)
+
+
+def test_a_firewall_that_cannot_be_renewed_stays_as_it_was(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    before = rules()
+
+    def refused(real: Any, **_: object) -> None:
+        raise ClientError({"Error": {"Code": "RulesPerSecurityGroupLimitExceeded", "Message": "too many"}}, "Authorize")
+
+    with_ec2(aws, monkeypatch, authorize_security_group_ingress=refused)
+    assert "too many" in refusal(aws, capsys, "setup", "--ssh-from", "203.0.113.0/24")
+    assert rules() == before
+    assert len(before) == 2
+
+
+def test_what_was_added_by_hand_is_closed_and_what_is_right_stays_open(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    before, ec2 = rules(), boto3.client("ec2", region_name="us-east-1")
+    others: dict[str, Any] = {"IpRanges": [{"CidrIp": "0.0.0.0/0", "Description": "by hand"}, {"CidrIp": "203.0.113.7/32"}]}
+    by_hand = [
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **others},
+        {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, **others, "Ipv6Ranges": [{"CidrIpv6": "::/0"}]},
+    ]
+    ec2.authorize_security_group_ingress(GroupId=aws._security_group(ec2), IpPermissions=by_hand)
+    assert len(rules()) == 3
+    revoked: list[Any] = []
+
+    def revoke(real: Any, **asked: Any) -> None:
+        revoked.extend(asked["IpPermissions"])
+        real(**asked)
+
+    with_ec2(aws, monkeypatch, revoke_security_group_ingress=revoke)
+    aws.main(["setup", "--ssh-from", HOME])
+    assert rules() == before
+    assert len(revoked) == 5
+    assert HOME not in str(revoked)
+    aws.main(["setup", "--ssh-from", HOME])
+    assert (rules(), len(revoked)) == (before, 5)
+
+
+@pytest.mark.parametrize("page", [b"<html>login</html>", b"\xff", b"198.51.100.7 ", b"0.0.0.0/0"])
+def test_an_address_that_is_none_is_asked_for(
+    page: bytes, aws: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(aws.urllib.request, "urlopen", lambda *_, **__: BytesIO(page))
+    if b"198" in page:
+        aws.main(["setup"])
+        assert [r["CidrIp"] for rule in rules() for r in rule["IpRanges"]] == [HOME]
+    else:
+        assert refusal(aws, capsys, "setup").endswith("): give it, as --ssh-from 198.51.100.7/32")
+        assert rules() == []
 
 
 def remaining() -> list[Any]:

@@ -302,7 +302,7 @@ def test_a_key_must_be_that_of_one_run(store: Path, capsys: pytest.CaptureFixtur
     here = Path.cwd()
     check_refusal(again.app, ["abc"], "--store 'results' has no runs", here, capsys)
     where = ["--store", str(store)]
-    check_refusal(again.app, ["abc", *where], "give at least 6 of its letters", here, capsys)
+    check_refusal(again.app, ["abc", *where], "give at least 6 of its characters", here, capsys)
     check_refusal(again.app, ["[/red]\n", *where], "of its 6 keys the nearest are", here, capsys)
     key = run_key(BUMPS, "1")
     check_refusal(again.app, [key[:7] + "zzz", *where], key, here, capsys)

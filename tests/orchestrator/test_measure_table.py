@@ -63,6 +63,16 @@ def test_a_newer_version_replaces_the_older(table: MeasureTable, place: Place) -
     assert place.names("measures") == [f"{KEY}.images-2.parquet"]
 
 
+def test_an_older_program_and_another_measure_take_nothing_away(table: MeasureTable, place: Place) -> None:
+    names = [("images", 2), ("images", 10), ("images-1", 1), ("images", 9), ("images", 1)]
+    for measure, version in names:
+        table.save(KEY, measure, version, encode(KEY, measure, version, QUANTITIES[:1], 1.0))
+    assert sorted(place.names("measures")) == [f"{KEY}.images-{end}.parquet" for end in ("1-1", "1", "10", "9")]
+    assert sorted(row["version"] for row in table.rows()) == [1, 10], "of each the latest"
+    table.save(KEY, "images", 11, encode(KEY, "images", 11, QUANTITIES[:1], 1.0))
+    assert sorted(place.names("measures")) == [f"{KEY}.images-{end}.parquet" for end in ("1-1", "11")]
+
+
 @pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed", "named by hand"])
 def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, place: Place, damage: str) -> None:
     (name,) = place.names("measures")

@@ -187,13 +187,31 @@ def test_rows_are_merged_bit_for_bit_in_tables_and_some_at_a_time(tmp_path: Path
         assert len(store) == 23
 
 
+def forge(store: Path, counts: list[int]) -> None:
+    """Give the rows of the only part of a store these data counts, which their keys do not match."""
+    (part,) = (store / "runs").iterdir()
+    table = pq.read_table(part)
+    at = table.column_names.index("data_count")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(counts, pa.int32())), part, use_dictionary=False)
+
+
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_what_is_here_but_cannot_be_believed_is_taken_from_the_copy(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_module, "ROWS_AT_ONCE", at_once)
+    made(tmp_path / "copy", row(1, status="missed"), row(2), row(3))
+    made(tmp_path / "store", row(1), row(2), row(4))
+    forge(tmp_path / "store", [9, 2, 9])
+    assert merged(tmp_path / "copy", tmp_path / "store") == (2, 0, ())
+    assert endings(tmp_path / "store") == {1: "missed", 2: "passed", 3: "passed"}
+    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0, ())
+
+
 def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     made(tmp_path / "copy", row(1), row(2))
     made(tmp_path / "store", row(1, **FAILED))
-    (part,) = (tmp_path / "copy" / "runs").iterdir()
-    table = pq.read_table(part)
-    at = table.column_names.index("data_count")
-    pq.write_table(table.set_column(at, table.schema.field(at), pa.array([9, 2], pa.int32())), part, use_dictionary=False)
+    forge(tmp_path / "copy", [9, 2])
     with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
         assert merge(there, here) == (1, 0, ())
         assert "left out 1 row of" in there.notices[0]

@@ -11,16 +11,18 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import safetensors.torch
 import torch
 from torch import nn
 
+from examples.own_task import Chords
+from examples.pretraining import FineTuning
 from orchestrator import scaling
 from orchestrator.command.cli import run
-from orchestrator.command.stages import Stages, _told
+from orchestrator.command.stages import Stages, _reached, _told
 from orchestrator.command.thresholds import bracket_text
 from orchestrator.engine import tune
 from orchestrator.engine.execution import Execution, Limits
@@ -34,11 +36,12 @@ from orchestrator.searches.needs import Staged, has_passed, with_needed
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
+from orchestrator.thresholds import ThresholdStudy
 from tests.chaos.rows import comparable
 from tests.conftest import Command, check_refusal, read_rows, wait_for_rows
 from tests.orchestrator.test_execution import RESULT, Watcher
 from tests.toy import Pupil, Teacher, Toy
-from trainables.needs import Tasks
+from trainables.needs import Tasks, run_of
 from trainables.spec import Counts, RunSpec, run_key
 
 TOY = ("--task", "tests.toy:Pupil", "--N", "8", "--seeds", "2", "--max-steps", "3", "--resolution", "0.1", "--workers", "2")
@@ -64,6 +67,43 @@ class Graph:
 
     def row(self, name: str, status: str = "passed") -> Row:
         return make_row(self.specs[name], task_version="1", fixed_count=0, status=status, reason="target", accuracy=0.5)
+
+
+def of_page() -> type:
+    """The task that the page of needs shows."""
+    (code, *_) = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "needs.md").read_text(), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    return cast(type, found["FineTuning"])
+
+
+@pytest.mark.parametrize("child", [FineTuning, of_page()], ids=["example", "page"])
+def test_a_parent_has_the_key_that_a_study_of_its_task_gives_it(
+    child: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fields: dict[str, Any] = {"dataset": "finetuning", "N": 3, "data_count": 5, "seed": 1}
+    spec = RunSpec(task="examples.pretraining:FineTuning", **fields, options=(("start", "pretrained"),))
+    parent = child().needs(spec)["autoencoder"]
+    assert run_key(parent, "2") == "7ec0edb58e729e69b24bd480", "as before there was run_of"
+    studies: list[ThresholdStudy] = []
+    monkeypatch.setattr(scaling, "launch", lambda study, *given: studies.append(study) or 0)
+    training = ("--lr", "0.003", "--max-steps", "3000", "--target", "0.8", "--stop", "budget")
+    words = ["--task", "examples.pretraining:Autoencoder", "--N", "3", "--seeds", "2", *training, "--store", str(tmp_path)]
+    assert run(scaling.app, words) == 0
+    (asked,) = {probe.stop for probe in studies[0].search.propose(Rows(), 1)}
+    of_study = dataclasses.replace(studies[0].brackets[1].template, stop=asked).with_count(parent.data_count)
+    assert (parent, run_key(parent, "2")) == (of_study, run_key(of_study, "2"))
+
+
+def test_what_is_not_said_of_a_run_is_as_in_a_study(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    studies: list[ThresholdStudy] = []
+    monkeypatch.setattr(scaling, "launch", lambda study, *given: studies.append(study) or 0)
+    words = ["--task", "examples.own_task:Chords", "--N", "8", "--seeds", "1", "--stop", "budget", "--store", str(tmp_path)]
+    assert run(scaling.app, words) == 0
+    template = studies[0].brackets[0].template
+    made = run_of("examples.own_task:Chords", N=8, seed=0, data_count=7, stop=template.stop)
+    assert made == template.with_count(7)
+    assert run_of(Chords, N=8, seed=0, data_count=7, error=1, width=9).option("error") == 1.0
 
 
 def staged(graph: Graph, *asked: str, gates: bool = True, lost: tuple[str, ...] = (), found: Mapping[str, Row] | None = None):
@@ -146,10 +186,35 @@ def test_a_finished_run_without_weights_is_trained_again_if_it_is_still_needed()
     assert names(search.propose(rows, 10)) == ["b"]
     assert search.again(CHAIN.key(CHAIN.specs["b"]))
     assert not search.again(CHAIN.key(CHAIN.specs["a"]))
-    assert names(staged(CHAIN, "c", lost=("a",)).propose(rows, 10)) == ["c"]
     assert names(staged(CHAIN, "c", lost=("a", "b")).propose(rows, 10)) == ["a"]
     rows.add(CHAIN.row("c"))
     assert search.finished(rows)
+
+
+def test_what_a_needed_run_needed_is_trained_again_too_as_all_is_given_to_who_comes_after() -> None:
+    lost = ["a"]
+    rows = Rows([CHAIN.row("a"), CHAIN.row("b"), CHAIN.row("e")])
+    search = staged(CHAIN, "c", "d")
+    search._has_weights = lambda key: key not in {CHAIN.key(CHAIN.specs[name]) for name in lost}
+    assert names(search.propose(rows, 10)) == ["a"]
+    assert search.again(CHAIN.key(CHAIN.specs["a"]))
+    lost.append("e")
+    assert names(search.propose(rows, 10)) == ["a", "e"]
+    lost.clear()
+    assert names(search.propose(rows, 10)) == ["c", "d"]
+    of_no_row = staged(CHAIN, "c", lost=("a",))
+    assert names(of_no_row.propose(Rows([CHAIN.row("b")]), 10)) == ["a"]
+
+
+def test_a_gate_is_asked_of_what_a_run_needs_and_a_failure_of_all_that_came_before() -> None:
+    missed = Rows([CHAIN.row("a", "missed"), CHAIN.row("b")])
+    assert names(staged(CHAIN, "c").propose(missed, 10)) == ["c"]
+    assert names(staged(CHAIN, "c", lost=("a",)).propose(missed, 10)) == ["a"]
+    search = staged(CHAIN, "c", lost=("a",))
+    failed = Rows([CHAIN.row("a", "failed"), CHAIN.row("b")])
+    assert search.propose(failed, 10) == []
+    assert search.finished(failed)
+    assert [unmet.name for unmet in search.unmet(failed)] == ["a"]
 
 
 def test_a_run_that_another_study_trained_is_looked_up_once() -> None:
@@ -470,6 +535,52 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     assert [spec.seed for spec in execution.next_pack("c") if spec.task == "tests.toy:Teacher"] == [0]
 
 
+@pytest.mark.parametrize(("error", "aside"), [(PermissionError(13, "Permission denied"), True), (MemoryError(), False)])
+def test_weights_that_cannot_be_read_are_set_aside_unless_there_is_no_memory_for_them(
+    error: BaseException, aside: bool, store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execution, _ = execution_of(store)
+    execution.next_pack("a")
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], RunReport(result=RESULT, weights=b"w"))))
+    key = Tasks(Pupil()).parents(SPECS[0])["teacher"]
+
+    def refused(path: Path) -> Any:
+        raise error
+
+    monkeypatch.setattr("orchestrator.store.folder.open_file", refused)
+    execution, stages = execution_of(store)
+    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, {})
+    assert searcher.suggest("b") == (None if aside else tune.Searcher.FINISHED)
+    assert store.has_weights(key) is not aside
+    assert stages.again(key) is aside
+    if aside:
+        assert execution.fatal is None
+        assert f"it is damaged (cannot read {store.weights_path(key)}: Permission denied)" in "; ".join(store.notices)
+    else:
+        assert "it is too large for this machine's memory" in str(execution.fatal)
+
+
+def test_of_the_weights_that_runs_need_ray_keeps_those_that_were_used_last(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, loaded = list[bytes](), list[str]()
+    monkeypatch.setattr(tune, "ray", SimpleNamespace(put=lambda data: put.append(data) or data))
+    monkeypatch.setattr(tune.safetensors, "deserialize", lambda data: None)
+    monkeypatch.setattr(store, "load_weights", lambda key: loaded.append(key) or bytes(100))
+    monkeypatch.setattr(tune, "HELD_BYTES", 250)
+    execution, _ = execution_of(store)
+    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, held := {})
+    specs = [dataclasses.replace(SPECS[0], task="tests.toy:Teacher", seed=seed) for seed in range(3)]
+    for seed in (0, 1, 0, 2, 0, 1):
+        assert searcher._weights_of("teacher", specs[seed]) == bytes(100)
+    key = execution.tasks.key
+    assert loaded == [key(specs[seed]) for seed in (0, 1, 2, 1)]
+    assert list(held) == [key(specs[seed]) for seed in (0, 1)]
+    monkeypatch.setattr(tune, "HELD_BYTES", 10)
+    searcher._weights_of("teacher", specs[2])
+    assert list(held) == [key(specs[2])], "the last one stays however large it is"
+
+
 def test_weights_are_listed_once_and_never_looked_for_by_who_only_shows_the_study(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -696,3 +807,12 @@ def test_a_task_that_cannot_say_what_its_runs_need_is_told_in_a_line(
 ) -> None:
     words = ["--task", f"{__name__}:Alike", "--N", "8,16", "--store", str(tmp_path / "new"), "--dry-run"]
     check_refusal(scaling.app, words, "the task's needs() at N = 16, data_count = 10 fails with KeyError: 16", tmp_path, capsys)
+
+
+def test_runs_that_did_not_pass_are_told_together() -> None:
+    def told(*ends: tuple[str, float | None]) -> str:
+        return _reached([{"status": status, "accuracy": accuracy} for status, accuracy in ends])
+
+    assert told(("missed", 0.875)) == "missed, accuracy 0.875"
+    assert told(("missed", 0.875), ("passed", 0.5), ("missed", 0.0)) == "missed or on the way alone, accuracy 0.000 to 0.875"
+    assert told(("missed", None)) == "missed, accuracy unknown"

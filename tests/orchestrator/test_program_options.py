@@ -144,6 +144,35 @@ def test_a_dry_run_shows_the_command_and_says_that_the_time_is_unknown(
     assert [path.name for path in tmp_path.iterdir()] == ["train.sh"]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("python3 no.py {data_count} {N} {seed}", "warning: --program names no.py, and there is no such file here"),
+        ("sh a/b.sh train.sh {data_count} {N} {seed}", "warning: --program names a/b.sh, and there is no such file here"),
+        ("sh no-{N}.sh {data_count} {seed}", ""),
+        ("sh -c 'sh no.sh' --log=no.sh -x.py {data_count} {N} {seed}", ""),
+        ("sh s3://a.sh kind=b.sh {data_count} {N} {seed}", ""),
+        (SCRIPT, ""),
+    ],
+)
+def test_a_script_that_is_not_there_is_told(
+    words: str, told: str, launched: list[ThresholdStudy], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study_of(launched, "--program", words, *GIVEN[2:])
+    printed = capsys.readouterr().err
+    assert printed.startswith(told)
+    assert printed.count("\n") == bool(told)
+
+
+def test_a_range_beside_the_counts_is_searched_within_them_and_this_is_told(
+    launched: list[ThresholdStudy], capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = study_of(launched, *GIVEN, "--between", "50..200")
+    assert study.brackets[0].counts == Counts(50, 90)
+    assert study.brackets[0].template.option("counts") == "5..90"
+    assert capsys.readouterr().err == "note: of the data counts 5..90 (--counts), 50..200 are searched (--between)\n"
+
+
 @pytest.mark.parametrize(("script", "has_files"), [(SCRIPT, True), ("true {data_count} {N} {seed}", False)])
 def test_a_program_that_failed_is_tried_again_when_its_files_change_and_those_of_one_without_are_asked_for(
     script: str, has_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -183,15 +212,16 @@ MISTAKES = [
     (changed("--program", SCRIPT), "needs the data counts that it may be asked for: write LOW..HIGH"),
     (changed("--program", SCRIPT, "--counts", "few"), "--counts 'few' is no range: write LOW..HIGH"),
     (changed("--program", SCRIPT, "--counts", "9..3"), "must have 0 <= low <= high"),
-    (changed("--program", SCRIPT, *COUNTS, "--precision", "bfloat16"), "a program chooses its own, so omit the option"),
+    (changed("--program", "true {data_count}", *COUNTS, "--precision", "bfloat16"), "a program chooses its own"),
     (changed("--program", SCRIPT, *COUNTS, "--lr", "0.1"), "--lr would change nothing: write {lr} in --program"),
+    (changed("--program", SCRIPT, *COUNTS, "--save-weights"), "--save-weights would change nothing, because a program cannot"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "noise"), "--vary 'noise' has no value"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "noise=nan"), "--vary 'noise=nan' must be a finite number, or a word"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "seed=1"), "seed is the name of something that every run has"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "files=1"), "files is the name of something that every run has"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "a-b=1"), "a-b cannot be the name of a setting"),
     (changed("--program", SCRIPT, *COUNTS, "--vary", "width=wide"), "width must be a whole number, as in every run"),
-    (changed("--program", SCRIPT, *COUNTS, "--option", "program=x"), "this task has no option 'program': its options are none"),
+    (changed("--program", "true {data_count}", *COUNTS, "--option", "program=x"), "this task has no option 'program'"),
     (changed("--program", SCRIPT, *COUNTS, "--sigma", "1"), "No such option: --sigma"),
     (changed("--counts", "1..2"), "--counts is about a program: add --program"),
     (changed("--task", "trainables.program:ProgramTask"), "give the program with --program"),
@@ -223,6 +253,8 @@ def test_a_mistake_is_one_line_and_writes_nothing(
         ("[counts]\nlow = 1", "counts.high must be a whole number, or a table with one for each N, not None"),
         ("[counts]\nlow = 1\nhigh = {x = 2}", "counts.high.x must give a whole number for an N"),
         ("[counts]\nlow = 1\nhigh = {16 = 2}", "N = 8 has no data counts: those of N = 16 are given"),
+        ("[counts]\nlow = {8 = 1}\nhigh = {16 = 9}", "counts.low and counts.high must have an N in common, and are of"),
+        ("[counts]\nlow = 1\nhigh = {}", "counts.high must have an N, as in {16 = 200, 24 = 500}"),
         ("[counts]\nlow = 1\nhigh = 2.5", "counts.high must be a whole number"),
         ("[counts]\nlow = 7\nhigh = 2", "counts must have 0 <= low <= high"),
         ("[counts]\nlow = 1\nhigh = 2\nmiddle = 1", "counts.middle is unknown: there are low, high"),

@@ -113,6 +113,22 @@ def test_a_program_is_studied_and_a_killed_launch_leaves_nothing_of_it(start: St
     assert not alive(tmp_path)
 
 
+@pytest.mark.slow(10)
+def test_a_program_that_prints_no_accuracy_is_run_once_and_the_launch_says_what_to_print(here: Start, tmp_path: Path) -> None:
+    script = f"echo $0 >> {tmp_path}/ledger; echo final accuracy: 99.61%"
+    program = f"sh -c '{script}' {{data_count}} {{N}} {{seed}}"
+    command = here("--program", program, "--counts", "5..90", "--N", "8,16", "--workers", "1")
+    assert command.wait() == 2, command.stdout + command.stderr
+    assert len((tmp_path / "ledger").read_text().splitlines()) == 1
+    (line,) = command.stderr.splitlines()
+    assert line.startswith("error: sh, N = ")
+    assert line.endswith(
+        "the program told no accuracy: its last line is 'final accuracy: 99.61%'. Let it print a line such as "
+        '{"accuracy": 0.93}, or a share from 0 to 1 alone in its last line'
+    )
+    assert not list((tmp_path / "results").rglob("*.parquet"))
+
+
 @pytest.mark.deep
 @pytest.mark.slow(30)
 def test_a_program_that_hangs_or_fails_is_a_failed_row_and_interruption_ends_it(join: Start, tmp_path: Path) -> None:

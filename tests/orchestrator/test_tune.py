@@ -8,6 +8,8 @@ import json
 import math
 import random
 import re
+import resource
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -371,6 +373,7 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
             "data_count or noise",
         ),
         (["--search", "lr=0.1..1", "--schedule", "cosine"], "because a program cannot be told it: omit the option"),
+        (["--search", "lr=0.1..1", "--save-weights"], "--save-weights would change nothing, because"),
         (["--search", "lr=0.1..1", "--objective", "loss"], "--objective loss is nothing that a program tells"),
         (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
@@ -423,6 +426,12 @@ def test_the_target_is_what_the_user_says_and_the_usual_one_if_he_says_nothing()
         ((*CHOOSY, "--search", "lr=0.1..1", "--target", "0.8"), 0.8),
     ):
         assert made_by(*words).search.tuning.template.target == target
+
+
+def test_two_objectives_are_searched_by_the_sampler_that_covers_a_front_in_few_trials() -> None:
+    words = (*CHOOSY, "--search", "lr=1e-3..1:log", "--objective", "mse,id_mse")
+    assert made_by(*words).search.tuning.sampler == "tpe"
+    assert made_by(*words, "--sampler", "nsga2").question.search["sampler"] == "nsga2"
 
 
 def test_more_trials_than_were_asked_for_leave_none_to_do() -> None:
@@ -830,6 +839,23 @@ def test_a_study_is_exported_when_nothing_will_follow(tmp_path: Path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     with sqlite3.connect(file) as connection:
         assert connection.execute("SELECT COUNT(*) FROM trials").fetchone() == (5,)
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize("room", [0, 2**14, 2**16])
+def test_a_file_for_which_there_is_no_room_is_an_error_of_the_disk_and_leaves_nothing(room: int, tmp_path: Path) -> None:
+    made = search(trials=12)
+    rows, usual = walk(made), resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, usual[1]))
+        with pytest.raises(OSError, match=r"full|disk I/O error") as caught:
+            made.export(rows, tmp_path / "study.db", "tune")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        signal.signal(signal.SIGXFSZ, before)
+    assert caught.value.filename == str(tmp_path / "study.db")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow(4)

@@ -22,6 +22,7 @@ from trainables.check import check_task, counts_of
 from trainables.settings import spec_fields
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
+from trainables.trial import numbers_of
 
 POINTS = 64
 
@@ -885,7 +886,7 @@ BROKEN: dict[type, str] = {
     RaisingPenalty: "model().penalty() fails with RuntimeError: ",
     TensorMeasure: "measure() must give a mapping from names to tensors, not a Tensor",
     NoCorrect: "measure() must give correct, whose mean is the accuracy, and gives error",
-    RealCorrect: "measure() must give a bool tensor of shape (4,) as correct, not torch.float32 of shape (4,)",
+    RealCorrect: "measure() must give a bool tensor of shape (4,) as correct, not torch.float32 of shape (4,): compare each",
     WideCorrect: "measure() must give a bool tensor of shape (4,) as correct, not torch.bool of shape (4, 2)",
     SqueezedMeasure: "measure() must give a bool tensor of shape (1,) as correct, not torch.bool of shape ()",
     MeanError: "measure() must give a real tensor of shape (4,) as error, not torch.float32 of shape ()",
@@ -1314,6 +1315,33 @@ def test_the_check_is_cheap() -> None:
         check(load_task("trainables.bumps:BumpTask"), N=16)
         seconds.append(time.process_time() - began)
     assert min(seconds) < 0.5
+
+
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise KeyError("no text")
+
+
+class Speechless(Points):
+    """Cannot be made, or not be trained, and the exception cannot say why."""
+
+    made = False
+
+    def __init__(self) -> None:
+        if not self.made:
+            raise SpeechlessError
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        raise SpeechlessError
+
+
+def test_an_exception_that_cannot_say_what_it_is_about_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"cannot be imported \(SpeechlessError\): write module:Class"):
+        load_task(f"{__name__}:Speechless")
+    monkeypatch.setattr(Speechless, "made", True)
+    spec = RunSpec(task=f"{__name__}:Speechless", dataset="points", N=8, data_count=9, seed=0)
+    with pytest.raises(ValueError, match=r"^the task cannot be trained for a step \(SpeechlessError\)$"):
+        numbers_of(Speechless(), spec)
 
 
 def test_large_data_are_made_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from orchestrator.engine.pack_sizes import PackSizes
 from tests.toy import Pupil, Teacher, Toy
 from trainables.check import check_task
-from trainables.needs import Parent, Tasks, WeightsError, given, needs_of, trained, untrained
+from trainables.needs import Parent, Tasks, WeightsError, given, needs_of, run_of, trained, untrained
 from trainables.spec import RunSpec, run_key
 from trainables.task import Data, Split, Task
 from trainables.training.loop import Training
@@ -246,6 +246,19 @@ MUTE = "tests.trainables.test_parents:Mute"
 BROKEN: dict[str, tuple[Task, str]] = {
     "no mapping": (_broken(lambda task, spec: [SPEC]), "must give runs by name"),
     "no spec": (_broken(lambda task, spec: {"teacher": "tests.toy:Teacher"}), "must give a RunSpec as teacher, not a str"),
+    "a run without words": (
+        _broken(lambda task, spec: {"teacher": RunSpec(task="tests.toy:Teacher", N=spec.N, seed=spec.seed)}),  # type: ignore[call-arg]
+        "the task's needs() makes a run without 'dataset' and 'data_count': make it by trainables.needs.run_of(task, N=..., "
+        "seed=..., data_count=...), which chooses all else",
+    ),
+    "a run without a count": (
+        _broken(lambda task, spec: {"teacher": run_of(Teacher, N=spec.N, seed=spec.seed)}),  # type: ignore[call-arg]
+        "the task's needs() makes a run without 'data_count': make it",
+    ),
+    "a wrong setting": (
+        _broken(lambda task, spec: {"teacher": run_of(Teacher, N=spec.N, seed=spec.seed, data_count=9, nose=1)}),
+        "this task has no option 'nose': its options are ",
+    ),
     "an exception": (_broken(lambda task, spec: 1 / 0), "needs() fails with ZeroDivisionError"),
     "a draw": (_broken(_drawing), "must give the same runs"),
     "nothing given": (_broken(Pupil.needs, model=_without_parents), "no member is given what they learned"),

@@ -23,7 +23,7 @@ from trainables import guard
 from trainables.check import counts_of
 from trainables.process import LONGEST_LINE, _Lines
 from trainables.program import FILES, ProgramTask, changed_files, digest, fill, names_in, words_of
-from trainables.program_run import MOST_POINTS, ProgramRun, Told
+from trainables.program_run import MOST_POINTS, PrintedError, ProgramRun, Told
 from trainables.spec import Counts, RunSpec, run_key
 from trainables.task import Task
 from trainables.training.run import RunError
@@ -138,8 +138,8 @@ def test_a_program_that_ends_below_the_target_misses(begin: Begin, printed: str,
 def test_an_accuracy_that_rounding_has_put_above_one_is_one(begin: Begin) -> None:
     result = ended(begin("""echo '{"step": 1, "accuracy": 1.0000001}'; sleep 1000"""))
     assert (result["status"], result["accuracy"], result["curve_accuracy"]) == ("passed", 1.0, [1.0])
-    assert "told an accuracy of 1.00001: it must be a share" in error_of(begin("echo 1.00001"))
-    assert "told an accuracy of 1.0000011: it must be a share" in error_of(begin("echo 1.0000011"))
+    assert "told an accuracy of 1.00001, in the line" in error_of(begin("echo 1.00001"))
+    assert "told an accuracy of 1.0000011, in the line" in error_of(begin("echo 1.0000011"))
 
 
 @pytest.mark.parametrize("printed", ["nan", """'{"accuracy": NaN}'""", """'{"accuracy": 0.5, "loss": Infinity}'; sleep 1000"""])
@@ -153,14 +153,32 @@ def test_what_is_not_finite_diverges(begin: Begin, printed: str) -> None:
     [
         ("echo here >&2; echo 0.9; exit 3", "the program ended with exit code 3\nstderr:\nhere\nstdout:\n0.9"),
         ("echo here >&2; kill -SEGV $$", "the program ended by SIGSEGV\nstderr:\nhere"),
-        ("echo '{}'; echo none", "the program told no accuracy: let it print a line such as {\"accuracy\": 0.93}\nstdout:"),
-        ("""echo '{"accuracy": 93}'""", "the program told an accuracy of 93: it must be a share, from 0 to 1"),
-        ("echo 93.5", "the program told an accuracy of 93.5"),
         ("printf '\\033[31m[/red]\\377\\n' >&2; exit 1", "exit code 1\nstderr:\n\\x1b[31m[/red]\ufffd"),
     ],
 )
 def test_a_program_that_fails_tells_how(begin: Begin, script: str, told: str) -> None:
     assert told in error_of(begin(script))
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo '{}'; echo 'accuracy: 99.61%'", "the program told no accuracy: its last line is 'accuracy: 99.61%'. "),
+        ("echo here >&2", "the program told no accuracy: it printed nothing. "),
+        ("""echo '{"accuracy": 93}'; sleep 9""", """93, in the line '{"accuracy": 93}': it must be a share, from 0 to 1\n"""),
+        ("echo 93.5", "the program told an accuracy of 93.5, in the line '93.5': it must be a share, from 0 to 1\n"),
+    ],
+)
+def test_a_program_that_prints_no_share_has_made_a_mistake_that_no_other_try_mends(
+    begin: Begin, script: str, told: str
+) -> None:
+    run = begin(script)
+    with pytest.raises(PrintedError) as caught:
+        run.advance(PATIENCE)
+    assert told in str(caught.value)
+    if "no accuracy" in told:
+        (first, *_) = str(caught.value).splitlines()
+        assert first.endswith('. Let it print a line such as {"accuracy": 0.93}, or a share from 0 to 1 alone in its last line')
 
 
 def test_a_program_that_is_not_there_fails(tmp_path: Path) -> None:
@@ -216,6 +234,35 @@ def test_what_a_program_leaves_behind_is_killed(begin: Begin, how: str, tmp_path
     run = begin(f"export {mark}; {how} sleep 0.1; echo 0.5")
     assert ended(run)["accuracy"] == 0.5
     assert not [p.pid for p in psutil.process_iter() if environment(p) == str(tmp_path)]
+
+
+UNKILLABLE = """
+import os, sys
+from trainables import guard
+def denied(*_):
+    raise PermissionError(1, "Operation not permitted")
+os.kill = os.killpg = denied
+guard.GRACE_SECONDS = 0.2
+sys.argv = ["guard.py", sys.argv[1], "sh", "-c", "(setsid sleep 0.4 &); (setsid sleep 20 & echo $! > $0); exit 4", sys.argv[2]]
+guard.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there it knows its children")
+def test_what_may_not_be_killed_is_left_and_the_end_is_told(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    words = [sys.executable, "-c", UNKILLABLE, str(writing), str(tmp_path / "pid")]
+    begun = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=(writing,), cwd=ROOT)
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as told:
+            first, last = told.read().splitlines()
+        assert (first.split()[0], last) == ("pid", "exit 4")
+        assert is_alive(int((tmp_path / "pid").read_text()))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        begun.communicate(timeout=PATIENCE)
 
 
 def environment(process: psutil.Process) -> str:
