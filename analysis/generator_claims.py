@@ -333,8 +333,8 @@ CLAIMS: Mapping[str, Claim] = {
         5,
         "A diffusion model begins to compose more abruptly on codes than on continuous tokens.",
         "Steps in which DiT gets from 10 to 90 % of its level 2 at the end, over the steps trained: fewer on VQ than on VAE. "
-        "Less than one look apart decides nothing, nor does a rise that may have begun before enough of the seen compositions "
-        "was drawn.",
+        "Less than one look apart decides nothing. A rise that is under way when enough of the seen compositions is drawn "
+        "began at the first look from which on it was always there.",
         BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", abrupt_on_vq,
     ),
     "conditioning": Claim(

@@ -176,13 +176,22 @@ class Run:
         return Peak(float(curve[best]), float(self.at[best]))
 
     def rise(self, level: str, judge: str) -> tuple[float, float]:
-        """The first steps at which a tenth and nine tenths of the share at the end were there; NaN where the look before the
-        first of them does not count, as it may have been there then."""
-        final, curve = self.final(level, judge), self._looked_at(level, judge)
-        first, last = (np.flatnonzero(curve >= share * final) for share in (0.1, 0.9))
-        if not final >= LEAST_RISE or not len(first) or (first[0] and math.isnan(curve[first[0] - 1])):
+        """The first steps at which a tenth and nine tenths of the share at the end were there. What was there at the first look
+        that counts may have begun before: then the step is that of the first look from which on it was always there."""
+        final = self.final(level, judge)
+        if not final >= LEAST_RISE:
             return math.nan, math.nan
-        return float(self.at[first[0]]), float(self.at[last[0]]) if len(last) else math.nan
+        return self._since(level, judge, 0.1 * final), self._since(level, judge, 0.9 * final)
+
+    def _since(self, level: str, judge: str, share: float) -> float:
+        """The first step at which there was such a share of a level; see `rise`."""
+        counts, is_there = (curve >= share for curve in (self._looked_at(level, judge), self._curve(level, judge)))
+        if not counts.any():
+            return math.nan
+        first = int(np.argmax(counts))
+        while first > 0 and is_there[first - 1]:
+            first -= 1
+        return float(self.at[first])
 
     def _curve(self, level: str, judge: str) -> np.ndarray:
         """NaN where it is not known."""

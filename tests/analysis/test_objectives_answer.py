@@ -73,7 +73,9 @@ def test_the_end_of_a_curve_is_its_last_fifth_and_what_is_unseen_counts_once_the
     assert blind.peak("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
     assert blind.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True)
     late = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[0.1 * look for look in range(10)])
-    assert late.rise("level2", "both") == pytest.approx((NAN, NAN), nan_ok=True), "it may have begun before"
+    assert late.rise("level2", "both") == (200.0, 900.0), "it was under way at the first look that counts"
+    accident = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[0.3, 0.0, 0.0, 0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8])
+    assert accident.rise("level2", "both") == (400.0, 700.0), "the first look was not the beginning"
     after = run_of(seen=[*[0.5] * 4, *[0.9] * 6], level2=[*[0.0] * 5, 0.2, 0.4, 0.8, 0.8, 0.8])
     assert after.rise("level2", "both") == (600.0, 800.0)
     assert late.peak("level1", "both", whole=True) == (1.0, 100.0)
