@@ -95,7 +95,7 @@ class GeneratorOptions:
     tier: Annotated[
         str,
         opt.asked(
-            help="Size of pictures, networks and training: `smoke` (seconds; shows that it runs), `coarse`, `toy`, `long`, "
+            help="Size of pictures, networks and training: `smoke` (minutes; shows that it runs), `coarse`, `toy`, `long`, "
             "`gpu` or `paper`."
         ),
     ] = "toy"

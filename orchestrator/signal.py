@@ -58,9 +58,12 @@ class Ungated(LaunchOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneLength(GeneratorOptions):
-    """Those of a study that asks of one length of training."""
+class OfContrast(GeneratorOptions):
+    """Those of this study: rendered pictures, and one length of training."""
 
+    dataset: Annotated[str, opt.asked(hidden=True)] = RENDERED
+    data: Annotated[Path | None, opt.asked(hidden=True)] = None
+    seeds: Annotated[int, opt.asked(min=1, max=1000, help="Seeds per factor; an interval needs three.")] = 3
     steps: Annotated[
         int | None,
         opt.trained(min=1, max=LIMITS["max_steps"][1], help="Optimizer steps of a run.", show_default="of the tier"),
@@ -114,7 +117,7 @@ def signal(
     ] = 0.6,
     speculate: opt.Speculate = False,
     *,
-    generators: OneLength,
+    generators: OfContrast,
     where: Ungated,
 ) -> int:
     """How faint may a factor be before a generator no longer composes it, and what is lost first?

@@ -71,7 +71,7 @@ def draw_levels(answer: Answer) -> Figure:
             _draw_bar(axes, place + offset, [run for run in runs if run.status == "finished"], level)
     names = [literal(answer.label(spec)).replace(", ", "\n") for spec, _ in settings]
     axes.set_xticks(range(len(settings)), names, fontsize=SMALL)
-    axes.set(ylim=(-0.03, 1.05), ylabel="share read right at the end")
+    axes.set(ylim=(-0.03, 1.05), ylabel="share read right at the end\nbars: medians; dots: seeds")
     handles = [Line2D([], [], color=LEVEL_COLOURS[name], lw=6, label=told) for name, told in LEVELS.items()]
     handles += [
         Line2D([], [], color="black", marker=marker, mfc="none", ls="none", label=f"{judge} alone")

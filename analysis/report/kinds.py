@@ -33,6 +33,15 @@ NUMBERS = ("accuracy", "id_mse", "ood_mse")
 """What tables of runs show of each, where the task measures it."""
 OF_RUNS = ("setting", "seed", "seeds", "failed", "status", "steps", "seconds", "key")
 """What other columns of these tables are called."""
+OF_SETTINGS = {
+    "errors": "ID and OOD error of every setting: geometric means with 95 % intervals; dots are seeds",
+    "curves": "error in the box and training loss of every setting, by the epoch: geometric means and ranges over seeds",
+    "embeddings": "the matrix of every value of x and of y, without penalties and with them",
+    "volume": "how the matrices stretch the grid",
+    "composition": "how the median and the worst picture of the box are made of two matrices",
+    "images": "what is drawn in the box",
+}
+"""What the figures of the regularization study show."""
 LEAST = (
     "small dots are thresholds of seeds, large ones their geometric means with 95 % intervals, triangles what no seed reached; "
     "the line is the fitted power law"
@@ -266,7 +275,7 @@ def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:
     """Figures that are drawn one after another; one that fails is the last."""
     try:
         for name, figure in drawn:
-            yield Picture(name, f"the {name} of the settings", lambda figure=figure: figure)  # type: ignore[misc]
+            yield Picture(name, OF_SETTINGS[name], lambda figure=figure: figure)  # type: ignore[misc]
     except Exception as error:  # it becomes a line on the page
         failed = error
 
