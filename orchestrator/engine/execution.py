@@ -19,7 +19,7 @@ from orchestrator.engine.placement import Placement
 from orchestrator.errors import LostRayError, StuckError, UserError, shown, storable
 from orchestrator.searches import Curve, Row, Rows, Search
 from orchestrator.searches.axes import samples_of
-from orchestrator.store import ResultStore, make_row
+from orchestrator.store import ResultStore, StoreError, make_row
 from trainables.needs import Tasks
 from trainables.program import COMMAND, FILES
 from trainables.spec import RunSpec
@@ -424,6 +424,11 @@ class Execution:
 
     def _fail(self, key: str, spec: RunSpec, error: str) -> None:
         self.observer.notice(f"{describe(spec)} failed:\n{shown(error)}")
+        if self.rows.get(key) is not None and self.again(key):  # its row stays, so it would be asked for without end
+            self.fatal = self.fatal or StoreError(
+                f"{describe(spec)} has finished before, but others need its weights, which are gone. It failed when it was "
+                f"trained again: {first_line(error)}"
+            )
         self.outcome.failed += 1
         self._record([_Ended(key, spec, {"status": "failed", "reason": "exception", "error": error}, None)])
         if self.limits.stop_on_error:

@@ -1201,3 +1201,20 @@ def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:
     (told,) = watcher.notices
     assert told.startswith("warning: toys, N = 8, ")
     assert told.endswith("seed 0: its checkpoint cannot be read")
+
+
+def test_a_run_that_finished_before_and_fails_when_it_is_trained_again_ends_the_launch(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    key = run_key(SPEC, "1")
+    execution.again = lambda known: known == key
+    row = make_row(SPEC, task_version="1", fixed_count=0, status="passed", reason="target")
+    store.append([row])
+    execution.rows.add(row)
+    execution._busy[key] = SPEC
+    execution._fail(key, SPEC, "ValueError: it cannot be made any more\n  in model()")
+    assert isinstance(execution.fatal, StoreError)
+    assert str(execution.fatal) == (
+        "toys, N = 8, 0 samples, seed 0 has finished before, but others need its weights, which are gone. It failed when it "
+        "was trained again: ValueError: it cannot be made any more"
+    )
+    assert [one["status"] for one in store.rows()] == ["passed"]
