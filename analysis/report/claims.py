@@ -5,10 +5,11 @@ Rules are this project's reading of the paper (arXiv 2501.18797); bounds that it
 
 from __future__ import annotations
 
+from analysis.generator_verdicts import LEAST_SEEDS
 from analysis.report import decoder_rules as decoders
 from analysis.report import study_rules as studies
 from analysis.report.decoder_rules import DEPTH
-from analysis.report.findings import LEAST_SEEDS, Claim
+from analysis.report.findings import Claim
 from analysis.report.study_rules import LEAST_N, MOST_WIDTH
 
 ENCODINGS_STUDY = "python -m orchestrator.encodings"

@@ -11,9 +11,9 @@ from operator import sub
 
 import pandas as pd
 
+from analysis.generator_verdicts import LEAST_SEEDS
 from analysis.measures import registry
 from analysis.report.findings import (
-    LEAST_SEEDS,
     UNMEASURED,
     Beside,
     BySeed,

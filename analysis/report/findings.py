@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.report.missing import LEAST_SEEDS as LEAST_SEEDS
+from analysis.generator_verdicts import LEAST_SEEDS
 from analysis.report.missing import Lacks, of_decoders
 from analysis.results import Results
 

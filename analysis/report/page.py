@@ -15,9 +15,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.figures.style import image
+from analysis.generator_verdicts import LEAST_SEEDS
 from analysis.report.cells import MOST_LINES, heads_of, lines_of
 from analysis.report.compare import Compared
-from analysis.report.findings import LEAST_SEEDS, NOT_ENOUGH, Claim, Condition, Finding, Picture, number
+from analysis.report.findings import NOT_ENOUGH, Claim, Condition, Finding, Picture, number
 from analysis.report.papers import Paper, are_of_papers
 from analysis.report.runs import Ended, call, ended_badly, printable_lines
 from analysis.report.told import Say, Told, unsaid
