@@ -124,7 +124,7 @@ class BumpTask:
 
     version = "1"
     settings = BumpSettings
-    packable = ()
+    packable = ("dataset", "holdout")
     cheap = ("mlp",)
     defaults: Mapping[str, Scalar] = defaults_of(BumpSettings)
 

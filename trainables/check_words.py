@@ -9,11 +9,13 @@ from typing import Any
 
 from trainables.objectives import LOSSES, loss_of
 from trainables.printed import reason_of as reason_of
-from trainables.settings import IN_SPEC, WORDS, SettingsError, complete, settings_class, settings_of
+from trainables.settings import WORDS, SettingsError, complete, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task
 
 SHAPE = ("depth", "width", "holdout")
+NETWORK = ("decoder", "depth", "width")
+"""Settings that no pack can vary."""
 
 
 def check_words(task: Task) -> None:
@@ -29,7 +31,7 @@ def check_words(task: Task) -> None:
     if not hasattr(task, "settings"):
         _check_former(task)
     known = settings_of(settings_class(task))
-    _check_names(task, "packable", "options", [name for name in known if name not in IN_SPEC])
+    _check_names(task, "packable", "settings", [name for name in known if name not in NETWORK])
     of_words = {name: known[name].words if name in known else () for name in ("dataset", "decoder")}
     _check_names(task, "cheap", "decoders", of_words["decoder"])
     for words in itertools.product(*(given or ("",) for given in of_words.values())):

@@ -116,7 +116,7 @@ class RegularizationTask:
 
     version = "1"
     settings = RegularizationSettings
-    packable = WEIGHTS
+    packable = (*WEIGHTS, "holdout")
     defaults: Mapping[str, Scalar] = defaults_of(RegularizationSettings)
 
     def counts(self, spec: RunSpec) -> Counts:

@@ -17,12 +17,14 @@ from trainables.task import Task
 
 VARIED = ("data_count", "seed", "lr", "weight_decay", "target")
 """Fields of a spec that may differ within a pack: no tensor's shape depends on them."""
+FIRST_ON_GPU = 4
+"""Runs of a shape that train together on a GPU while nothing is known of it: a study may have few of each."""
 
 
 def shape_key(spec: RunSpec, task: Task) -> str:
-    """Identity shared by all runs that can train together: everything but VARIED and the options the task calls `packable`."""
+    """Identity shared by all runs that can train together: everything but VARIED and what the task calls `packable`."""
     packable = getattr(task, "packable", ())
-    fields = {name: value for name, value in spec.to_dict().items() if name not in VARIED}
+    fields = {name: value for name, value in spec.to_dict().items() if name not in (*VARIED, *packable)}
     fields["options"] = {name: value for name, value in fields["options"].items() if name not in packable}
     fields["stop"] = {"target": "early"}.get(spec.stop, spec.stop)  # both are looked at alike
     text = json.dumps([fields, task.version], sort_keys=True)
@@ -52,8 +54,8 @@ class PackSizes:
     cpu_decoders: Collection[str] = ()
     _sizes: dict[str, int] = field(default_factory=dict)
     _keys: dict[RunSpec, str] = field(default_factory=dict)
-    _met: set[str] = field(default_factory=set)
-    """The shapes of runs that were asked for. The file has those of other studies and machines, too."""
+    _met: dict[str, RunSpec] = field(default_factory=dict)
+    """A run of each shape that was asked for. The file has those of other studies and machines, too."""
     _measuring: set[str] = field(default_factory=set)
     _tasks: Tasks = field(init=False)
 
@@ -83,19 +85,20 @@ class PackSizes:
         return shape
 
     def size(self, spec: RunSpec) -> int:
-        """Runs like `spec` that a pack may hold: one as long as nothing is known."""
-        return self._sizes.get(self.shape(spec), self.fixed or 1)
+        """Runs like `spec` that a pack may hold. As long as nothing is known that is one, or FIRST_ON_GPU."""
+        return self._sizes.get(self.shape(spec), self.fixed or (FIRST_ON_GPU if self.on_gpu(spec) else 1))
 
     def meet(self, specs: Iterable[RunSpec]) -> bool:
         """Take note of what is asked for; whether `largest` has grown by that."""
         before = self.largest
-        self._met.update(map(self.shape, specs))
+        for spec in specs:
+            self._met.setdefault(self.shape(spec), spec)
         return self.largest > before
 
     @property
     def largest(self) -> int:
         """The most runs that a pack of those met may hold."""
-        return max((self._sizes.get(shape, self.fixed or 1) for shape in self._met), default=self.fixed or 1)
+        return max(map(self.size, self._met.values()), default=self.fixed or 1)
 
     def asks(self, spec: RunSpec) -> bool:
         """Whether the worker that is about to train `spec` shall measure its pack size; asked of one worker at a time."""

@@ -1053,9 +1053,28 @@ def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None
     assert not packs.asks(SPEC)
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 8
     assert PackSizes(Toy(), store, fixed=3).size(SPEC) == 3
-    assert PackSizes(Toy(), store, fixed=None, gpu=True).size(SPEC) == 1
     (store.path / "pack-sizes.json").write_text("[torn")
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
+
+
+def test_the_first_runs_of_a_shape_on_a_gpu_train_together(store: ResultStore) -> None:
+    execution, _ = make(store, seeds=5, workers=2)
+    execution.packs = PackSizes(Toy(), store, fixed=None, gpu=True)
+    packs = [execution.next_pack(trial) for trial in ("a", "b")]
+    assert [len(pack) for pack in packs] == [4, 4], "what the answer may need, too"
+    assert PackSizes(Toy(), store, fixed=None, gpu=True, cpu_decoders=(SPEC.decoder,)).size(SPEC) == 1
+    assert PackSizes(Toy(), store, fixed=1, gpu=True).size(SPEC) == 1
+    execution.packs.learn(SPEC, 1)
+    assert execution.packs.largest == 1
+
+
+def test_runs_that_differ_in_what_a_task_calls_packable_have_one_shape(store: ResultStore) -> None:
+    spec = RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=9, seed=0,
+                   options=tuple(BumpTask.defaults.items()))  # fmt: skip
+    packs = PackSizes(BumpTask())
+    others = [{"holdout": "corner"}, {"dataset": "stripes+bumps", "holdout": "center"}, {"encoding": "ramp"}]
+    shapes = [packs.shape(dataclasses.replace(spec, **change)) for change in others]  # type: ignore[arg-type]
+    assert [shape == packs.shape(spec) for shape in shapes] == [True, True, False]
 
 
 def test_packs_of_other_studies_have_nothing_to_say_to_how_many_runs_are_asked_for(store: ResultStore) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,12 @@ def both(specs: Sequence[RunSpec], task: Task) -> tuple[list[Training], list[Tra
 PACKS = {
     "mlp": ([bumps("mlp", seed=s, data_count=d, lr=r) for s, d, r in ((0, 40, 1e-3), (1, 90, 3e-3), (2, 5, 1e-3))], BumpTask()),
     "cnn": ([bumps("cnn", N=16, seed=s, data_count=d) for s, d in ((0, 200), (1, 210), (1, 230))], BumpTask()),
+    "two data sets": (
+        [bumps("mlp", seed=0, data_count=40), bumps("mlp", seed=1, dataset="stripes+bumps", holdout="center", data_count=9),
+         bumps("mlp", seed=0, holdout="corner", data_count=40)],
+        BumpTask(),
+    ),
+    "two boxes": ([low_rank(seed=0, N=12, holdout=box) for box in ("corner-box-1", "corner")], RegularizationTask()),
     "cnn resized": ([bumps("cnn", N=10, seed=s, data_count=50, weight_decay=w) for s, w in ((0, 0.0), (1, 0.1))], BumpTask()),
     "low-rank": (
         [low_rank(seed=s, lr=lr, schedule="cosine", options={"lambda_entropy": e, "lambda_variance": v})
@@ -301,6 +309,19 @@ def test_a_saved_run_of_a_pack_goes_on_alone_where_it_was() -> None:
         assert distance(later, run) < 0.04
 
 
+class Boxed(BumpTask):
+    """Where it says in another way than its parent what is right, by the box."""
+
+    def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> dict[str, Tensor]:
+        return {**super().measure(spec, outputs, split), "correct": torch.full((len(outputs),), spec.holdout == "corner")}
+
+
+def test_what_a_subclass_measures_is_asked_of_each_run_of_a_pack() -> None:
+    runs = [Training(bumps("mlp", holdout=box, max_steps=20, stop="budget"), Boxed()) for box in ("center", "corner")]
+    assert Pack(runs).advance()
+    assert [run.result().accuracy for run in runs] == [0, 1]
+
+
 def test_shapes_must_agree() -> None:
     runs = [Training(bumps("mlp", width=width), BumpTask()) for width in (8, 16)]
     with pytest.raises(ValueError, match="same shapes"):
@@ -324,14 +345,58 @@ def test_a_pack_grows_while_that_pays_and_memory_holds_it(monkeypatch: pytest.Mo
 
 
 def test_a_pack_on_a_gpu_grows_fourfold_and_over_a_doubling_that_gains_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    costs = {1: 8.0, 2: 7.9, 4: 6.0, 8: 5.0, 16: 4.8, 64: 3.9, 256: 1.0}
+    costs = {1: 8.0, 2: 7.9, 4: 6.0, 8: 5.0, 16: 4.8, 64: 3.9, 256: 3.9, 1024: 1.0}
     asked: list[int] = []
     monkeypatch.setattr(packing, "_seconds_per_run_step", lambda run, size: asked.append(size) or costs[size])
     run = Training(bumps("mlp"), BumpTask())
     run.device = torch.device("cuda")
     assert best_pack_size(run) == 16
-    assert asked == [1, 4, 16, 64]
+    assert asked == [1, 4, 16, 64, 256]
     assert best_pack_size(run, largest=15) == 4
+
+
+def test_a_gpu_that_others_slow_down_for_a_moment_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {1: 8.0, 4: 7.5, 16: 2.0, 64: 1.9, 256: 1.0, 1024: 0.9}
+    monkeypatch.setattr(packing, "_seconds_per_run_step", lambda run, size: costs[size])
+    run = Training(bumps("mlp"), BumpTask())
+    run.device = torch.device("cuda")
+    assert best_pack_size(run) == 256
+    assert best_pack_size(run, largest=64) == 16
+
+
+def test_steps_on_a_shared_gpu_are_timed_with_the_slices_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A millisecond of its own work is followed by nine of others. A short step often has no wait in it, a long one always has."""
+    worked = 0.0
+
+    def now() -> float:
+        return (worked + 9 * math.floor(worked)) / 1000
+
+    class Timed:
+        """A pack of n runs, of which a step takes 0.5 + 0.02 n milliseconds."""
+
+        def __init__(self, runs: Sequence[Training]) -> None:
+            self.runs, self._alone, self.unstacked = list(runs), False, ""
+
+        def _close_gaps(self, runs: Sequence[Training]) -> None:
+            pass
+
+        def _can_train_steps(self, runs: Sequence[Training], end: float) -> bool:
+            return True
+
+        def _train_steps(self, runs: Sequence[Training], end: float) -> None:
+            nonlocal worked
+            worked += 0.5 + 0.02 * len(runs)
+            runs[0].step += 1
+
+    clock = SimpleNamespace(perf_counter=now, monotonic=now)
+    monkeypatch.setattr(packing, "time", clock)
+    monkeypatch.setattr(packing, "Pack", Timed)
+    monkeypatch.setattr(packing, "twin", lambda run: SimpleNamespace(step=0, spec=run.spec))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    run = Training(bumps("mlp", max_steps=100_000), BumpTask())
+    run.device = torch.device("cuda")
+    assert packing._seconds_per_run_step(run, 64) == pytest.approx(10 * (0.5 + 0.02 * 64) / 64 / 1000, rel=0.05)
+    assert best_pack_size(run) == 256
 
 
 def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

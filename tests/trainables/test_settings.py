@@ -157,7 +157,7 @@ def test_a_setting_that_stays_none_is_named() -> None:
 
 def test_names_of_other_members_must_be_those_of_settings() -> None:
     check_words(Chosen())  # type: ignore[arg-type]
-    wrong = {"packable": ("decoder", "options, rate, strict, name"), "cheap": ("rnn", "decoders, linear, mlp")}
+    wrong = {"packable": ("decoder", "settings, rate, strict, name"), "cheap": ("rnn", "decoders, linear, mlp")}
     for member, (name, known) in wrong.items():
         task = type("Task", (Chosen,), {member: (name,)})()
         with pytest.raises(ValueError, match=f"the task's {member} must name some of its {known}, not '{name}'"):

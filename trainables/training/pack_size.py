@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import statistics
 import time
 
 import torch
@@ -19,9 +20,11 @@ GAIN = 0.9
 """A pack is made twice as large if a step then takes less than this share of its former time for each run."""
 DOUBLINGS_ON_GPU = 2
 """At a time: on a GPU, where every size takes a recording, and where a single doubling of a small pack may gain little."""
+MISSES, MISSES_ON_GPU = 1, 2
+"""The search ends after so many sizes in a row that gain too little. Other processes may slow down a GPU for a moment."""
 LARGEST = 1024
-TIMED_SECONDS, TIMED_ON_GPU = 0.3, 0.1
-"""Time given to the measurement of one pack size; that of a GPU is steady."""
+TIMED_SECONDS = 0.3
+"""Time given to the measurement of one pack size."""
 
 
 def best_pack_size(run: Training, largest: int = LARGEST) -> int:
@@ -33,17 +36,25 @@ def best_pack_size(run: Training, largest: int = LARGEST) -> int:
     """
     if draws_inside(run.model):
         return 1
-    size, doublings = 1, DOUBLINGS_ON_GPU if run.device.type == "cuda" else 1
-    times, gain = 2**doublings, GAIN**doublings
+    on_gpu = run.device.type == "cuda"
+    doublings, patience = (DOUBLINGS_ON_GPU, MISSES_ON_GPU) if on_gpu else (1, MISSES)
+    best, size, missed = 1, 2**doublings, 0
     # what cannot be stacked is trained alone, and what cannot be trained is told by its own training
     with contextlib.suppress(Exception):
-        seconds = _seconds_per_run_step(run, 1)
-        while times * size <= largest and (larger := _seconds_per_run_step(run, times * size)) <= gain * seconds:
-            size, seconds = times * size, larger
-    return size
+        least = _seconds_per_run_step(run, 1)
+        while size <= largest and missed < patience:
+            seconds = _seconds_per_run_step(run, size)
+            if seconds <= GAIN**doublings * least:
+                best, least, missed = size, seconds, 0
+            else:
+                missed += 1
+            size *= 2**doublings
+    return best
 
 
 def _seconds_per_run_step(run: Training, size: int) -> float:
+    """On a CPU the least of what some steps take, as any more is the work of others. On a GPU the mean: it gives its processes
+    slices of milliseconds, so the least is that of a short step that fits into one, and says nothing of a long one."""
     on_gpu = run.device.type == "cuda"
     clock = time.perf_counter if on_gpu else time.process_time  # others may be using the CPU
     pack = Pack([twin(run) for _ in range(size)])
@@ -66,10 +77,10 @@ def _seconds_per_run_step(run: Training, size: int) -> float:
         return (clock() - began) / (pack.runs[0].step - step) / size
 
     seconds()  # the first one warms up
-    least, end = seconds(), time.monotonic() + (TIMED_ON_GPU if on_gpu else TIMED_SECONDS)
+    timed, end = [seconds()], time.monotonic() + TIMED_SECONDS
     while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
-        least = min(least, seconds())
-    return least
+        timed.append(seconds())
+    return statistics.fmean(timed) if on_gpu else min(timed)
 
 
 def twin(run: Training) -> Training:

@@ -30,7 +30,7 @@ from trainables.objectives import (
     sample_losses,
     widened,
 )
-from trainables.task import Split
+from trainables.task import Split, Task
 from trainables.training.adamw import MOMENTS, AdamW
 from trainables.training.attributes import differing
 from trainables.training.batched import Batched
@@ -377,7 +377,7 @@ class Pack:
             return self._measure_losses(runs, splits, state)
         sizes = torch.tensor([len(split.inputs) for split in splits])
         spec, task = runs[0].spec, runs[0].task
-        at_once = hasattr(task, "packable") and not needs_others(task)  # else each may have networks of its own
+        at_once = _says_how_to_measure(task) and not needs_others(task)  # else each may have networks of its own
         totals: dict[str, Tensor] = {}
         pieces: dict[Training, list[dict[str, Tensor]]] = {}
         with eval_mode(self._model.model):
@@ -450,6 +450,12 @@ def _alike(asked: Sequence[_Asked]) -> list[list[_Asked]]:
         split = question[2]
         groups.setdefault(len(split.inputs) if isinstance(split, Trained) else -1, []).append(question)
     return list(groups.values())
+
+
+def _says_how_to_measure(task: Task) -> bool:
+    """Whether the task's `packable` is of its `measure`, and not of one that the class of the task has replaced."""
+    declared = (name for kind in type(task).__mro__ for name in ("packable", "measure") if name in vars(kind))
+    return next(declared, "measure") == "packable"
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
