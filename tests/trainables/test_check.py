@@ -836,7 +836,8 @@ BROKEN: dict[type, str] = {
     ListedOption: "defaults['widths'] must be a number, a word, True or False, not [1, 2]",
     NumberedOption: "defaults must have words as names, not 1",
     LoosePackable: "packable must be a tuple of settings, not 'noise'",
-    UnknownPackable: "packable must name some of its settings, dataset, encoding, holdout, noise, shift, kind, strict, not 'sigma'",
+    UnknownPackable: "packable must name some of its settings, dataset, encoding, holdout, noise, shift, kind, strict, not "
+    "'sigma'",
     UnknownCheap: "cheap must name some of its decoders, linear, mlp, not 'rnn'",
     HalfPreset: "preset('points', 'mlp') must give depth, width, holdout, and lacks width, holdout",
     NoPreset: "preset('points', 'linear') must give a mapping with depth, width, holdout, not a NoneType",

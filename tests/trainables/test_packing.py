@@ -365,7 +365,7 @@ def test_a_gpu_that_others_slow_down_for_a_moment_does_not_end_the_search(monkey
 
 
 def test_steps_on_a_shared_gpu_are_timed_with_the_slices_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A millisecond of its own work is followed by nine of others. A short step often has no wait in it, a long one always has."""
+    """After a millisecond of its own work come nine of others. A short step often has no wait in it, and a long one always."""
     worked = 0.0
 
     def now() -> float:
