@@ -58,10 +58,10 @@ class Task(Protocol):
     `defaults` and `preset` in their place, and works as it did: see `trainables.settings`.)
 
     - `cheap` names the decoders that need no GPU where others use one (see `--cpu-workers`).
-    - `packable` names options, `dataset`, `encoding` or `holdout` that change neither the shape of any tensor nor what `measure`
-      says of an output: runs that differ in these may be trained together, and runs of all seeds, data counts, targets and
-      rates are measured together. Without it, only runs with equal options are trained together, each measured by itself. A
-      subclass with another `measure` needs a `packable` of its own to have them measured together.
+    - `packable` names options, `dataset`, `encoding` or `holdout` that change neither the shape of any tensor nor what
+      `measure` says of an output: runs that differ in these may be trained together, and runs of all seeds, data counts,
+      targets and rates are measured together. Without it, only runs with equal options are trained together, each measured by
+      itself. A subclass with another `measure` needs a `packable` of its own to have them measured together.
     - `matters(settings)` gives the names of the settings that matter, given all settings by name. A search of settings leaves
       the others at their default, so that no training is made twice. Without it, all matter.
     - `audits(spec)` tells how many runs like `spec`, of any N, data count and seed, are known to have been given up by the
