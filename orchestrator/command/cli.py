@@ -28,6 +28,7 @@ import typer
 from orchestrator.command.beginning import begun, mistake
 from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
+from orchestrator.engine.signals import hear
 from orchestrator.errors import UserError
 from trainables.settings import alternatives, unsigned
 
@@ -176,16 +177,21 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[threading.Event]:
         remove_all()
         os._exit(code)
 
-    def leave(number: int, *_: object) -> None:
+    def heard(number: int) -> None:
         nonlocal code
-        code = Exit(128 + number)
-        come.set()
-        timer = threading.Timer(grace, end)
-        timer.daemon = True
-        timer.start()
+        if number in (signal.SIGINT, signal.SIGTERM):
+            code = Exit(128 + number)
+            come.set()
+            timer = threading.Timer(grace, end)
+            timer.daemon = True
+            timer.start()
+
+    def leave(number: int, *_: object) -> None:
+        heard(number)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    unheard = hear(heard)  # the main thread may be deep in Ray
     try:
         yield come
     except KeyboardInterrupt:
@@ -193,6 +199,7 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[threading.Event]:
             raise Terminated from None
         raise
     finally:
+        unheard()
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
 
@@ -306,6 +313,10 @@ def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[st
         raise
     except (typer.Abort, *INTERRUPTS) as error:
         return ended_by(error)
+    except SystemExit as error:
+        if error.code != signal.SIGTERM:  # so Ray answers this signal while it starts
+            raise
+        return Exit.SIGTERM
     finally:
         _named.pop()
     return int(code or 0)

@@ -590,6 +590,37 @@ with ends_on_interrupt(grace=0.5):
         assert process.wait(timeout=30) == code
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_heard_while_a_library_does_not_come_back(number: int, code: int) -> None:
+    program = """
+import ctypes, os, signal, threading
+from orchestrator.command.cli import ends_on_interrupt
+reading, _ = os.pipe()
+with ends_on_interrupt(grace=0.5):
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.siginterrupt(number, False)
+    threading.Timer(0.5, lambda: print("up", flush=True)).start()  # the read has begun by then
+    ctypes.CDLL(None).read(reading, ctypes.create_string_buffer(1), 1)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+
+
+def test_what_ray_makes_of_sigterm_while_it_starts_is_sigterm() -> None:
+    app = App()
+
+    @app.command()
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    assert run(app, ["15"]) == 143
+    with pytest.raises(SystemExit, match=r"^3$"):
+        run(app, ["3"])
+
+
 def test_sigterm_is_an_interrupt_in_the_block_and_itself_behind_it() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Terminated), ends_on_interrupt(grace=1e6):  # noqa: PT012
