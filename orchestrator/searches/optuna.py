@@ -33,6 +33,9 @@ OBJECTIVES = {"validation": (_VALIDATION,), "id,validation": (_ID, _VALIDATION)}
 MOST_ATTEMPTS, FEW_ATTEMPTS = 100, 5
 """Points that are asked for in vain, as they are known already or the task cannot do them, before the search has no more; and
 before the sampler is left aside, which may ask for one point for ever: then they are listed, or drawn at random."""
+ROUNDS, LEAST_AT_ONCE = 10, 16
+"""On a GPU, where hundreds of trials fit into a pack: at most so small a part of all trials is in progress at a time, so that
+most can learn from others; and how many may be, however few they are in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class OptunaSearch:
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
         """Further seeds of trials in contention and points of a grid up to `room`; trials that learn from earlier ones up to
-        `fill`."""
+        `fill`, and on a GPU in about ROUNDS."""
         done = self.finished_trials(rows)
         busy = [(spec, values) for spec in running if (values := self._values(spec)) is not None]
         taken = {self._key(spec) for spec, _ in busy}
@@ -166,6 +169,8 @@ class OptunaSearch:
             return [*chosen, *itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))]
         room = min(room, room if fill is None else fill) - len(chosen)
         room = min(room, self.trials - len(done) - len(begun))
+        if self.sampler != "random" and rows.on_gpu(self.template.decoder):
+            room = min(room, max(LEAST_AT_ONCE, self.trials // ROUNDS) - len(begun))
         return chosen + self._ask(rows, room, begun, taken) if room > 0 else chosen
 
     def _ask(self, rows: Rows, room: int, begun: Sequence[Values], taken: set[str]) -> list[RunSpec]:

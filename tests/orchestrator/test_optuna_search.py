@@ -154,6 +154,18 @@ def test_several_at_once_are_distinct_and_those_in_progress_are_not_asked_again(
     assert not made.finished(rows)
 
 
+@pytest.mark.parametrize(
+    ("trials", "sampler", "at_once"), [(200, "tpe", 20), (40, "tpe", 16), (9, "tpe", 9), (90, "random", 90)]
+)
+def test_on_a_gpu_most_trials_wait_for_others_to_learn_from(trials: int, sampler: str, at_once: int) -> None:
+    made, on_gpu = search(trials=trials, sampler=sampler), Rows(on_gpu=lambda decoder: decoder == TEMPLATE.decoder)
+    begun = made.propose(on_gpu, 256)
+    assert len(begun) == at_once
+    assert made.propose(on_gpu, 256, begun) == []
+    assert len(made.propose(on_gpu, 256, begun[:-1])) == 1
+    assert len(made.propose(Rows(), 256)) == trials
+
+
 def test_a_range_of_one_number_ends_instead_of_asking_for_ever() -> None:
     made = search(space={"a": (0.1, 0.1)}, template=dataclasses.replace(TEMPLATE, options=(("a", 0.1), ("b", 0.01))), trials=4)
     rows = Rows()
