@@ -27,8 +27,27 @@ if TYPE_CHECKING:
     from analysis.objectives import Answer
 
 
+class WithMeasures:
+    """Of a `Study` that shows what was measured in its store; to be named before the base that is the study. The table has
+    the measures as of the last time: the thread that shows it may not wait for a store whose locks others hold."""
+
+    __slots__ = ()
+
+    name: str
+    settings: dict[str, Any]
+    _measured: Measured
+
+    def read_measures(self, *, patient: bool = False) -> None:
+        if (measured := _measured_for(self.name, self.settings["store"], patient)) != self._measured:
+            self._take_in(measured)
+
+    def _take_in(self, measured: Measured) -> None:
+        """Keep other measures, and forget the answer that was of the former ones."""
+        raise NotImplementedError
+
+
 @dataclass(slots=True)
-class GeneratorStudy(GridStudy):
+class GeneratorStudy(WithMeasures, GridStudy):
     """Generators over seeds, tabled by level and judge, with the verdicts of their claims. A `Study`."""
 
     _measured: Measured = field(default_factory=dict)
@@ -38,11 +57,8 @@ class GeneratorStudy(GridStudy):
         GridStudy.__post_init__(self)
         self._known = Latest(self._answer_of)
 
-    def read_measures(self, *, patient: bool = False) -> None:
-        """Take in what was measured in the store. The table has it as of the last time: the thread that shows it may not wait
-        for a store whose locks others hold."""
-        self._measured = measured_for(self.name, self.settings["store"], patient)
-        self._known = Latest(self._answer_of)
+    def _take_in(self, measured: Measured) -> None:
+        self._measured, self._known = measured, Latest(self._answer_of)
 
     def line(self, row: Mapping[str, Any]) -> str:
         from analysis.generators import Run
@@ -110,13 +126,9 @@ class GeneratorStudy(GridStudy):
         return ["" if name in others else str(value) for name, value in values.items()]
 
 
-def measured_for(study: str, store: str, patient: bool) -> Measured:
+def _measured_for(study: str, store: str, patient: bool) -> Measured:
     """What a study looks at of what `analysis.measure` found in a store; nothing where that cannot be read now, since an answer
-    says what it lacks.
-
-    Args:
-        patient: whether a bucket that does not answer is waited for. While workers are to be heard it is not.
-    """
+    says what it lacks."""
     from analysis.generators import OF_GENERATORS, OF_PARENTS, numbers_of
 
     with contextlib.suppress(StoreError), MeasureTable(store) as table:

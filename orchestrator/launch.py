@@ -179,11 +179,12 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
                 retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
         rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
+        said = _say_notices(store, console)  # also if the question is refused: no later launch finds what was set aside
         question = study.question
         stages = Stages(study.task, study.search, question, store, rows, options.gates)
         if not options.dry_run:
             save_question(store, replace(question, command=command))
-        said = _say_notices(store, console)
+        said = _say_notices(store, console, said)
         if lost := stages.lost():
             say(console, f"warning: {lost}")
         if others := made_by_other_source(study.task, rows):
@@ -291,8 +292,7 @@ def _train_and_answer(
         nonlocal outcome
         try:
             if not stages.search.finished(rows):
-                if (read_measures := getattr(study, "read_measures", None)) is not None:  # one whose table shows some
-                    read_measures()
+                study.read_measures()
                 _announce(study, options, console, cluster, rows, stages, len(store))
                 with progress, quiet(options.verbose):
                     unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {resume}"
@@ -326,7 +326,10 @@ def _train_and_answer(
 
     with contextlib.ExitStack() as training:  # Ray ends when all is told
         try:
-            code = train_and_tell(training)
+            try:
+                code = train_and_tell(training)
+            finally:  # the end of the answer, too, looks into the store
+                _say_notices(store, console, execution.said)
         except UnheardError:
             if not (code := _signalled(execution.outcome)):  # with a terminal that is closed both come
                 raise

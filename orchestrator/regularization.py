@@ -47,6 +47,7 @@ from orchestrator.searches.samplers import PRUNERS
 from orchestrator.searches.space import Dimension, in_turn, known_points
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
+from orchestrator.study import Unmeasured
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
 from trainables.settings import settings_class, settings_of, spec_fields, value_of, with_values
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -95,7 +96,7 @@ more seeds. Decoders learn from fewer passes, as their learning rate is searched
 
 
 @dataclass(slots=True)
-class RegularizationStudy:
+class RegularizationStudy(Unmeasured):
     """Tuning, ablation and their figures; a `Study`."""
 
     task: Task

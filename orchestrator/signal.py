@@ -18,7 +18,7 @@ from orchestrator.command.axes import HINT, check_resolution, read_between
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
-from orchestrator.generator_study import measured_for
+from orchestrator.generator_study import WithMeasures
 from orchestrator.generators import OPTIONS, GeneratorOptions, planned
 from orchestrator.launch import LaunchOptions, launch, versions
 from orchestrator.searches import Rows
@@ -71,16 +71,13 @@ class OfContrast(GeneratorOptions):
 
 
 @dataclass(slots=True)
-class SignalStudy(ThresholdStudy):
+class SignalStudy(WithMeasures, ThresholdStudy):
     """Thresholds of contrast for every factor and seed."""
 
     _measured: Measured = field(default_factory=dict)
 
-    def read_measures(self, *, patient: bool = False) -> None:
-        """Take in what was measured in the store. The table has it as of the last time: the thread that shows it may not wait
-        for a store whose locks others hold."""
-        if (measured := measured_for(NAME, self.settings["store"], patient)) != self._measured:
-            self._measured, self._known = measured, None
+    def _take_in(self, measured: Measured) -> None:
+        self._measured, self._known = measured, None
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
@@ -89,14 +86,6 @@ class SignalStudy(ThresholdStudy):
         from analysis.signal import Answer
 
         return Answer.of(results, self.search.runs(rows), rows.get, self.settings, self._measured)
-
-    def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
-        self.read_measures(patient=force)
-        return ThresholdStudy.write(self, rows, out, force=force)
-
-    def answer(self, rows: Rows) -> dict[str, Any]:
-        self.read_measures(patient=True)
-        return ThresholdStudy.answer(self, rows)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

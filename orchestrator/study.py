@@ -180,6 +180,13 @@ class Study(Protocol):
     def seconds_left(self, rows: Rows) -> float | None:
         """Estimated work of one worker up to the answer; None while nothing is known."""
 
+    def read_measures(self, *, patient: bool = False) -> None:
+        """Take in what was measured in the store, if the study shows any of it; `write` and `answer` do so first.
+
+        Args:
+            patient: whether a bucket that does not answer is waited for. While workers are to be heard it is not.
+        """
+
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Write the result files if there is something new to say (`force`: in any case); the files there are."""
 
@@ -199,8 +206,17 @@ class Study(Protocol):
         """Why the answer means nothing though it is complete, and what to do; None if it does mean something."""
 
 
+class Unmeasured:
+    """Of a `Study` that shows nothing of what was measured in the store."""
+
+    __slots__ = ()
+
+    def read_measures(self, *, patient: bool = False) -> None:
+        """There is nothing to take in."""
+
+
 @dataclass(slots=True)
-class GridStudy:
+class GridStudy(Unmeasured):
     """Every spec of a list, over seeds: trained, their weights kept, what came out in a table. A `Study`.
 
     What the decoders do inside is measured and drawn from their weights afterwards, by `python -m analysis.report`.

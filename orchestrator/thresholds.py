@@ -20,7 +20,7 @@ from orchestrator.searches.narrowing import threshold_search
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
-from orchestrator.study import facts_of
+from orchestrator.study import Unmeasured, facts_of
 from trainables.program import ProgramTask
 from trainables.settings import settings_class, settings_of
 from trainables.spec import GIVEN_UP, RunSpec
@@ -31,7 +31,7 @@ TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 
 
 @dataclass(slots=True)
-class ThresholdStudy:
+class ThresholdStudy(Unmeasured):
     """Thresholds for every data set, grid size (or other value along) and seed; a `Study`."""
 
     task: Task
@@ -223,6 +223,7 @@ class ThresholdStudy:
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """The files of the answer, from the first answered grid size on, renewed with every further one."""
+        self.read_measures(patient=force)
         results = self.results(rows)
         open_places = {(r.dataset, r.along) for r in results if r.verdict == "open"}
         answered = frozenset((r.dataset, r.along) for r in results) - open_places
@@ -235,6 +236,7 @@ class ThresholdStudy:
         return self._drawn[1]
 
     def answer(self, rows: Rows) -> dict[str, Any]:
+        self.read_measures(patient=True)
         outliers = [
             {"dataset": r.dataset, self.axes.along: r.along, "seed": r.seed, f"{self.axes.least}s": list(r.outliers)}
             for r in self.results(rows)

@@ -54,6 +54,7 @@ from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.searches.space import Dimension, Space, Values, has_value
 from orchestrator.store import Question
 from orchestrator.store.questions import MOST_BYTES, TRIALS
+from orchestrator.study import Unmeasured
 from trainables.check import names_of
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.program import VALUES, ProgramTask, names_in
@@ -74,7 +75,7 @@ MOST_TOLD = 2048
 
 
 @dataclass(slots=True)
-class TuneStudy:
+class TuneStudy(Unmeasured):
     """Trials, their confirmation, and what they say; a `Study`."""
 
     task: Task
