@@ -28,7 +28,7 @@ SEEDS_APART = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubt:
+class Doubt:
     """`at`: where on the axis along; `text`: what is so there."""
 
     at: Any
@@ -47,21 +47,21 @@ def doubts(known: pd.DataFrame, axes: Axes, task: str) -> list[str]:
         contrary = [(one, doubt) for one in rows.to_dict("records") if (doubt := _contrary(one, axes, task))]
         far = [(one, doubt) for one, doubt in contrary if _times(one) > BAD_LUCK]
         meaning = f"{_share(rows.to_dict('records'))}. {UNLUCKY}"
-        unlucky += _line(dataset, [doubt for one, doubt in far if not math.isnan(one["images"])], axes, meaning)
-        lost += _line(dataset, [doubt for one, doubt in far if math.isnan(one["images"])], axes, LOST)
+        unlucky += line_of(dataset, [doubt for one, doubt in far if not math.isnan(one["images"])], axes, meaning)
+        lost += line_of(dataset, [doubt for one, doubt in far if math.isnan(one["images"])], axes, LOST)
         near += _near(dataset, [doubt for one, doubt in contrary if _times(one) <= BAD_LUCK], axes)
-    apart = [line for dataset, rows in of_datasets for line in _line(dataset, _apart(rows, axes, task), axes, SEEDS_APART)]
+    apart = [line for dataset, rows in of_datasets for line in line_of(dataset, _apart(rows, axes, task), axes, SEEDS_APART)]
     return [*unlucky, *lost, *near, *apart]
 
 
-def _contrary(one: Mapping[Hashable, Any], axes: Axes, task: str) -> _Doubt | None:
+def _contrary(one: Mapping[Hashable, Any], axes: Axes, task: str) -> Doubt | None:
     """Where a run of a threshold passes and one with more misses; None if there are no such two."""
     passes, misses = _tried(one, True), _tried(one, False)
     if not (passes and misses) or max(misses) <= min(passes):
         return None
     least, most = (axes.told(_plain(count + one["fixed_images"]), task) for count in (min(passes), max(misses)))
     place = f"at {axes.along} = {one[axes.along]}, seed {one['seed']}"
-    return _Doubt(one[axes.along], f"{place}, a run with {least} passes and one with {most} misses")
+    return Doubt(one[axes.along], f"{place}, a run with {least} passes and one with {most} misses")
 
 
 def _times(one: Mapping[Hashable, Any]) -> float:
@@ -86,7 +86,7 @@ def _tried(one: Mapping[Hashable, Any], passed: bool) -> list[float]:
     return [value for value, was in tried if was is passed]
 
 
-def _apart(rows: pd.DataFrame, axes: Axes, task: str) -> list[_Doubt]:
+def _apart(rows: pd.DataFrame, axes: Axes, task: str) -> list[Doubt]:
     """Where a seed needs more than APART times as much as another, as even its largest miss tells."""
     told = []
     for (_, along), seeds in rows[rows["verdict"] != "failed"].groupby(["decoder", axes.along], sort=False):
@@ -95,7 +95,7 @@ def _apart(rows: pd.DataFrame, axes: Axes, task: str) -> list[_Doubt]:
             most = missed if (beyond := bool(seeds["images"].isna().any())) else seeds["images"].max()
             first, last = (axes.told(_plain(value), task) for value in (least, most))
             text = f"at {axes.along} = {along} seeds need from {first} to {'more than ' * beyond}{last}"
-            told.append(_Doubt(along, text))
+            told.append(Doubt(along, text))
     return told
 
 
@@ -105,11 +105,12 @@ def _missed(one: Mapping[Hashable, Any]) -> float:
     return max([*misses, *([] if pd.isna(one["images_lower"]) else [one["images_lower"]])], default=-math.inf)
 
 
-def _line(dataset: str, found: Sequence[_Doubt], axes: Axes, meaning: str) -> list[str]:
+def line_of(dataset: str, found: Sequence[Doubt], axes: Axes, meaning: str) -> list[str]:
+    """A line that tells the first of these and names where the others are, and what it means; none if there are none."""
     return [f"{dataset}{found[0].text}{_and_more(found[1:], axes)}. {meaning}"] if found else []
 
 
-def _near(dataset: str, found: Sequence[_Doubt], axes: Axes) -> list[str]:
+def _near(dataset: str, found: Sequence[Doubt], axes: Axes) -> list[str]:
     """What the mark `?` of a threshold means, where no other line tells it."""
     if not found:
         return []
@@ -117,11 +118,11 @@ def _near(dataset: str, found: Sequence[_Doubt], axes: Axes) -> list[str]:
     return [f"{dataset}{_places(found, axes)} {so}"]
 
 
-def _and_more(found: Sequence[_Doubt], axes: Axes) -> str:
+def _and_more(found: Sequence[Doubt], axes: Axes) -> str:
     return f", and so in {len(found)} more, {_places(found, axes)}" if found else ""
 
 
-def _places(found: Sequence[_Doubt], axes: Axes) -> str:
+def _places(found: Sequence[Doubt], axes: Axes) -> str:
     return f"at {axes.along} = {', '.join(dict.fromkeys(str(doubt.at) for doubt in found))}"
 
 

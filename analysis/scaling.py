@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.alternatives import Broken
-from analysis.doubts import doubts
+from analysis.doubts import Doubt, doubts, line_of
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, is_cut, summarise
 from orchestrator.command.files import plain, records
 from orchestrator.searches.audits import AUDITED, DIVERGED, UNAUDITED, Record, merged
@@ -118,12 +118,13 @@ class Answer:
 
     def _cuts(self) -> list[str]:
         """Of categories, where less than the lowest value may do. Of numbers the note of a fit says so."""
-        told: dict[str, list[str]] = {}
+        told: dict[str, list[Doubt]] = {}
         for (dataset, along), seeds in self.table.groupby(["dataset", self.axes.along], sort=False):
             if not self.axes.scaled and (cut := int(is_cut(seeds, self.axes).sum())):
                 many = f"{cut} of {len(seeds)} seeds pass at the lowest {self.axes.least}"
-                told.setdefault(dataset, []).append(f"at {self.axes.along} = {along} {many}")
-        return [f"{dataset}: {_and_more(places)}. So less may do: ask for lower values" for dataset, places in told.items()]
+                told.setdefault(f"{dataset}: ", []).append(Doubt(along, f"at {self.axes.along} = {along} {many}"))
+        so = "So less may do: ask for lower values"
+        return [line for dataset, found in told.items() for line in line_of(dataset, found, self.axes, so)]
 
     def _rule_lines(self, dataset: str) -> list[str]:
         """What there is to say of the stopping rule."""
@@ -205,10 +206,6 @@ def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
     """How wide the interval of each data set's exponent is; None where there is none."""
     fits = Answer.of_results(results, {}).fits
     return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
-
-
-def _and_more(places: Sequence[str]) -> str:
-    return f"{places[0]}{f', and so at {len(places) - 1} more' if len(places) > 1 else ''}"
 
 
 def _are_whole(column: pd.Series) -> bool:

@@ -115,11 +115,15 @@ def test_least_values_are_exact_on_every_axis_and_for_any_workers(
         assert search.families >= {r["family"] for r in rows}
 
 
-def test_among_words_it_is_said_where_the_lowest_value_passes_already() -> None:
-    search = ThresholdSearch(brackets(Axes.of("width", "word", "ab"), Between(4, 99), ("b", "a")), 0.01, stop="budget")
+@pytest.mark.parametrize(
+    ("words", "more"), [("ba", ""), ("bac", ", and so in 1 more, at word = c"), ("bacd", ", and so in 2 more, at word = c, d")]
+)
+def test_among_words_it_is_said_where_the_lowest_value_passes_already(words: str, more: str) -> None:
+    search = ThresholdSearch(brackets(Axes.of("width", "word", words), Between(4, 99), tuple(words)), 0.01, stop="budget")
     results = search.answer(drive(search, lambda spec: 9 if spec.option("word") == "a" else 1))
-    assert [bracket_text(result, []).plain for result in results] == ["<= 4", "<= 4", "9", "9"]
-    told = "d: at word = b 2 of 2 seeds pass at the lowest width. So less may do: ask for lower values"
+    others = ["<= 4"] * 2 * (len(words) - 2)
+    assert [bracket_text(result, []).plain for result in results] == ["<= 4", "<= 4", "9", "9", *others]
+    told = f"d: at word = b 2 of 2 seeds pass at the lowest width{more}. So less may do: ask for lower values"
     assert Answer.of_results(results, {}).lines() == [told]
 
 
