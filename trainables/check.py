@@ -184,7 +184,7 @@ def _needs_of(task: Task, spec: RunSpec) -> Mapping[str, RunSpec]:
     except TypeError as error:
         if not (lacking := re.search(r"(?:RunSpec\.__init__|run_of)\(\) missing .*?: (.*)", str(error))):
             raise
-        made = "by trainables.needs.run_of(task, N=..., seed=..., data_count=...), which chooses all else"
+        made = "by trainables.run_of(task, N=..., seed=..., data_count=...), which chooses all else"
         raise ValueError(f"the task's needs() makes a run without {lacking[1]}: make it {made}") from error
 
 

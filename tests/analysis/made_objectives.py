@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.generator_verdicts import Verdict
+from analysis.measures.circuits import APART, PAIRS
 from analysis.objectives import NAMES, Answer
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
@@ -104,3 +106,59 @@ def answer_of(
 
 def seeds(spec: RunSpec, count: int = 3, first: int = 0) -> list[RunSpec]:
     return [dataclasses.replace(spec, seed=first + seed) for seed in range(count)]
+
+
+DIT_VAE, DIT, MASKGIT = spec_of("dit", "vae"), spec_of("dit", "vq"), spec_of("maskgit", "vq")
+GIVT, MAR = spec_of("givt", "vq"), spec_of("mar", "vq")
+
+
+def rows_of(**level2: Curve) -> list[dict[str, Any]]:
+    """Three seeds of each setting with this share at level 2, or such curves."""
+    specs = {"vae": DIT_VAE, "dit": DIT, "maskgit": MASKGIT, "givt": GIVT, "mar": MAR}
+    return [generator_row(spec, level2=shares) for name, shares in level2.items() for spec in seeds(specs[name])]
+
+
+def told_less(**level2: Curve) -> list[dict[str, Any]]:
+    """Three seeds of dit on vq for each conditioning with this share at level 2; those of `quantised` differ."""
+    specs = {name: seeds(spec_of("dit", "vq", conditioning=name)) for name in level2}
+    apart = {name: (0.0, 0.1, 0.0) if name == "quantised" else (0.0,) * 3 for name in level2}
+    return [
+        generator_row(spec, level2=share + more if isinstance(share, float) else share)
+        for name, share in level2.items()
+        for spec, more in zip(specs[name], apart[name], strict=True)
+    ]
+
+
+def verdict(claim: str, rows: Sequence[Any], **about: Any) -> Verdict:
+    """The only one of a claim."""
+    [found] = answer_of(rows, **about).verdicts_of(claim)
+    return found
+
+
+def with_jepa(one: Curve, three: Curve, seen: Curve = 1.0, depth: int = 2) -> list[dict[str, Any]]:
+    """Three seeds of maskgit with the loss at one layer and at three, if it has as many."""
+    return [
+        generator_row(spec, level2=level2, seen=seen)
+        for level2, layers in ((one, "one"), (three, "three"))
+        for spec in seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers, depth=depth))
+    ]
+
+
+TOLD_LESS = {"quantised": 0.5, "dropout": 0.5, "both": 0.2}
+"""Shares at level 2 by conditioning, for `told_less`."""
+INSIDE = {
+    **{f"frechet_{word}": 2.0 for word in COMPOSITIONS}, "overlap_1": 0.5, "overlap_2": 0.5,
+    **{f"jaccard_{a}_{b}": 0.4 for a, b in PAIRS}, **{f"jaccard_{a}_{b}": 0.3 for a, b in APART["two_apart"]},
+}  # fmt: skip
+"""What was measured of a network without the loss; one with it has these times a number."""
+
+
+def helped(
+    level2: float = 0.3, seen: float = 1.0, dit: float = 0.9, **times: float
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, float]]]:
+    """Rows of maskgit at level 2 of 0.1, with the loss at `level2`, and of dit; and what was measured of them."""
+    with_loss = [row for row in with_jepa(0.2, level2, seen) if row["options"].get("jepa_layers", "three") == "three"]
+    rows = [*rows_of(maskgit=0.1, dit=dit), *with_loss]
+    inside = {row["key"]: INSIDE for row in rows}
+    changed = {name: value * times.get(name, times.get(name.split("_")[0], 1.0)) for name, value in INSIDE.items()}
+    return rows, inside | {row["key"]: changed for row in with_loss}

@@ -6,97 +6,36 @@ import json
 import math
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-from matplotlib.figure import Figure
-from safetensors import torch as safetensors
 
 from analysis.report import __main__ as main
 from analysis.report.build import Builder
-from analysis.report.cells import heads_of
-from analysis.report.compare import side_by_side
-from analysis.report.drawn import MOST
-from analysis.report.kinds import _means_in_words, _table
 from analysis.report.page import Report
-from analysis.report.studies import _beside, studies_of
-from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Around, Told
+from analysis.report.studies import studies_of
+from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Told
 from analysis.results import Results
-from analysis.scaling import Answer
-from orchestrator import __main__ as everything
-from orchestrator import mechanism, regularization, scaling, tune
 from orchestrator.command.cli import run
 from orchestrator.searches import Rows
-from orchestrator.searches.axes import USUAL
 from orchestrator.searches.bracket import Bracket
 from orchestrator.store import ResultStore, load_questions, make_row, save_question
-from orchestrator.study import Study, brackets_again, facts_of
-from tests.analysis.test_asked import launched, train
-from trainables.bumps import BumpTask
+from orchestrator.study import brackets_again, facts_of
+from tests.analysis.asked_studies import AROUND, MINE, QUESTIONS, Ask, asking, told_of
+from tests.analysis.test_asked import launched
 from trainables.spec import Counts, RunSpec
-from trainables.task import DRAWN
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-Ask = Callable[[str], Study]
-TOY = "--task tests.toy:Toy"
-QUESTIONS = {
-    "thresholds": f"scaling {TOY} --N 8,16,24 --resolution 0.05",
-    "until a width": f"scaling {TOY} --N 8,16,24,32 --resolution 0.1 --seeds 3 --until-width 0.15",
-    "least width": "scaling --decoder mlp --least width --between 4..64 --data-count 40 --N 8,12 --seeds 2 --datasets bumps",
-    "one seed a trial": f"tune {TOY} --search lr=1e-4..1e-1:log,batch_size=16|32 --N 8 --trials 9 --confirm 2 --seeds 3",
-    "three seeds a trial": f"tune {TOY} --search weight_decay=0|1e-4..1:log --trials 8 --seeds-per-trial 3 --N 8",
-    "a program": "tune --program 'echo {data_count} {seed} {kind} {noise}' --counts 1..9 --vary kind=a --vary noise=0.5 "
-    "--objective accuracy --search kind=a|b,noise=0.1|0.5 --sampler grid --trials 4 --confirm 2 --seeds 2",
-    "a script": "tune --program 'python3 -u /elsewhere/tr.py {l} {data_count} {seed}' --counts 1..9 --vary l=0.1 "
-    "--objective accuracy --search l=0.1|0.5 --sampler grid --trials 2 --confirm 1 --seeds 2",
-    "derived settings": "tune --search width=16|64,decoder=cnn|mlp --N 8 --trials 4 --confirm 2 --seeds 2",
-    "never so narrow": f"scaling {TOY} --N 8,16,24 --resolution 0.3 --seeds 3 --until-width 0.001",
-    "two objectives": "tune --decoder mlp --search width=16|64,depth=1|2 --objective mse,id_mse --N 8 --trials 8 --confirm 2 "
-    "--seeds 2",
-    "along encodings": "scaling --decoder mlp --along encoding=bump,positional --N 12 --seeds 2 --datasets bumps",
-    "penalties": "regularization --N 8 --epochs 2 --trials 7 --seeds 2 --confirm 2 --confirm-seeds 2",
-    "the whole decoder": "regularization --N 8 --epochs 2 --search decoder --trials 6 --seeds 2 --confirm 1 --confirm-seeds 2",
-    "a grid": "encodings --N 8 --seeds 2",
-}
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """The study that a command would launch."""
-    found: list[Study] = []
-    for module in (scaling, regularization, tune, mechanism):
-        monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0)
-
-    def study_of(command: str) -> Study:
-        assert run(everything.app, shlex.split(command)) == 0
-        return found.pop()
-
-    return study_of
-
-
-def no_weights(key: str) -> bytes:
-    raise OSError(key)
-
-
-AROUND = Around(dict, no_weights)
-NUMBERS = itertools.count()
-
-
-def told_of(store: Path, tasks: tuple[str, ...] = ()) -> list[Told]:
-    told, notices = studies_of(Results.of(store, tasks), AROUND)
-    assert notices == []
-    return told
+    return asking(monkeypatch)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -163,21 +102,6 @@ def test_a_study_that_was_interrupted_is_not_finished(name: str, ask: Ask, tmp_p
     [told] = told_of(tmp_path)
     assert (told.state, len(told.keys)) == (GOING, 3)
     assert all(line.startswith("so far, ") for line in told.lines)
-
-
-def test_means_before_all_seeds_are_in_say_of_how_many_they_are(ask: Ask, tmp_path: Path) -> None:
-    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"))
-    [told] = told_of(tmp_path)
-    [means] = [line for line in told.lines if "geometric means" in line]
-    assert "seeds)," not in means
-    kept = [one for one in told.thresholds if (one.along, one.seed) != (16, 1)]
-    lost = [dataclasses.replace(one, verdict="open") for one in told.thresholds if (one.along, one.seed) == (16, 1)]
-    results = [*kept, *lost]
-    [means] = _means_in_words(Answer.of_results(results, {}), results)
-    assert re.search(r": \S+ at N = 8, \S+ at N = 16 \(2 of 3 seeds\), \S+ at N = 24 \(geometric means over seeds\)$", means)
-    lowest = [dataclasses.replace(one, verdict="minimum", threshold=50) if one.along == 8 else one for one in told.thresholds]
-    [means] = _means_in_words(Answer.of_results(lowest, {}), lowest)
-    assert re.search(r": at most \S+ at N = 8, \S+ at N = 16, ", means)
 
 
 def test_a_question_of_which_no_run_has_ended_is_told_too(ask: Ask, tmp_path: Path) -> None:
@@ -273,116 +197,6 @@ def test_a_question_for_more_runs_than_can_be_planned_is_left_out(ask: Ask, tmp_
     assert time.monotonic() - began < 5
 
 
-def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    for store, more in ((here, ""), (here, " --target 0.8"), (there, " --lr 0.5")):
-        launched(store, ask(f"{QUESTIONS['thresholds']}{more} --store {store}"))
-    told = told_of(here)
-    assert sorted(one.beside for one in told) == ["target 0.8", "target 0.9"]
-    [compared] = side_by_side(told, {"there": told_of(there)})
-    settings, thresholds = (sheet.table for sheet in compared.sheets)
-    assert len(compared.columns) == 3
-    assert [place for _, place in compared.columns] == [told[0].id, told[1].id, ""]
-    assert list(settings["setting"]) == ["target", "lr", "state", "exponent, toys"]
-    assert list(thresholds["N"]) == [8, 16, 24]
-    ratios = [name for name in thresholds if name.endswith("/ first")]
-    assert len(ratios) == 2
-    assert (thresholds[ratios] == 1).all(axis=None), "the toy has the same thresholds whatever its rate and target"
-    assert side_by_side(told[:1], {}) == []
-    unreached = dataclasses.replace(told[0].thresholds[0], threshold=None, verdict="none reached")
-    some = dataclasses.replace(told[0], thresholds=[unreached, *told[0].thresholds[1:]])
-    [compared] = side_by_side([some], {"there": told_of(there)})
-    table = compared.sheets[1].table
-    assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
-
-
-def test_a_measure_that_is_called_like_another_column_does_not_take_its_place() -> None:
-    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4, "decoder": "a"}
-    specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(3)]
-    measures = {"width": 0.5, "seeds": 7.0, "status": 9.0, "loss": 2.0, "loss_sd": 3.0}
-    ended = {"accuracy": 0.5, "id_mse": None, "ood_mse": None, "status": "missed", "reason": "budget", "steps": 3, "seconds": 1}
-    rows = [{**spec.to_dict(), **ended, "options": {}, "measures": measures, "key": f"k{i}"} for i, spec in enumerate(specs)]
-    _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
-    assert means.table["width"].tolist() == [8, 16]
-    assert means.table["seeds"].tolist() == [3, 3]
-    assert means.table["loss_sd"].tolist() == [0, 0]
-    assert runs.table["status"].tolist() == ["missed"] * 6
-    for name in ("width", "seeds", "status", "loss_sd"):
-        assert means.table[f"measure {name}"].tolist() == [measures[name]] * 2
-        assert runs.table[f"measure {name}"].tolist() == [measures[name]] * 6
-
-
-def test_what_stands_in_a_row_and_among_its_measures_is_one_column() -> None:
-    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4, "decoder": "a"}
-    specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(2)]
-    ended = {"accuracy": 0.5, "id_mse": 0.25, "ood_mse": 1.0, "status": "missed", "reason": "budget", "steps": 3, "seconds": 1}
-    measures = {"id_mse": 0.25, "ood_mse": 1.0, "loss": 2.0}  # as the trainings of decoders leave them
-    rows = [{**spec.to_dict(), **ended, "options": {}, "measures": measures, "key": f"k{i}"} for i, spec in enumerate(specs)]
-    _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
-    assert means.table["id_mse"].tolist() == [0.25, 0.25]
-    assert list(runs.table.columns).count("ood_mse") == 1
-
-
-def test_studies_are_compared_over_the_seeds_that_both_have_and_bounds_are_called_so() -> None:
-    def told(**by_seed: tuple[float | None, str]) -> Any:
-        results = [
-            SimpleNamespace(
-                axes=USUAL, dataset="d", along=16, seed=int(seed[1:]), total_images=total, verdict=verdict,
-                is_cut=verdict == "minimum",
-            )
-            for seed, (total, verdict) in by_seed.items()
-        ]  # fmt: skip
-        question, name = SimpleNamespace(study="scaling"), str(by_seed)
-        about = {"settings": {}, "state": "", "progress": "", "exponents": {"d": ""}, "lines": []}
-        return SimpleNamespace(question=question, id=name, short=name, thresholds=results, **about)
-
-    def line(*studies: Any) -> dict[str, Any]:
-        [compared] = side_by_side(studies, {})
-        [found] = compared.sheets[1].table.to_dict("records")
-        return {str(name): found[name] for name in found if name not in ("dataset", "N")}
-
-    first = told(s0=(100, "reached"), s1=(200, "reached"), s2=(400, "reached"))
-    one = told(s0=(100, "reached"), s1=(None, "open"), s2=(None, "failed"))
-    assert [*line(first, one).values()] == pytest.approx([200, 100, 1.0]), "the same with the seed that both have"
-    other = told(s3=(50, "reached"))
-    assert [*line(first, other).values()] == pytest.approx([200, 50]), "no seed in common"
-    least = told(s0=(100, "minimum"), s1=(200, "reached"))
-    assert [*line(first, least).values()] == [pytest.approx(200), "at most 141"]
-    assert [*line(least, first, one).values()] == ["at most 141", pytest.approx(200), pytest.approx(100)]
-
-
-def test_means_are_of_the_seeds_that_ended_well() -> None:
-    specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=4, seed=s, decoder=d) for d in ("cnn", "mlp") for s in range(3)]
-    errors = {("cnn", 0): 1e-5, ("cnn", 1): 1e-1, ("mlp", 0): 0.5, ("mlp", 1): 0.25, ("mlp", 2): 0.75}
-    ends = {("cnn", 2): "failed", ("mlp", 2): "diverged"}
-
-    def rows(ends: dict[tuple[str, int], str]) -> list[dict[str, Any]]:
-        found = []
-        for spec in specs:
-            at = spec.decoder, spec.seed
-            status, error = ends.get(at, "missed"), errors.get(at, 0.5)
-            ended = {"status": status, "reason": "", "ood_mse": None if status == "failed" else error}
-            found.append(make_row(spec, task_version="1", fixed_count=0, **ended))
-        return found
-
-    def told(ends: dict[tuple[str, int], str]) -> Any:
-        return _table(rows(ends), SimpleNamespace(specs=specs), None, Rows(), AROUND)  # type: ignore[arg-type]
-
-    _, [sheet, _], [picture] = told(ends)
-    assert sheet.title == "arithmetic means and standard deviations over the seeds that ended well"
-    found = sheet.table.set_index("decoder")
-    assert found[["seeds", "failed"]].to_numpy().tolist() == [[2, 1], [2, 1]]
-    assert found["ood_mse"].tolist() == [(1e-5 + 1e-1) / 2, 0.375]
-    axes = picture.draw().axes[0]
-    assert axes.get_xscale() == "log"
-    assert [float(line.get_xdata()[0]) for line in axes.lines] == found["ood_mse"].tolist(), "as in the table"
-    assert picture.alt.endswith("seed by seed, of those that ended well; the bar is the arithmetic mean")
-    _, [sheet, _], _ = told({})
-    assert sheet.title == "arithmetic means and standard deviations over seeds"
-    assert "failed" not in sheet.table
-    assert sheet.table["seeds"].tolist() == [3, 3]
-
-
 COMMANDS = {
     "sweep scaling --N 16,24": True,
     "python -m orchestrator.scaling --N 16": True,
@@ -438,137 +252,6 @@ def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp
         assert "look at it first" not in shown(f"sweep scaling {harmless}", "b")
 
 
-TITLES = {
-    "along encodings": "What is the least number of training samples with which the mlp reaches accuracy 0.9 on what is held "
-    "out, at N = 12 and encoding = bump, positional?",
-    "least width": "What is the least width with which the mlp reaches accuracy 0.9 on what is held out, at N = 8, 12?",
-    "two objectives": "Which width, depth give the mlp the best mse, id_mse at N = 8?",
-    "a program": "Which kind, noise give the program echo the best accuracy?",
-    "a script": "Which l gives the program tr.py the best accuracy?",
-}
-
-
-@pytest.mark.parametrize("name", TITLES)
-def test_a_question_says_what_size_it_is_about(name: str, ask: Ask, tmp_path: Path) -> None:
-    launched(tmp_path, ask(f"{QUESTIONS[name]} --store {tmp_path}"), most=0)
-    assert [one.title for one in told_of(tmp_path)] == [TITLES[name]]
-
-
-def test_a_search_for_two_objectives_is_told_as_one(ask: Ask, tmp_path: Path) -> None:
-    launched(tmp_path, ask(f"{QUESTIONS['two objectives']} --store {tmp_path}"))
-    [told] = told_of(tmp_path)
-    assert told.pictures[0].alt.startswith("the trials by the first two objectives, ")
-    heads = {sheet.name: [cell.text for cell in heads_of(sheet)] for sheet in told.sheets}
-    assert {"mse", "id_mse", "id_mse search", "id_mse lower"} <= set(heads["confirmed"]), "as the answer names them"
-    assert {"mse", "id_mse"} <= set(heads["trials"])
-
-
-def test_settings_are_told_in_words(ask: Ask, tmp_path: Path) -> None:
-    question = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}").question
-    space = {"lr": "1e-4..1e-1:log", "width": "32|64|128|256", "depth": "1..3", "weight_decay": "0|1e-4..1:log"}
-    given = {"search": space, "objective": ["min:mse", "min:id_mse"], "none": None, "empty": {"d": ""}, "yes": True}
-    given |= {"decoder": "", "width": 64, "nested": [{"a": [1]}], "one": "x" * 90, "options": {"noise": 0.5}}
-
-    def told_with(task: str, settings: dict[str, Any]) -> Told:
-        [(name, specs)] = question.specs.items()
-        of_task = {name: [dataclasses.replace(spec, task=task) for spec in specs]}
-        return Told(dataclasses.replace(question, settings=settings, specs=of_task), "t", ANSWERED, "", [], frozenset())
-
-    told = told_with("mine:Task", given)
-    assert told.settings == {
-        "search": "lr 1e-4..1e-1:log, width 32|64|128|256, depth 1..3, weight_decay 0|1e-4..1:log",
-        "objective": "min:mse, min:id_mse", "yes": "True", "width": "64", "nested": '{"a": [1]}', "one": "x" * 90,
-        "noise": "0.5",
-    }  # fmt: skip
-    [beside, _] = _beside([told, told_with("mine:Task", {"yes": True})])
-    assert beside == (
-        "search lr 1e-4..1e-1:log, width 32|64|128|256, depth 1..3, … · objective min:mse, min:id_mse · width 64 · "
-        'nested {"a": [1]}'
-    )
-    [beside, _] = _beside([told_with("mine:Task", {"one": "x" * 90}), told_with("mine:Task", {})])
-    assert beside == f"one {'x' * 59}…"
-    beside = _beside([told_with("mine:Task", {"width": 8}), told_with("yours:Task", {"width": 16})])
-    assert beside == ["task mine:Task · width 8", "task yours:Task · width 16"]
-    no_network = {"decoder": "", "depth": 0, "width": 1, "encoding": ""}
-    assert told_with("mine:Task", no_network).settings == {}
-    of_program = {**no_network, "lr": 0.1, "batch_size": 3, "schedule": "constant", "target": 0.9, "N": [8, 16]}
-    of_program["options"] = {"program": "awk {lr} {N}", "files": '{"a.awk": "4f"}', "counts": "1..9"}
-    assert told_with("trainables.program:ProgramTask", of_program).settings == {
-        "lr": "0.1", "target": "0.9", "N": "8, 16", "program": "awk {lr} {N}", "files": "a.awk 4f", "counts": "1..9",
-    }  # fmt: skip
-
-
-def test_pictures_are_told_by_the_question_and_the_page_has_one_heading(ask: Ask, tmp_path: Path) -> None:
-    for target in ("0.8", "0.9"):
-        launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --target {target} --store {tmp_path}"))
-    said: list[str] = []
-    builder = Builder(str(tmp_path), tmp_path / "page")
-    html = builder.build(say=lambda text, done, total: said.append(text))[0].html()
-    titles = [one.title for one in told_of(tmp_path)]
-    alts = re.findall(r'<img [^>]*alt="([^"]*)"', html)
-    assert len(alts) == 4
-    assert len(set(alts)) == 2, "that of a study on its card and in its part"
-    assert all(sum(alt.startswith(f"{title} Small dots are ") for alt in alts) == 2 for title in titles)
-    assert len(re.findall(r"<h1\b", html)) == 1
-    assert [line for line in said if line.startswith("drawing")] == [
-        f"drawing study {place} of 2: {title}" for place, title in enumerate(titles, 1)
-    ]
-
-
-PRINTING = """<script>addEventListener("load", () => setTimeout(() => {
-  const folded = () => document.querySelectorAll("details:not([open])").length, before = folded();
-  dispatchEvent(new Event("beforeprint"));
-  const cut = [...document.querySelectorAll("table")].filter(table => table.getBoundingClientRect().right > innerWidth).length;
-  const during = folded();
-  dispatchEvent(new Event("afterprint"));
-  document.title = [before > 0, during, folded() === before, cut, document.documentElement.scrollWidth <= innerWidth];
-}, 2000));</script></body>"""
-
-
-@pytest.mark.browser
-@pytest.mark.slow(5)
-@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
-def test_a_printed_page_has_all_that_is_folded_and_no_table_is_cut(ask: Ask, tmp_path: Path) -> None:
-    for more in ("", " --batch-size 16"):
-        launched(tmp_path, ask(f"{QUESTIONS['two objectives']}{more} --store {tmp_path}"))
-    out = tmp_path / "page"
-    Builder(str(tmp_path), out).build()
-    html = (out / "index.html").read_text()
-    assert html.count("@media print") == 1
-    page = out / "printed.html"  # 700 pixels are what A4 has room for
-    page.write_text(html.replace("@media print", "@media all").replace("</body>", PRINTING))
-    assert BROWSER is not None
-    command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=700,1200",
-        "--virtual-time-budget=6000", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri(),
-    ]  # fmt: skip
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    assert re.findall("<title>(.*)</title>", dom) == ["true,0,true,0,true"]
-
-
-def test_many_studies_with_many_settings_are_told_apart_at_once(ask: Ask, tmp_path: Path) -> None:
-    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
-    settings = [{f"s{j}": j * (i > 0) for j in range(500)} for i in range(200)]
-    told = [Told(dataclasses.replace(study.question, settings=one), "t", ANSWERED, "", [], frozenset()) for one in settings]
-    other = dataclasses.replace(study.question, study="other", settings={"s1": 7})
-    told.append(Told(other, "t", ANSWERED, "", [], frozenset()))
-    began = time.process_time()
-    beside = _beside(told)
-    assert time.process_time() - began < 5
-    assert beside == ["s1 0 · s2 0 · s3 0 · s4 0"] + 199 * ["s1 1 · s2 2 · s3 3 · s4 4"] + [""]
-
-
-def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:
-    studies = [ask(f"scaling {TOY} --N {N} --seeds 1 --store {tmp_path}") for N in (8, 16)]
-    for study, day in zip(studies, (2, 1), strict=True):
-        with ResultStore(tmp_path) as store:
-            save_question(store, study.question)
-            when = datetime(2026, 1, day, tzinfo=UTC)
-            made = [{**row, "finished_at": when + timedelta(seconds=i)} for i, row in enumerate(train(study, Rows()))]
-            store.append(made)
-    assert [one.settings["N"] for one in told_of(tmp_path)] == ["8", "16"]
-
-
 def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path: Path) -> None:
     study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
     with ResultStore(tmp_path) as store:
@@ -582,45 +265,7 @@ def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path:
         assert dict(load_questions(store)[0].facts) == {}
 
 
-class Drawing(BumpTask):
-    """Bumps that are drawn."""
-
-    def draw(self, spec: RunSpec, outputs: torch.Tensor) -> Figure:
-        assert 1 <= len(outputs) <= DRAWN
-        assert outputs.shape[1:] == (1, spec.N, spec.N)
-        figure = Figure(figsize=(2, 2))
-        figure.subplots().imshow(outputs[0, 0].numpy())
-        return figure
-
-
-@pytest.mark.slow(2)
-def test_the_task_draws_the_latest_runs_whose_weights_are_kept(ask: Ask, tmp_path: Path) -> None:
-    study = ask(f"encodings --N 8 --seeds 3 --width 4 --store {tmp_path}")
-    launched(tmp_path, study)
-    results = Results.of(tmp_path)
-    results = dataclasses.replace(results, tasks={path: Drawing() for path in results.tasks})
-    runs = sorted(results.runs, key=lambda run: (run["finished_at"], run["key"]), reverse=True)
-    kept = {}
-    for one in runs[1 : MOST + 3]:
-        kept[one["key"]] = safetensors.save(BumpTask().model(RunSpec.from_dict(one)).state_dict())
-    kept[runs[2]["key"]] = b"damaged"
-
-    def weights(key: str) -> bytes:
-        if key not in kept:
-            raise OSError("there are none")
-        return kept[key]
-
-    [told], _ = studies_of(results, Around(dict, weights))
-    report = Report.of((), results, [told])
-    drawn = [picture for picture in report.studies[0].pictures if "-drawn-" in picture.name]
-    assert [picture.name.rpartition("-")[2] for picture in drawn] == [run["key"] for run in runs[1 : MOST + 1]]
-    assert [bool(picture.png) for picture in drawn] == [True, False, True, True]
-    assert len(report.errors) == 1, "damaged weights cost a line"
-    assert not any("drawn" in picture.name for one in studies_of(results, AROUND)[0] for picture in one.pictures)
-
-
 HINT = "add --task {} if you trust its code"
-MINE = "tests.analysis.test_report_studies:Drawing"
 
 
 def notices_of(store: Path, *tasks: str, beside: tuple[str, ...] = ()) -> list[str]:

@@ -66,6 +66,15 @@ class Watcher:
         self.notices.append(text)
 
 
+class Clock:
+    """Stands in for `time.monotonic`."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def result_of(execution: Execution, trial: str, **report: Any) -> bool:
     """Send a report about the runs of a trial, all alike; whether the trial is over."""
     keys = execution.running.get(trial, {})
@@ -104,6 +113,14 @@ def make(store: ResultStore, seeds: int = 2, workers: int = 2, pack_size: int = 
 def ordered(spec: RunSpec, **order: Any) -> RunOrder:
     """The order of a run."""
     return RunOrder(run_key(spec, load_task(spec.task).version), spec.to_dict(), **order)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time, which passes only where a test says so."""
+    clock = Clock()
+    monkeypatch.setattr(module.time, "monotonic", clock)
+    return clock
 
 
 @pytest.fixture
@@ -320,19 +337,17 @@ def test_weights_of_a_parent_for_which_there_is_no_memory_are_not_damaged(monkey
 
 
 def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eight_is_left(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+    store: ResultStore, clock: Clock
 ) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     execution, watcher = make(store, seeds=1, workers=1)
     waits = []
     for attempt in range(8):
         assert next_run(execution, str(attempt)) is not None
         execution.on_lost(str(attempt), "Failure # 1 (occurred at noon)\nThe actor died unexpectedly.")
         assert attempt == 7 or next_run(execution, "too early") is None
-        wait = next(iter(execution.failures.of_runs.values())).not_before - now
+        wait = next(iter(execution.failures.of_runs.values())).not_before - clock.now
         waits.append(wait)
-        now += wait + 0.01
+        clock.now += wait + 0.01
     assert waits[:-1] == pytest.approx([1, 2, 5, 15, 60, 60, 60])
     assert watcher.notices[0].endswith("seed 0 lost its worker (once), trying again in 1 s: The actor died unexpectedly")
     assert ["stop with Ctrl-C and mend it" in notice for notice in watcher.notices] == [False, False, *[True] * 6]
@@ -340,9 +355,7 @@ def test_a_lost_worker_is_replaced_after_growing_waits_and_a_run_that_loses_eigh
     assert (len(store), store.claim(run_key(SPEC, "1"))) == (0, True), "the next launch may train it"
 
 
-def test_the_runs_beside_one_that_loses_its_workers_go_on(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_the_runs_beside_one_that_loses_its_workers_go_on(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=2, workers=1)
     bad, trained = next_run(execution, "0"), 0
     assert bad is not None
@@ -353,7 +366,7 @@ def test_the_runs_beside_one_that_loses_its_workers_go_on(store: ResultStore, mo
             trained += 1
             assert result_of(execution, str(trial - 1), result=RESULT)
         if next_run(execution, str(trial)) is None:
-            now += 100
+            clock.now += 100
             if next_run(execution, str(trial)) is None:
                 break
     assert execution.is_over()
@@ -363,25 +376,21 @@ def test_the_runs_beside_one_that_loses_its_workers_go_on(store: ResultStore, mo
     assert bad.data_count not in {row["data_count"] for row in store.rows() if row["seed"] == bad.seed}
 
 
-def test_a_launch_whose_runs_all_lose_their_workers_ends(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_launch_whose_runs_all_lose_their_workers_ends(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=5, workers=2)
     lost = 0
     while not execution.is_over():
         assert next_run(execution, str(lost)) is not None
         execution.on_lost(str(lost), "The actor died unexpectedly.")
         lost += 1
-        now += 100
+        clock.now += 100
     assert (lost, execution.outcome.stopped) == (3 * 8, "lost")
 
 
-def test_a_run_that_gets_further_may_lose_any_number_of_workers(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_run_that_gets_further_may_lose_any_number_of_workers(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     for attempt in range(20):
-        now += 100
+        clock.now += 100
         assert next_run(execution, str(attempt)) is not None
         if attempt % 5 == 4:
             result_of(execution, str(attempt), step=attempt, checkpoint=b"further")
@@ -471,41 +480,39 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     assert store.weights_path(key).read_bytes() == b"weights"
 
 
-def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def check_stalled(store: ResultStore, watcher: Watcher, seconds: int) -> None:
+    """The only run has failed, at its second try, as its worker was silent for so long."""
+    (row,) = store.rows()
+    assert row["status"] == "failed"
+    assert row["error"] == f"it made no progress for {seconds} s (--stall-minutes), so its worker was ended"
+    told = [notice for notice in watcher.notices if "it made no progress" in notice]
+    assert ["trying once more" in notice for notice in told] == [True, False]
+
+
+def test_a_run_that_does_not_get_on_is_tried_once_more_and_has_then_failed(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
     for attempt in ("a", "b"):
         assert next_run(execution, attempt) is not None
-        now += 100  # until a machine takes it
+        clock.now += 100  # until a machine takes it
         execution.on_placed(attempt)
-        now += 29
+        clock.now += 29
         assert not result_of(execution, attempt, step=1, accuracy=0.1)
         for _ in range(60):
             execution.on_tick()
-            now += 0.5
+            clock.now += 0.5
         execution.on_lost(attempt, "The actor died unexpectedly.")
-    (row,) = store.rows()
-    assert row["status"] == "failed"
-    assert row["error"] == "it made no progress for 30 s (--stall-minutes), so its worker was ended"
-    assert ["trying once more" in notice for notice in watcher.notices] == [True, False]
+    check_stalled(store, watcher, 30)
+    assert len(watcher.notices) == 2
 
 
-def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_none(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_none(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
     ended: list[str] = []
     execution.end_worker = ended.append
 
     def listen(seconds: int) -> None:
-        nonlocal now
         for _ in range(seconds * 2):
-            now += 0.5
+            clock.now += 0.5
             execution.on_tick()
 
     for attempt in ("a", "b"):
@@ -515,7 +522,7 @@ def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_non
         listen(59)
         assert not result_of(execution, attempt, step=1, accuracy=0.1)
         listen(58)
-        now += 3600  # the launch sleeps
+        clock.now += 3600  # the launch sleeps
         listen(1)
         assert attempt in execution.running
         listen(2)
@@ -525,28 +532,20 @@ def test_a_frozen_worker_is_ended_by_the_launch_and_a_launch_that_slept_ends_non
         execution.on_tick()
     assert ended == ["a", "b"]
     assert not execution.placement.has_any_begun()
-    (row,) = store.rows()
-    assert row["status"] == "failed"
-    assert row["error"] == "it made no progress for 60 s (--stall-minutes), so its worker was ended"
-    told = [notice for notice in watcher.notices if "it made no progress" in notice]
-    assert ["trying once more" in notice for notice in told] == [True, False]
+    check_stalled(store, watcher, 60)
 
 
-def test_a_worker_lost_while_the_launch_itself_was_stopped_fails_no_run(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_worker_lost_while_the_launch_itself_was_stopped_fails_no_run(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1, stall_seconds=600.0)
     for attempt in ("a", "b"):
         assert next_run(execution, attempt) is not None
         execution.on_placed(attempt)
-        now += 2
+        clock.now += 2
         assert not result_of(execution, attempt, step=1, accuracy=0.1)
         execution.on_tick()
-        now += 3600
+        clock.now += 3600
         execution.on_lost(attempt, "The actor died unexpectedly: its node was preempted.")
-        now += 10
+        clock.now += 10
     assert len(store) == 0
     assert [("lost its worker" in notice) for notice in watcher.notices] == [True, True]
 
@@ -566,50 +565,44 @@ def test_a_worker_is_ended_though_it_is_frozen_and_nothing_else_that_has_its_num
     assert not kill_worker(process.pid)
 
 
-def test_a_worker_lost_before_that_is_replaced(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_worker_lost_before_that_is_replaced(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=1, workers=1, stall_seconds=30.0)
     next_run(execution, "waits")
-    now += 31
+    clock.now += 31
     execution.on_lost("waits", "The node died.")
-    now += 2
+    clock.now += 2
     next_run(execution, "works")
     execution.on_placed("works")
-    now += 29
+    clock.now += 29
     execution.on_lost("works", "The node died.")
     assert [("lost its worker" in notice) for notice in watcher.notices] == [True, True]
     assert len(store) == 0
 
 
-def test_the_workers_time_is_counted_and_can_be_limited(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_the_workers_time_is_counted_and_can_be_limited(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=2, workers=2, worker_seconds=15.0)
     for trial in ("a", "b"):
         next_run(execution, trial)
-        now += 50  # no machine yet: that costs nothing
+        clock.now += 50  # no machine yet: that costs nothing
         execution.on_placed(trial)
-        now += 3
+        clock.now += 3
     assert not result_of(execution, "a", step=1, accuracy=0.1)
     assert execution.outcome.worker_seconds == 56  # two workers side by side
     assert execution.is_over()
     assert execution.outcome.stopped == "cost"
-    now += 4
+    clock.now += 4
     assert result_of(execution, "a", result=RESULT)
     execution.on_lost("b", "The node died.")
     assert execution.outcome.worker_seconds == 56 + 4 + 7
     assert len(store) == 1, "what runs at the limit is finished"
 
 
-def test_after_a_limit_no_pack_waits_for_a_machine(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_after_a_limit_no_pack_waits_for_a_machine(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=2, workers=2, deadline=1010.0)
     next_run(execution, "a")
     next_run(execution, "b")
     execution.on_placed("a")
-    now += 11
+    clock.now += 11
     assert not result_of(execution, "a", step=1, accuracy=0.1)
     assert not execution.is_done(), "what runs at the limit is finished"
     execution.on_placed("b")
@@ -622,97 +615,85 @@ def test_after_a_limit_no_pack_waits_for_a_machine(store: ResultStore, monkeypat
     assert len(store) == 1
 
 
-def test_packs_that_only_wait_end_with_the_limit(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_packs_that_only_wait_end_with_the_limit(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=2, workers=2, deadline=1010.0)
     next_run(execution, "a")
     next_run(execution, "b")
     assert not execution.is_done()
-    now += 11
+    clock.now += 11
     assert execution.is_done()
 
 
-def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_workers_that_wait_for_a_machine_are_spoken_of_ever_more_rarely(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=2, workers=2)
     next_run(execution, "a")
     next_run(execution, "b")
     execution.on_placed("a")
     told = []
     for _ in range(500):
-        now += 1
+        clock.now += 1
         before = len(watcher.notices)
         execution.on_tick()
-        told += [now - 1000] * (len(watcher.notices) - before)
+        told += [clock.now - 1000] * (len(watcher.notices) - before)
     assert told == [61, 123, 247, 495]
     assert watcher.notices[0].startswith("no machine was available for 61 s, 1 of 2 workers is waiting")
     execution.on_placed("b")
-    now += 1000
+    clock.now += 1000
     execution.on_tick()
     assert len(watcher.notices) == 4
 
 
-def test_a_worker_that_dies_before_it_begins_was_there(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_worker_that_dies_before_it_begins_was_there(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=2, workers=2)
     for attempt in range(6):  # at any moment one of the two is waiting
-        now += 40
+        clock.now += 40
         assert next_run(execution, str(attempt)) is not None
         if attempt:
             execution.on_lost(str(attempt - 1), "The actor died unexpectedly.")
         execution.on_tick()
     assert not any("no machine was available" in notice for notice in watcher.notices)
-    now += 61
+    clock.now += 61
     execution.on_tick()
     assert "no machine was available for 61 s" in watcher.notices[-1]
 
 
-def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultStore, clock: Clock) -> None:
     execution, watcher = make(store, seeds=2, workers=2)
     execution.placement.hopeless_after = 300.0
     next_run(execution, "a")
     next_run(execution, "b")
-    now += 299
+    clock.now += 299
     execution.on_placed("a")
     for _ in range(40):
-        now += 20
+        clock.now += 20
         assert not result_of(execution, "a", step=1, accuracy=0.1)
         execution.on_tick()
     assert execution.fatal is None, "one of them works"
     assert len(watcher.notices) > 1
     assert all(notice.endswith("this machine is too busy, or Ray hangs") for notice in watcher.notices)
-    now += 301
+    clock.now += 301
     execution.on_tick()
     assert str(execution.fatal).startswith("Ray has started no worker on this machine for 301 s (--stall-minutes)")
     assert execution.is_over()
 
 
 def test_nobody_is_blamed_for_the_time_in_which_the_store_did_not_answer(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+    store: ResultStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
     execution, watcher = make(store, seeds=2, workers=2)
     execution.placement.hopeless_after = 200.0
     next_run(execution, "a")
     next_run(execution, "b")
     execution.on_placed("a")
-    now += 250
+    clock.now += 250
     monkeypatch.setattr(ResultStore, "waited", 250.0)
     execution.on_tick()
     assert (execution.fatal, watcher.notices) == (None, [])
     assert execution.outcome.worker_seconds == 250, "its worker costs what it costs"
-    now += 100
+    clock.now += 100
     execution.on_tick()
     assert [notice.partition(",")[0] for notice in watcher.notices] == ["no machine was available for 100 s"]
-    now += 101
+    clock.now += 101
     execution.on_tick()
     assert str(execution.fatal).startswith("Ray has started no worker on this machine for 201 s ")
 
@@ -1028,18 +1009,14 @@ def test_after_an_exception_the_runs_of_a_pack_go_one_by_one(store: ResultStore)
     assert sorted(row["status"] for row in store.rows()) == ["failed", "passed"]
 
 
-def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(
-    store: ResultStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(store: ResultStore, clock: Clock) -> None:
     execution, _ = make(store, seeds=3, workers=1, pack_size=3)
     assert len(execution.next_pack("0")) == 3
     assert execution.on_report("0", PackReport(error="Traceback ..."))
     for trial in ("1", "2", "3"):
         assert len(execution.next_pack(trial)) == 1
         execution.on_lost(trial, "The actor died unexpectedly.")
-    now += 100
+    clock.now += 100
     assert len(execution.next_pack("4")) == 1
 
 

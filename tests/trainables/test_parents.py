@@ -248,7 +248,7 @@ BROKEN: dict[str, tuple[Task, str]] = {
     "no spec": (_broken(lambda task, spec: {"teacher": "tests.toy:Teacher"}), "must give a RunSpec as teacher, not a str"),
     "a run without words": (
         _broken(lambda task, spec: {"teacher": RunSpec(task="tests.toy:Teacher", N=spec.N, seed=spec.seed)}),  # type: ignore[call-arg]
-        "the task's needs() makes a run without 'dataset' and 'data_count': make it by trainables.needs.run_of(task, N=..., "
+        "the task's needs() makes a run without 'dataset' and 'data_count': make it by trainables.run_of(task, N=..., "
         "seed=..., data_count=...), which chooses all else",
     ),
     "a run without a count": (

@@ -1,0 +1,295 @@
+"""What the claims of the objectives study, and of those beside it, say of made runs: their numbers and verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from analysis import generators
+from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
+from analysis.measures.circuits import APART, PAIRS
+from tests.analysis.made_objectives import (
+    DIT,
+    DIT_VAE,
+    GIVT,
+    MAR,
+    MASKGIT,
+    TOLD_LESS,
+    Curve,
+    answer_of,
+    generator_row,
+    helped,
+    rows_of,
+    seeds,
+    spec_of,
+    told_less,
+    verdict,
+    with_jepa,
+)
+from trainables.spec import RunSpec
+
+MASKED = {"dit": 0.6, "maskgit": 0.1, "givt": 0.4, "mar": 0.4}
+"""Shares at level 2 that just pass."""
+NAN = math.nan
+
+
+@pytest.fixture(autouse=True)
+def quick_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "level2", "wanted", "numbers"),
+    [
+        ("tokenizer-does-not-decide", {"vae": 0.9, "dit": 0.75}, PASS, {"vae": 0.9, "vq": 0.75}),
+        ("tokenizer-does-not-decide", {"vae": 0.9, "dit": 0.74}, FAIL, {"vae": 0.9, "vq": 0.74}),
+        ("tokenizer-does-not-decide", {"vae": 0.5, "dit": 0.5}, FAIL, {"vae": 0.5, "vq": 0.5}),
+        ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.1}, PASS, {"dit": 0.9, "maskgit": 0.1}),
+        ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.3}, FAIL, {"dit": 0.9, "maskgit": 0.3}),
+        ("continuous-beats-categorical", {"dit": 0.62, "maskgit": 0.25}, FAIL, {"dit": 0.62, "maskgit": 0.25}),
+        ("continuous-beats-categorical", {"dit": 0.5, "maskgit": 0.0}, NOT_ENOUGH, {"dit": 0.5, "maskgit": 0.0}),
+        ("masking-is-not-it", MASKED, PASS, MASKED),
+        ("masking-is-not-it", {**MASKED, "givt": 0.39}, FAIL, {**MASKED, "givt": 0.39}),
+        ("masking-is-not-it", {**MASKED, "mar": 0.39}, FAIL, {**MASKED, "mar": 0.39}),
+        ("masking-is-not-it", {**MASKED, "maskgit": 0.11}, FAIL, {**MASKED, "maskgit": 0.11}),
+        ("masking-is-not-it", {**MASKED, "dit": 0.59}, NOT_ENOUGH, {**MASKED, "dit": 0.59}),
+    ],
+)  # fmt: skip
+def test_the_claims_about_where_level_2_ends(
+    claim: str, level2: dict[str, float], wanted: str, numbers: dict[str, float]
+) -> None:
+    found = verdict(claim, rows_of(**level2))
+    assert found.verdict == wanted, found.told
+    assert found.numbers == pytest.approx(numbers)
+    assert ("gate 5 is not met" in found.told) == (wanted == NOT_ENOUGH)
+    assert found.unmet == ({5} if wanted == NOT_ENOUGH else set())
+
+
+@pytest.mark.parametrize("family", MASKED)
+def test_every_side_of_a_claim_has_to_draw_what_it_has_seen(family: str) -> None:
+    rows = [generator_row(one, level2=0.9 - 0.8 * (one.decoder == "maskgit"), seen=0.84 if one.decoder == family else 0.85)
+            for spec in (DIT, MASKGIT, GIVT, MAR) for one in seeds(spec)]  # fmt: skip
+    found = verdict("masking-is-not-it", rows)
+    assert (found.verdict, found.told) == (NOT_ENOUGH, f"{family} on vq draws 0.84 of what it has seen, under 0.85")
+    without = verdict("masking-is-not-it", [row for row in rows if row["decoder"] != family])
+    assert (without.verdict, without.told) == (NOT_ENOUGH, f"there are no runs of {family} on vq")
+
+
+@pytest.mark.parametrize(
+    ("claim", "level2", "wanted", "numbers"),
+    [
+        ("conditioning", {"full": 0.6, "both": 0.2}, PASS, {"full": 0.6, "both": 0.2}),
+        ("conditioning", {"full": 0.9, "both": 0.21}, FAIL, {"full": 0.9, "both": 0.21}),
+        ("conditioning", {"full": 0.5, "both": 0.11}, FAIL, {"full": 0.5, "both": 0.11}),
+        ("dropout-hurts", {"full": 0.8, "dropout": 0.5}, PASS, {"full": 0.8, "dropout": 0.5}),
+        ("dropout-hurts", {"full": 0.8, "dropout": 0.51}, FAIL, {"full": 0.8, "dropout": 0.51}),
+    ],
+)
+def test_the_claims_about_what_a_model_is_told(
+    claim: str, level2: dict[str, float], wanted: str, numbers: dict[str, float]
+) -> None:
+    rows = [*rows_of(dit=level2["full"]), *told_less(**TOLD_LESS | {n: v for n, v in level2.items() if n != "full"})]
+    found = verdict(claim, rows)
+    assert (found.verdict, found.numbers) == (wanted, pytest.approx(numbers)), found.told
+    assert {row["key"] for row in rows if row["options"]["conditioning"] in numbers} == set(found.runs)
+    assert [one.claim for one in answer_of(rows, study="conditioning").verdicts] == [
+        "conditioning", "dropout-hurts", "quantised-unstable",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("full", "quantised", "wanted"),
+    [
+        ([0.8, 0.8, 0.9], [0.2, 0.7, 0.9], PASS),
+        ([0.8, 0.8, 0.9], [0.7, 0.7, 0.75], FAIL),  # less, but steadier
+        ([0.8, 0.8, 0.9], [0.2, 0.9, 0.9], FAIL),  # less steady, but more
+    ],
+)
+def test_classes_are_told_less_well_than_values_if_seeds_differ_more(
+    full: list[float], quantised: list[float], wanted: str
+) -> None:
+    rows = [
+        generator_row(one, level2=share)
+        for shares, conditioning in ((full, "full"), (quantised, "quantised"))
+        for one, share in zip(seeds(spec_of("dit", "vq", conditioning=conditioning)), shares, strict=True)
+    ]
+    found = verdict("quantised-unstable", rows)
+    assert found.verdict == wanted, found.told
+    assert found.numbers == pytest.approx(
+        {"full": 0.8, "full_range": 0.1, "quantised": sorted(quantised)[1], "quantised_range": max(quantised) - min(quantised)}
+    )
+
+
+def test_the_range_of_more_seeds_is_compared_over_as_many_as_the_others_have() -> None:
+    many = (0.8, 0.85, 0.75, 0.2, 1.0)
+    rows = [
+        generator_row(one, level2=share)
+        for shares, conditioning in ((many, "full"), ((0.6, 0.8, 0.75), "quantised"))
+        for one, share in zip(seeds(spec_of("dit", "vq", conditioning=conditioning), len(shares)), shares, strict=True)
+    ]
+    found = verdict("quantised-unstable", rows)
+    assert found.numbers == pytest.approx({"full": 0.8, "full_range": 0.1, "quantised": 0.75, "quantised_range": 0.2})
+    assert found.verdict == "pass"
+
+
+def test_models_that_are_told_less_may_draw_less_of_what_they_have_seen() -> None:
+    def of(seen: float) -> Verdict:
+        rows = [generator_row(one, seen=seen, level2=0.1) for one in seeds(spec_of("dit", "vq", conditioning="both"))]
+        return verdict("conditioning", [*rows_of(dit=0.9), *rows])
+
+    assert of(0.7).verdict == PASS
+    assert (of(0.69).verdict, of(0.69).told) == (NOT_ENOUGH, "dit, both draws 0.69 of what it has seen, under 0.7")
+
+
+def test_models_that_are_told_less_are_no_part_of_the_claims_about_objectives() -> None:
+    rows = [*rows_of(vae=0.9, dit=0.8), *told_less(**TOLD_LESS)]
+    found = verdict("tokenizer-does-not-decide", rows)
+    assert (found.verdict, found.about) == (PASS, "")
+    assert set(found.runs) == {row["key"] for row in rows if row["options"]["conditioning"] == "full"}
+
+
+def verdict_of(claim: str, rows: Sequence[Any], own: dict[str, dict[str, float]]) -> Verdict:
+    [found] = answer_of(rows, study="jepa", own=own).verdicts_of(claim)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("about", "wanted"),
+    [
+        ({}, PASS),
+        ({"level2": 0.25, "seen": 0.95, "frechet": 1.1}, PASS),
+        ({"level2": 0.24}, FAIL),
+        ({"seen": 0.94}, FAIL),
+        ({"frechet": 1.11}, FAIL),
+        ({"level2": 0.9}, FAIL),  # it is not below dit
+        ({"dit": 0.3}, FAIL),
+        ({"frechet": NAN}, NOT_ENOUGH),
+    ],
+)
+def test_jepa_helps_if_more_is_composed_and_nothing_else_is_lost(about: dict[str, float], wanted: str) -> None:
+    found = verdict_of("jepa-helps", *helped(**about))
+    assert found.verdict == wanted, found.told
+
+
+def test_several_layers_help_more_if_level_2_is_not_less() -> None:
+    def of_layers(layers: str) -> list[dict[str, Any]]:
+        specs = seeds(spec_of("maskgit", "vq", jepa=0.6, jepa_layers=layers, depth=4))
+        return [generator_row(spec, level2=0.1) for spec in specs]
+
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.3, depth=4)).verdict == PASS
+    assert verdict("jepa-many-layers", with_jepa(0.3, 0.29, depth=4)).verdict == FAIL
+    three = [row for row in with_jepa(0.3, 0.4, depth=4) if row["options"].get("jepa_layers", "three") == "three"]
+    listed = verdict("jepa-many-layers", [*of_layers("2"), *three])
+    assert listed.numbers == {"one": pytest.approx(0.1), "three": pytest.approx(0.4)}
+    other = verdict("jepa-many-layers", [*of_layers("1+2"), *three])
+    assert other.told == "there are no runs of maskgit with jepa at one layer"
+
+
+@pytest.mark.parametrize(("depth", "wanted"), [(1, NOT_ENOUGH), (2, NOT_ENOUGH), (3, NOT_ENOUGH), (4, PASS)])
+def test_three_layers_are_three_in_a_network_that_has_as_many_near_the_end(depth: int, wanted: str) -> None:
+    found = verdict("jepa-many-layers", with_jepa(0.3, 0.4, depth=depth))
+    assert found.verdict == wanted
+    assert wanted == PASS or found.told == "there are no runs of maskgit with jepa at three layers"
+
+
+@pytest.mark.parametrize(
+    ("times", "wanted"),
+    [({"overlap": 0.9}, PASS), ({"overlap_1": 0.9}, FAIL), ({"overlap": 1.1}, FAIL), ({"overlap_2": NAN}, NOT_ENOUGH)],
+)
+def test_heads_are_less_polysemantic_if_they_are_in_most_blocks(times: dict[str, float], wanted: str) -> None:
+    found = verdict_of("jepa-heads", *helped(**times))
+    assert found.verdict == wanted, found.told
+    if wanted != NOT_ENOUGH:
+        assert found.numbers["overlap_1_jepa"] == pytest.approx(0.5 * times.get("overlap_1", times.get("overlap", 1.0)))
+
+
+def test_circuits_come_apart_if_most_pairs_share_less_and_near_ones_shared_more() -> None:
+    names = [f"jaccard_{a}_{b}" for a, b in PAIRS]
+    assert verdict_of("jepa-circuits", *helped(**dict.fromkeys(names[:4], 0.9))).verdict == PASS
+    assert verdict_of("jepa-circuits", *helped(**dict.fromkeys(names[:3], 0.9))).verdict == FAIL
+    rows, inside = helped(jaccard=0.9)
+    found = verdict_of("jepa-circuits", rows, inside)
+    assert (found.verdict, found.numbers["lower"], found.numbers["one_apart"]) == (PASS, 6, pytest.approx(0.4))
+    alike = {
+        key: {**of, **{f"jaccard_{a}_{b}": of["jaccard_000_001"] for a, b in APART["two_apart"]}} for key, of in inside.items()
+    }
+    assert verdict_of("jepa-circuits", rows, alike).verdict == FAIL, "pairs that differ in two factors share as much"
+    assert verdict_of("jepa-circuits", rows, {}).verdict == NOT_ENOUGH
+    assert answer_of(rows, study="jepa", own={}).lacks == "what claims ask of the networks"
+    assert answer_of(rows, study="jepa", own=inside).lacks == ""
+    assert answer_of(rows, measured=None, study="jepa", own={}).lacks == "gate 3 and what claims ask of the networks"
+    assert answer_of(rows, measured=None, own={}).lacks == "gate 3"
+
+
+def test_runs_with_the_loss_are_no_part_of_claims_about_others() -> None:
+    rows = [*rows_of(dit=0.8, maskgit=0.1), *with_jepa(0.9, 0.9)]
+    found = verdict("continuous-beats-categorical", rows)
+    assert (found.verdict, found.about) == (PASS, "")
+    assert verdict("categorical-forgets", with_jepa(0.9, 0.9)).told == "there are no runs of maskgit on vq (without jepa)"
+
+
+def test_a_claim_says_of_which_settings_there_are_no_runs_where_others_of_the_family_are_there() -> None:
+    def lacks(claim: str, *specs: RunSpec) -> str:
+        return verdict(claim, [generator_row(spec, level2=0.9) for spec in specs]).told.removeprefix("there are no runs of ")
+
+    less = [spec_of("dit", tokenizer, conditioning="dropout") for tokenizer in ("vae", "vq")]
+    wanted = "dit on vae (conditioning full) or of dit on vq (conditioning full)"
+    assert lacks("tokenizer-does-not-decide", *less) == wanted
+    assert lacks("tokenizer-does-not-decide", DIT, less[0]) == "dit on vae (conditioning full)"
+    both = spec_of("dit", "vq", conditioning="dropout", jepa=0.6)
+    assert lacks("tokenizer-does-not-decide", both) == "dit on vae or of dit on vq (conditioning full, without jepa)"
+    assert lacks("tokenizer-does-not-decide", MASKGIT) == "dit on vae or of dit on vq"
+    with_loss = spec_of("dit", "vq", jepa=0.6)
+    assert lacks("dropout-hurts", with_loss) == "dit, full (without jepa) or of dit, dropout (without jepa)"
+    assert lacks("dropout-hurts", DIT) == "dit, dropout"
+    assert lacks("jepa-heads", spec_of("maskgit", "vq", jepa=0.6)) == "maskgit (without jepa)"
+    assert lacks("jepa-heads", MASKGIT) == "maskgit with jepa"
+
+
+def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
+    def of(level1: Curve, seen: Curve = 1.0) -> Verdict:
+        return verdict("categorical-forgets", [generator_row(one, seen=seen, level1=level1) for one in seeds(MASKGIT)])
+
+    early = [0.2, 0.8, 0.9, 0.8, *[0.7] * 6]
+    assert of(early).verdict == PASS
+    assert of(early).numbers == pytest.approx({"lost": 0.2, "peak_at": 0.3})
+    assert of([0.2, 0.8, 0.78, *[0.75] * 7]).verdict == FAIL
+    assert of([*[0.5] * 6, 0.9, 0.7, 0.7, 0.7]).verdict == FAIL, "the peak is in the second half"
+    assert of(early, seen=0.84).verdict == NOT_ENOUGH
+    assert "draws 0.84 of what it has seen" in of(early, seen=0.84).told
+    late = [*[0.5] * 4, *[0.9] * 6]
+    hidden = of(early, seen=late)
+    assert hidden.verdict == NOT_ENOUGH, "its peak was before enough of what is seen was drawn"
+    assert "it ends 0.20 under one at 30%" in hidden.told
+    assert of([0.2, 0.8, 0.78, *[0.75] * 7], seen=late).verdict == FAIL, "a peak that would change nothing"
+
+
+def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() -> None:
+    slow, sudden = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.7, 0.8, 0.8, 0.8, 0.8]
+    found = verdict("abrupt-on-vq", rows_of(vae=slow, dit=sudden))
+    assert (found.verdict, found.numbers) == (PASS, pytest.approx({"vae": 0.7, "vq": 0.1}))
+    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=slow)).verdict == FAIL
+    tie = verdict("abrupt-on-vq", rows_of(vae=sudden, dit=sudden))
+    assert (tie.verdict, tie.numbers) == (NOT_ENOUGH, pytest.approx({"vae": 0.1, "vq": 0.1}))
+    assert tie.told == (
+        "level 2 rises within 10.0% of the steps on vq, 10.0% on vae, and fewer on vq is asked for; they are less than one "
+        "look apart, which is 10.0%"
+    )
+    longer = [*[0.0] * 4, 0.6, 0.7, *[0.8] * 4]  # one look more
+    assert verdict("abrupt-on-vq", rows_of(vae=longer, dit=sudden)).verdict == PASS
+    assert verdict("abrupt-on-vq", rows_of(vae=sudden, dit=longer)).verdict == FAIL
+    mixed = [
+        generator_row(one, level2=level2)
+        for spec, curves in ((DIT_VAE, [sudden] * 4), (DIT, [sudden, sudden, longer, longer]))
+        for one, level2 in zip(seeds(spec, 4), curves, strict=True)
+    ]
+    assert verdict("abrupt-on-vq", mixed).verdict == NOT_ENOUGH, "half a look, in the median"
+    seen_late = {DIT: [*[0.5] * 8, 0.9, 0.9], DIT_VAE: 1.0}
+    masked = [generator_row(one, seen=seen, level2=slow) for spec, seen in seen_late.items() for one in seeds(spec)]
+    assert verdict("abrupt-on-vq", masked).verdict == NOT_ENOUGH, "the same curve, but for when the seen ones are drawn"
+    never = verdict("abrupt-on-vq", rows_of(vae=slow, dit=0.05))
+    assert never.verdict == NOT_ENOUGH
+    assert never.told == "no number is known of vq"
