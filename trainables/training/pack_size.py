@@ -20,8 +20,6 @@ GAIN = 0.9
 """A pack is made twice as large if a step then takes less than this share of its former time for each run."""
 DOUBLINGS_ON_GPU = 2
 """At a time: on a GPU, where every size takes a recording, and where a single doubling of a small pack may gain little."""
-MISSES, MISSES_ON_GPU = 1, 2
-"""The search ends after so many sizes in a row that gain too little. Other processes may slow down a GPU for a moment."""
 LARGEST = 1024
 TIMED_SECONDS = 0.3
 """Time given to the measurement of one pack size."""
@@ -31,23 +29,24 @@ def best_pack_size(run: Training, largest: int = LARGEST) -> int:
     """How many runs like `run`, which is left as it is, this machine trains fastest together, from a few steps of 1, 2, 4, ...;
     on a GPU of 1, 4, 16, ...
 
-    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. Runs that draw
-    inside the forward pass are never packed, nor are those whose model cannot be stacked.
+    A pack is doubled as long as a step then takes less than GAIN of its time for each run, and memory holds it. On a GPU, which
+    other processes may slow down for a moment, 16 are tried even if 4 gain too little. Runs that draw inside the forward pass
+    are never packed, nor are those whose model cannot be stacked.
     """
     if draws_inside(run.model):
         return 1
     on_gpu = run.device.type == "cuda"
-    doublings, patience = (DOUBLINGS_ON_GPU, MISSES_ON_GPU) if on_gpu else (1, MISSES)
-    best, size, missed = 1, 2**doublings, 0
+    doublings = DOUBLINGS_ON_GPU if on_gpu else 1
+    best, size = 1, 2**doublings
     # what cannot be stacked is trained alone, and what cannot be trained is told by its own training
     with contextlib.suppress(Exception):
         least = _seconds_per_run_step(run, 1)
-        while size <= largest and missed < patience:
+        while size <= largest:
             seconds = _seconds_per_run_step(run, size)
             if seconds <= GAIN**doublings * least:
-                best, least, missed = size, seconds, 0
-            else:
-                missed += 1
+                best, least = size, seconds
+            elif not on_gpu or size > 2**doublings:
+                break
             size *= 2**doublings
     return best
 
