@@ -59,6 +59,8 @@ class Told:
         self.wrong = ""
         self.line = ""
         """The line that told the accuracy that counts."""
+        self.no_number = ""
+        """The last line with an accuracy that is no number, such as one in quotes."""
         self._spec, self._decided = spec, decided
         self._turn = threading.Lock()
         self._points: list[tuple[int, float, float, float]] = []
@@ -100,6 +102,8 @@ class Told:
         for name, value in numbers.items():
             if name in self.measures or (len(self.measures) < MOST_MEASURES and _is_name(name)):
                 self.measures[name] = value
+        if accuracy is None and "accuracy" in told:
+            self.no_number = line.strip()
         if accuracy is not None and 1 < accuracy <= 1 + ROUNDING:
             accuracy = 1.0
         if accuracy is not None:
@@ -274,6 +278,8 @@ class ProgramRun:
             raise PrintedError(_with(process, told.wrong))
         if told.accuracy is None and not told.verdict:
             printed = f"its last line is {process.last_line[:SHOWN]!r}" if process.last_line else "it printed nothing"
+            if told.no_number:
+                printed = f"what stands for it in {told.no_number[:SHOWN]!r} is no number"
             wanted = f"Let it print a line such as {EXAMPLE}, or a share from 0 to 1 alone in its last line"
             raise PrintedError(_with(process, f"the program told no accuracy: {printed}. {wanted}"))
         return told.verdict or "ended"

@@ -165,6 +165,10 @@ def test_a_program_that_fails_tells_how(begin: Begin, script: str, told: str) ->
     [
         ("echo '{}'; echo 'accuracy: 99.61%'", "the program told no accuracy: its last line is 'accuracy: 99.61%'. "),
         ("echo here >&2", "the program told no accuracy: it printed nothing. "),
+        (
+            """echo '{"accuracy": "0.51"}'; echo done""",
+            """the program told no accuracy: what stands for it in '{"accuracy": "0.51"}' is no number. """,
+        ),
         ("""echo '{"accuracy": 93}'; sleep 9""", """93, in the line '{"accuracy": 93}': it must be a share, from 0 to 1\n"""),
         ("echo 93.5", "the program told an accuracy of 93.5, in the line '93.5': it must be a share, from 0 to 1\n"),
     ],
