@@ -47,6 +47,7 @@ from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
+from orchestrator.engine.estimate import UntimedError
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
@@ -190,7 +191,11 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         if others := made_by_other_source(study.task, rows):
             say(console, f"warning: {others}")
         if options.dry_run:
-            plan, seconds = stages.plan(*study.plan(rows))
+            try:
+                plan, seconds = stages.plan(*study.plan(rows))
+            except UntimedError as error:
+                hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
+                raise UserError(f"{error}: {hint}") from error
             console.print(plan)
             say(console, estimate_text(seconds, cluster.all_workers(), options.price))
             _say_notices(store, console, said)
@@ -387,8 +392,11 @@ def _announce(
     are = "is" if stored == 1 else "are"
     say(console, f"{counted(stored, 'run')} {are} in {options.store}; training the rest with {workers} in parallel")
     if options.price or options.max_hours is not None:
-        seconds = stages.seconds_left(study.seconds_left(rows)) or stages.plan(*study.plan(rows))[1]
-        say(console, estimate_text(seconds, workers, options.price))
+        try:
+            seconds = stages.seconds_left(study.seconds_left(rows)) or stages.plan(*study.plan(rows))[1]
+            say(console, estimate_text(seconds, workers, options.price))
+        except UntimedError as error:
+            say(console, f"no estimate: {error}")
     if shortage := cluster.shortage():
         say(console, f"warning: {shortage}")
     if not console.is_terminal:  # where there is a table at once

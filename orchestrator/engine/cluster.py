@@ -8,7 +8,7 @@ import re
 import resource
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,9 @@ USUAL_PLACE = Path("/tmp/ray")
 LEAVING_SECONDS = 5.0
 """So long after a signal the attempt to join a cluster may go on."""
 MOST_SAID = 300
-"""Letters of a line of a log."""
+"""Letters of a line of a log, or of an error of Ray."""
+GPU_PARTS = 10_000
+"""Ray counts GPUs in so many parts, rounded down."""
 TELLING = re.compile(r"Check failed|^\[[^\]]* [EFC] \d+ \d+\]")
 """A line of a log of Ray that tells of an error."""
 
@@ -82,9 +84,13 @@ class Cluster:
         if self.gpus_per_run > 0:
             import torch
 
+            given = f"--gpus-per-run {self.gpus_per_run:g}"
             if self.gpus_per_run > (found := torch.cuda.device_count()):
-                given = f"--gpus-per-run {self.gpus_per_run:g}"
                 raise UserError(f"{given}, but this machine has {counted(found, 'GPU')}: omit the option")
+            if self.workers is not None and self.workers > (held := self._on_gpus(found)):
+                here = "the GPU of this machine holds" if found == 1 else f"the {found} GPUs of this machine hold"
+                told = f"--workers {self.workers} are too many: {here} {held} with {given}"
+                raise UserError(f"{told}; omit --workers, or share a GPU with a smaller --gpus-per-run")
 
     def shortage(self) -> str | None:
         """A warning if an embedded Ray may need more than this user is allowed: it would end the process without a word."""
@@ -111,7 +117,7 @@ class Cluster:
         if self.gpus_per_run > 0:
             import torch
 
-            return max(1, int(torch.cuda.device_count() / self.gpus_per_run))
+            return max(1, self._on_gpus(torch.cuda.device_count()))
         return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
     def all_workers(self) -> int:
@@ -183,10 +189,9 @@ class Cluster:
             ) from None
         logging.getLogger("ray.tune").setLevel(level)
         try:
-            resources = ray.cluster_resources()
-            self._check_placeable(resources)
+            self._check_placeable(ray.cluster_resources())
             if self.address != "local" and self.workers is None:
-                self.workers = self._fitting(resources)
+                self.workers = self.fitting()
             yield
         finally:
             sys.stdout.flush()
@@ -238,11 +243,21 @@ class Cluster:
             Part("raylet, a part of the embedded Ray,", node["NodeManagerAddress"], node["NodeManagerPort"]),
         ]
 
-    def _fitting(self, resources: dict[str, float]) -> int:
-        """Runs that the cluster as it is now holds at a time."""
-        if self.gpus_per_run > 0:
-            return max(1, int(resources.get("GPU", 0) / self.gpus_per_run))
-        return max(1, int(resources.get("CPU", 0) / self.cpus_per_run))
+    def fitting(self) -> int:
+        """Runs that the machines of the cluster that Ray has joined hold now, at a time."""
+        import ray
+
+        return max(1, sum(self._on_machine(node["Resources"]) for node in ray.nodes() if node["Alive"]))
+
+    def _on_machine(self, resources: Mapping[str, float]) -> int:
+        cpus = int(resources.get("CPU", 0) / self.cpus_per_run)
+        return min(cpus, self._on_gpus(resources.get("GPU", 0))) if self.gpus_per_run > 0 else cpus
+
+    def _on_gpus(self, gpus: float) -> int:
+        """Runs that the GPUs of one machine hold at a time. Ray gives a run a part of one GPU, or whole ones of one machine."""
+        if self.gpus_per_run >= 1:
+            return int(gpus / self.gpus_per_run)
+        return int(gpus) * (GPU_PARTS // max(1, int(GPU_PARTS * self.gpus_per_run)))
 
     def _check_placeable(self, resources: dict[str, float]) -> None:
         for name, wanted in (("CPU", self.cpus_per_run), ("GPU", self.gpus_per_run)):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.engine.cluster import Cluster
+from orchestrator.engine.cluster import MOST_SAID, Cluster
 from orchestrator.engine.execution import INTERRUPTED, Execution, Outcome
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.messages import HeldWeights
@@ -28,8 +28,6 @@ from orchestrator.errors import LostRayError, printable
 GRACE_SECONDS = 10.0
 """After a signal, and once its answer is told, the launch ends within this time, also if Ray hangs and cannot be shut down."""
 NOT_ANSWERED = 1
-MOST_SAID = 300
-"""Letters of what an error of Ray says."""
 STOPPING = tuple(signal.Signals[name] for name in INTERRUPTED)
 
 TRIALS, TRIALS_PER_WORKER = 2_000, 100

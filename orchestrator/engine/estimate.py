@@ -33,6 +33,10 @@ WEIGHT = 3
 Shape = tuple[Any, ...]
 
 
+class UntimedError(UserError):
+    """The memory here is too small for a step. The workers may have more."""
+
+
 @dataclass(slots=True)
 class Mean:
     """A mean of numbers that come one by one: a study asks for it for each of its runs, at every look."""
@@ -184,7 +188,8 @@ def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
     data of the same shapes.
 
     Raises:
-        UserError: the run raises an exception.
+        UntimedError: memory runs out.
+        UserError: the run raises another exception.
         UnfitError: as its task says.
     """
     import torch
@@ -206,21 +211,18 @@ def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
         except UnfitError:
             raise
         except (Exception, SystemExit) as error:
-            raise UserError(_cannot_step(spec, error)) from error
+            raise _untimed(spec, error) from error
 
 
-def _cannot_step(spec: RunSpec, error: BaseException) -> str:
+def _untimed(spec: RunSpec, error: BaseException) -> UserError:
     """What to tell of a run that fails when it is timed."""
     from trainables.check_words import reason_of
     from trainables.training.memory import is_out_of_memory
 
     run = f"{spec.task} at N = {spec.N}, data_count = {spec.data_count}, batch_size = {spec.batch_size}"
     if is_out_of_memory(error):
-        return (
-            f"the memory here is too small for a step of {run} ({reason_of(error)}): "
-            "ask for a smaller batch or network, or omit --dry-run if the workers have more"
-        )
-    return f"a step of {run} fails with {reason_of(error)}: mend the task, or ask for other settings"
+        return UntimedError(f"the memory here is too small for a step of {run} ({reason_of(error)})")
+    return UserError(f"a step of {run} fails with {reason_of(error)}: mend the task, or ask for other settings")
 
 
 def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:

@@ -29,7 +29,7 @@ from trainables.training.run import UnfitError
 
 
 class Observer(Protocol):
-    """Told what happens, as it happens. Must not raise."""
+    """Told what happens, as it happens. What it raises ends the launch: nobody may be there any more who is told."""
 
     def connected(self, workers: int) -> None: ...
     def started(self, key: str, spec: RunSpec) -> None: ...
@@ -119,10 +119,8 @@ class Execution:
     """What ends the launch, if something does."""
     _busy: dict[str, RunSpec] = field(default_factory=dict)
     """The runs of all packs that have not ended."""
-    _late: set[str] = field(default_factory=set)
-    """Packs that a worker has begun with too late."""
-    _among: dict[str, int] = field(default_factory=dict)
-    """By trial id: how many workers of its kind there might be when a pack was begun."""
+    _begun: dict[str, _Begun] = field(default_factory=dict)
+    """By trial id: what is known of the packs in `running` from their beginning."""
     _waited: float = 0.0
     """Seconds for which the store had not answered when time was last looked at: no worker could be heard then."""
     _looked_at: float = 0.0
@@ -150,7 +148,7 @@ class Execution:
                     self._end_if_nothing_is_left()
             return []
         self.running[trial_id] = pack
-        self._among[trial_id] = self._allowed(next(iter(pack.values())))
+        self._begun[trial_id] = _Begun(len(pack), self._allowed(next(iter(pack.values()))))
         self.placement.wait(trial_id)
         self._busy |= pack
         for key, spec in pack.items():
@@ -211,8 +209,8 @@ class Execution:
     def on_placed(self, trial_id: str) -> None:
         """A worker has begun with a pack. If no run is to be started any more, since the pack has waited for a machine for so
         long, its first report ends it."""
-        if self.is_over():
-            self._late.add(trial_id)
+        if self.is_over() and trial_id in self._begun:
+            self._begun[trial_id].late = True
         self.placement.begin(trial_id)
 
     def on_tick(self) -> None:
@@ -283,7 +281,7 @@ class Execution:
         self._record(ended)
         if not pack:
             self._leave(trial_id)
-        return not pack or trial_id in self._late
+        return not pack or self._begun[trial_id].late
 
     def _hear(self, trial_id: str) -> float:
         """Something is heard of a pack; the seconds since the last time, which count as its worker's."""
@@ -294,7 +292,7 @@ class Execution:
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
         self.placement.leave(trial_id)
-        self._among.pop(trial_id, None)
+        self._begun.pop(trial_id, None)
         return self.running.pop(trial_id, {})
 
     def _pruned_at(self, spec: RunSpec, curves: Mapping[str, Any]) -> int | None:
@@ -314,26 +312,26 @@ class Execution:
 
     def _on_error(self, trial_id: str, error: str, out_of_memory: bool) -> None:
         """A pack could not be trained: memory ran out, something raised an exception, or it came to a standstill."""
-        among, pack = self._among.get(trial_id, 1), self._leave(trial_id)
-        if not pack:
+        begun, pack = self._begun.get(trial_id), self._leave(trial_id)
+        if begun is None or not pack:
             return
-        first, error = next(iter(pack.values())), storable(error)
+        (key, first), error = next(iter(pack.items())), storable(error)
         self.packs.give_up(first)
-        if len(pack) > 1:
-            if out_of_memory:
-                self.packs.learn(first, len(pack) // 2)
-                told = f"ran out of memory: now {len(pack) // 2} in a pack"
-            else:
-                told = f"could not be trained, now training them one by one:\n{shown(error)}"
-            self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
-            for key in pack:
-                self.failures.of(key).alone = not out_of_memory
-                self._again(key)
+        if out_of_memory and begun.size > 1:  # also if one run is left: others were in the memory with it
+            told = f"ran out of memory: now {self.packs.halve(first, begun.size)} in a pack"
+            self.observer.notice(f"a pack of {begun.size} runs like {describe(first)} {told}")
+        elif out_of_memory:
+            self._shrink(key, first, error, begun.among)
             return
-        if out_of_memory:
-            self._shrink(next(iter(pack)), first, error, among)
+        elif len(pack) > 1:
+            told = f"could not be trained, now training them one by one:\n{shown(error)}"
+            self.observer.notice(f"a pack of {len(pack)} runs like {describe(first)} {told}")
         else:
-            self._on_exception(next(iter(pack)), first, error)
+            self._on_exception(key, first, error)
+            return
+        for key in pack:
+            self.failures.of(key).alone = not out_of_memory
+            self._again(key)
 
     def _on_exception(self, key: str, spec: RunSpec, error: str) -> None:
         attempts = self.failures.of(key)
@@ -443,7 +441,8 @@ class Execution:
                 self.store.save_weights(run.key, run.report.weights)
             if run.report is not None and run.report.end:
                 self._keep_end(self.tasks.key(run.spec.to_the_end()), run.report.end)
-        written = self.store.append([self._row(run) for run in ended])
+        made = [self._row(run) for run in ended]
+        written = self.store.append(made)
         self._say_notices()
         for run in ended:
             self.store.drop_checkpoint(run.key)
@@ -461,6 +460,19 @@ class Execution:
             self.observer.finished(stored)
         if len(written) < len(ended):
             self._learn_from_others()
+            for row in made:
+                self._learn_of(row)
+
+    def _learn_of(self, made: Row) -> None:
+        """Take in the row that the store has of a run that ended here, if nothing else did: the search would ask for the run
+        without end."""
+        key = made["key"]
+        if self.rows.get(key) is None:
+            where = {name: {made[name]} for name in ("family", "data_count", "seed")}
+            for row in self.store.find(where):
+                if row["key"] == key:
+                    self.rows.add(row)
+                    self.observer.finished(row)
 
     def _keep_end(self, key: str, end: bytes) -> None:
         """Save the checkpoint from which the run with this key can go on, unless it is in training, here or elsewhere."""
@@ -482,6 +494,18 @@ class Execution:
             versions=self.versions,
             **{**about, **run.result},
         )
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A pack as it was when it was begun."""
+
+    size: int
+    """Runs that were in it."""
+    among: int
+    """How many workers of its kind there might be."""
+    late: bool = False
+    """Whether a worker has begun with it too late."""
 
 
 @dataclass(frozen=True, slots=True)

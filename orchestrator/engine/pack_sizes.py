@@ -118,6 +118,13 @@ class PackSizes:
         if self.files is not None and self.fixed is None:
             self.files.save_pack_sizes({**self._sizes, **self.files.load_pack_sizes(), self.shape(spec): size})
 
+    def halve(self, spec: RunSpec, tried: int) -> int:
+        """Memory ran out for so many runs like `spec` together: how many a pack may hold now. If packs have become smaller
+        since that one was begun, they grow no larger by it."""
+        size = min(self.size(spec), max(1, tried // 2))
+        self.learn(spec, size)
+        return size
+
 
 @lru_cache(maxsize=1)
 def _processor() -> str:

@@ -165,19 +165,23 @@ class PackTrainable(tune.Trainable):
         own = _task(spec.task)
         _check_key(key, spec, own.version)
         task = _with_parents(own, spec, _parents(order.parents), device)
-        if checkpoint is not None:
-            try:
-                training = Training(spec, task, device)
-                saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
-                check_saved(saved, training)
-                training.load_state_dict(saved["training"])
-                self._seconds[key] = saved["seconds"]
-                return training
-            except UnfitError:
+        training = Training(spec, task, device)
+        if checkpoint is None:
+            return training
+        try:
+            saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+            check_saved(saved, training)
+            training.load_state_dict(saved["training"])
+            self._seconds[key] = saved["seconds"]
+            return training
+        except UnfitError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):  # that says nothing of the checkpoint
                 raise
-            except Exception as error:
-                why = printable(" ".join(str(error).split())[:200])
-                self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"
+            why = printable(" ".join(str(error).split())[:200])
+            self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"
+        del training  # some of it may have been loaded
         return Training(spec, task, device)
 
     def _report(self) -> PackReport:

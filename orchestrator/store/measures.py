@@ -51,7 +51,8 @@ def encode(key: str, measure: str, version: int, quantities: Iterable[Any], seco
     """The file of one measure of one run.
 
     Args:
-        quantities: objects with `name`, `value`, `array` and `layer`; a value that is not finite is kept as NaN.
+        quantities: objects with `name`, `value`, `array` and `layer`; a value that is not finite is kept as NaN. There may be
+            none: that, too, has then been measured.
     """
     rows = [
         {
@@ -135,6 +136,8 @@ class MeasureTable(Artifacts):
             elif int(version) >= latest.get((key, measure), (0, None))[0]:
                 latest[key, measure] = int(version), table
         for _, table in latest.values():
+            if not table.num_rows:  # a measure may find nothing to measure; an empty array cannot be split into no pieces
+                continue
             arrays = table["array"].combine_chunks()
             pieces = np.split(arrays.values.to_numpy(), arrays.offsets.to_numpy()[1:-1])
             for row, piece in zip(table.drop_columns(["array"]).to_pylist(), pieces, strict=True):

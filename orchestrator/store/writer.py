@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, MutableMapping
 
 import pyarrow as pa
@@ -65,9 +66,11 @@ class Writer:
         return stamp
 
     def keep_index(self) -> None:
-        """Write the index anew if it lags behind: all full parts are in it then."""
+        """Write the index anew if it lags behind: all full parts are in it then. Where it cannot be written nothing is lost:
+        rows are in their parts, and it is tried again when the next part is full."""
         register = self._reader.register
         if register.beyond_index():
             data = register.new_index()
-            self._place.write(".index", data)
-            register.take_index(data)
+            with contextlib.suppress(OSError):
+                self._place.write(".index", data)
+                register.take_index(data)

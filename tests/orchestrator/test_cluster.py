@@ -394,3 +394,69 @@ def test_a_cluster_of_another_version_is_refused_in_a_line_with_both(monkeypatch
     monkeypatch.setattr(ray, "init", broken)
     with pytest.raises(RuntimeError, match="something else"), cluster.Cluster("auto").connected():
         pass
+
+
+NO_MORE = [
+    (4, 0.6, 4), (4, 0.4, 8), (3, 2.0, 1), (8, 0.3, 24), (1, 0.25, 4), (4, 1 / 7, 28), (4, 0.3334, 12), (2, 0.1, 20),
+]  # fmt: skip
+"""GPUs of a machine, what a run takes of them, and how many such runs Ray places there."""
+
+
+@pytest.mark.parametrize(("gpus", "each", "held"), NO_MORE)
+def test_as_many_workers_are_planned_as_the_gpus_hold(
+    gpus: int, each: float, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    assert cluster.Cluster(gpus_per_run=each).worker_count() == held
+
+
+def machine(alive: bool = True, **resources: float) -> dict[str, object]:
+    """As `ray.nodes` tells of one."""
+    return {"Alive": alive, "Resources": {"memory": 1e9, **resources}}
+
+
+@pytest.mark.parametrize(
+    ("each", "machines", "held"),
+    [
+        (2.0, [machine(CPU=8.0, GPU=3.0)] * 4, 4),
+        (0.6, [machine(CPU=8.0, GPU=2.0)] * 2, 4),
+        (0.25, [machine(CPU=2.0, GPU=1.0)] * 2, 4),
+        (1.0, [machine(CPU=8.0), machine(CPU=8.0, GPU=1.0), machine(False, CPU=8.0, GPU=8.0)], 1),
+        (0.0, [machine(CPU=3.0), machine(GPU=1.0), machine(CPU=2.0)], 5),
+        (1.0, [machine(CPU=8.0)], 1),
+    ],
+)
+def test_as_many_workers_are_planned_as_the_machines_of_a_cluster_hold(
+    each: float, machines: list[dict[str, object]], held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: machines)
+    assert cluster.Cluster("head:6379", gpus_per_run=each).fitting() == held
+
+
+@pytest.mark.parametrize(
+    ("workers", "each", "told"),
+    [
+        (3, 1.0, None),
+        (4, 1.0, "--workers 4 are too many: the 3 GPUs of this machine hold 3 with --gpus-per-run 1; omit --workers, or share"),
+        (2, 2.0, "--workers 2 are too many: the 3 GPUs of this machine hold 1 with --gpus-per-run 2"),
+        (6, 0.5, None),
+        (4, 0.0, None),
+    ],
+)
+def test_more_workers_than_the_gpus_of_this_machine_hold_are_refused(
+    workers: int, each: float, told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    with contextlib.nullcontext() if told is None else pytest.raises(UserError, match=re.escape(told or "")):
+        cluster.Cluster("local", workers, 1.0, each).check()
+
+
+def test_workers_that_a_cluster_does_not_hold_yet_are_asked_for(
+    unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(monkeypatch, "127.0.0.1")
+    with head() as address:
+        asked = cluster.Cluster(address, 4, 1.0, 1.0)
+        asked.check()
+    assert asked.worker_count() == 4
+    assert unjoined == [address]

@@ -1,5 +1,6 @@
 """How long runs take: judged by finished runs like them."""
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from orchestrator import scaling
+from orchestrator import launch, scaling
+from orchestrator.command.cli import run
 from orchestrator.command.thresholds import plan_table
 from orchestrator.engine import estimate
 from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, runs_left, usual_of
@@ -163,11 +165,11 @@ def test_a_step_that_fails_is_told_in_a_line(error: BaseException, told: str) ->
     ],
 )
 def test_a_step_that_runs_out_of_memory_is_told_in_a_line(ways: tuple[BaseException, ...], told_as: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(estimate.UntimedError) as caught:
         estimate.step_seconds(spec(), failing(*ways))
-    told = str(caught.value)
+    told = f"{caught.value}: "
     assert told.startswith(f"the memory here is too small for a step of {STEP} ({told_as}")
-    assert told.endswith("): ask for a smaller batch or network, or omit --dry-run if the workers have more")
+    assert told.endswith("): ")
     assert told.isprintable(), "it is one line"
 
 
@@ -195,6 +197,19 @@ def test_a_dry_run_ends_with_a_line_where_a_step_fails(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check_refusal(scaling.app, ["--task", f"{__name__}:{task}", "--N", "8", "--dry-run"], hint, tmp_path, capsys)
+
+
+def test_a_limit_on_time_refuses_no_launch_whose_steps_cannot_be_timed_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "executed", lambda execution, *_: contextlib.nullcontext(execution.outcome))
+    words = ["--task", f"{__name__}:Large", "--N", "8", "--max-hours", "2"]
+    assert run(scaling.app, words, name="scaling") == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"no estimate: the memory here is too small for a step of {__name__}:Large at N = 8, data_count = 1, " in told
+    assert "--dry-run" not in told
+    assert "starting Ray on this machine" in told
 
 
 class Large(Late):

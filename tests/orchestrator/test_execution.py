@@ -998,6 +998,40 @@ def test_a_pack_out_of_memory_is_halved_and_its_runs_are_asked_for_again(store: 
     assert len(store) == 0
 
 
+@pytest.mark.parametrize("left", [3, 1])
+def test_memory_that_runs_out_halves_the_number_a_pack_began_with(store: ResultStore, left: int) -> None:
+    execution, watcher = make_grid(store, 20, workers=1, size=8)
+    execution.next_pack("a")
+    keys = list(execution.running["a"])
+    ended = dict.fromkeys(keys[: 8 - left], RunReport(result=RESULT))
+    assert not execution.on_report("a", PackReport(runs=ended))
+    assert execution.on_report("a", PackReport(error="CUDA out of memory", out_of_memory=True))
+    assert store.load_pack_sizes() == {execution.packs.shape(SPEC): 4}
+    assert watcher.notices[-1].endswith("ran out of memory: now 4 in a pack")
+    assert len(execution.next_pack("b")) == 4
+    assert set(execution.running["b"]) >= set(keys[8 - left :])
+
+
+def test_a_pack_that_began_before_others_ran_out_of_memory_makes_theirs_no_larger(store: ResultStore) -> None:
+    execution, _ = make_grid(store, 64, workers=2, size=16)
+    execution.next_pack("early")
+    for trial, size in (("a", 16), ("b", 8), ("c", 4)):
+        assert len(execution.next_pack(trial)) == size
+        assert execution.on_report(trial, PackReport(error="CUDA out of memory", out_of_memory=True))
+    assert execution.on_report("early", PackReport(error="CUDA out of memory", out_of_memory=True))
+    assert execution.packs.size(SPEC) == 2
+    assert store.load_pack_sizes() == {execution.packs.shape(SPEC): 2}
+
+
+def make_grid(store: ResultStore, runs: int, workers: int, size: int) -> tuple[Execution, Watcher]:
+    """The execution of so many runs of one shape, whose measured pack size is known."""
+    execution, watcher = make(store, workers=workers)
+    execution.search = GridSearch([dataclasses.replace(SPEC, seed=seed) for seed in range(runs)], Toy.version)
+    store.save_pack_sizes({execution.packs.shape(SPEC): size})
+    execution.packs = PackSizes(execution.task, store, fixed=None)
+    return execution, watcher
+
+
 def test_after_an_exception_the_runs_of_a_pack_go_one_by_one(store: ResultStore) -> None:
     execution, _ = make(store, seeds=3, workers=1, pack_size=3)
     assert len(execution.next_pack("a")) == 3
@@ -1132,6 +1166,22 @@ def test_rows_of_other_studies_on_the_same_store_are_passed_over(store: ResultSt
     assert len(execution.rows) == 1
 
 
+def test_a_run_whose_row_the_filter_of_the_study_missed_is_not_trained_without_end(store: ResultStore) -> None:
+    missed = make_row(SPEC, task_version="1", fixed_count=0, status="missed", reason="budget")
+    store.append([missed])
+    execution, watcher = make(store, workers=1)
+    execution.search = GridSearch([SPEC, dataclasses.replace(SPEC, seed=1)], Toy.version)
+    execution.rows = Rows()
+    execution.concerns = lambda row: row["key"] != missed["key"]
+    for trial in ("a", "b"):
+        assert next_run(execution, trial) is not None
+        result_of(execution, trial, result=RESULT)
+    assert execution.is_over()
+    assert [row["status"] for row in execution.rows] == ["missed", "passed"], "the stored row counts"
+    assert [row["status"] for row in watcher.rows] == ["missed", "passed"]
+    assert (execution.outcome.trained, len(store)) == (2, 2)
+
+
 def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStore) -> None:
     execution, watcher = make(store, workers=3)
     execution.packs.gpu = True
@@ -1188,6 +1238,68 @@ def test_a_checkpoint_that_cannot_be_read_is_told_once_and_the_run_starts_anew(s
     assert [text for text in watcher.notices if "from the beginning" in text] == [told]
     assert not os.path.lexists(place)
     assert len(store) == 1
+
+
+LONG = RunSpec(
+    task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=0, decoder="mlp", depth=2, width=16,
+    encoding="positional", options=tuple(BumpTask.defaults.items()), max_steps=400, target=1.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def begun() -> bytes:
+    """A checkpoint of a run."""
+    order = Order([ordered(LONG)], slice_seconds=0.0, checkpoint_seconds=0.0)
+    cut = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0})
+    report = cut.train()["report"]
+    (checkpoint,) = cut.checkpoints().values()
+    assert [run.step > 0 for run in report.runs.values()] == [True]
+    return checkpoint
+
+
+def continued(checkpoint: bytes) -> PackReport:
+    """What a worker first tells that goes on from a checkpoint."""
+    order = Order([ordered(LONG, checkpoint=checkpoint)], slice_seconds=0.0, checkpoint_seconds=99.0)
+    return PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_memory_that_runs_out_while_a_checkpoint_is_loaded_is_told_as_that(
+    begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Training, "load_state_dict", raising(torch.OutOfMemoryError("CUDA out of memory")))
+    report = continued(begun)
+    assert report.out_of_memory
+    assert "CUDA out of memory" in str(report.error)
+    assert report.runs == {}
+
+
+def test_a_run_that_cannot_be_made_has_an_error_and_no_bad_checkpoint(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Training.__init__
+
+    def once(*given: Any) -> None:
+        monkeypatch.setattr(Training, "__init__", made)
+        raise ArithmeticError("no network")
+
+    monkeypatch.setattr(Training, "__init__", once)
+    (run,) = continued(begun).runs.values()
+    assert "ArithmeticError: no network" in str(run.error)
+    assert run.notice is None
+
+
+def test_a_run_starts_anew_from_a_checkpoint_that_is_damaged(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Training, "load_state_dict", raising(ValueError("no such weights")))
+    first, torn = continued(begun), continued(begun[: len(begun) // 2])
+    for report in (first, torn):
+        (run,) = report.runs.values()
+        assert str(run.notice).startswith("its checkpoint cannot be read, so it starts from the beginning (")
+        assert run.error is None
 
 
 def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:

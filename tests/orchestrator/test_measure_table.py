@@ -48,6 +48,17 @@ def test_quantities_are_read_back(table: MeasureTable) -> None:
     assert table.rows(["kernel"]) == []
 
 
+def test_a_measure_without_quantities_is_known_and_gives_no_rows(table: MeasureTable, place: Place) -> None:
+    table.save(OTHER, "tuning", 1, encode(OTHER, "tuning", 1, [], 0.5))
+    with MeasureTable(place.location) as reader:
+        assert reader.known() == {(KEY, "images", 1), (OTHER, "tuning", 1)}
+        assert [row["key"] for row in reader.rows()] == [KEY] * len(QUANTITIES)
+        assert reader.rows(["tuning"]) == []
+        assert reader.notices == []
+    table.save(KEY, "images", 2, encode(KEY, "images", 2, [], 0.5))
+    assert table.rows() == [], "of each the latest"
+
+
 def test_any_reader_reads_the_folder(table: MeasureTable, place: Place) -> None:
     table.save(OTHER, "kernel", 1, encode(OTHER, "kernel", 1, QUANTITIES[:1], 1.0))
     read = pd.read_parquet(f"{place.location}/measures")

@@ -30,6 +30,7 @@ import orchestrator.store.results as results_module
 from analysis import export
 from orchestrator.command.cli import run
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
+from orchestrator.store.folder import Folder
 from orchestrator.store.parts import parquet_bytes
 from orchestrator.store.rows import SCHEMAS, Row
 from trainables.spec import RunSpec
@@ -759,6 +760,29 @@ def test_an_index_that_is_damaged_or_missing_is_made_anew(place: Place, monkeypa
         assert counts(store.rows()) == list(range(45))
         assert store.refresh() == []
     assert index.read_bytes() == data
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_rows_are_stored_and_read_though_no_index_can_be_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Folder.replacing
+
+    def full(self: Folder, name: str, data: bytes) -> Any:
+        if name == ".index":
+            raise OSError(errno.ENOSPC, "No space left on device", name)
+        return write(self, name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "replacing", full)
+        with ResultStore(place.location) as store:
+            for start in range(0, 30, 10):
+                assert counts(store.append([row(i) for i in range(start, start + 10)])) == list(range(start, start + 10))
+            assert store.refresh() == []
+        with ResultStore(place.location) as store:
+            assert counts(store.rows()) == list(range(30))
+            assert not (store.path / ".index").exists()
+            assert store.notices == []
+    with ResultStore(place.location) as store:
+        assert (store.path / ".index").is_file()
 
 
 @pytest.mark.usefixtures("small_parts")
