@@ -128,14 +128,11 @@ class TuneStudy(Unmeasured):
         """What the task says of the space, so that the report makes the search again without it: the searched settings that
         matter, by the others, and all else that differs between runs. Nothing of a space that is too large for tables."""
         space, names = self.search.tuning.searched, [*self._names]
-        deciding = [one for one in self.dimensions if one.name not in FREE]
-        points: dict[str, list[Scalar | None]] = {}
-        for one in deciding:  # of a long range both ends and the middle stand for all
-            points[one.name] = [*one.points(MOST_LISTED if one.size <= MOST_LISTED else 3)]
+        deciding, points = _deciding(self.dimensions), _few(self.dimensions)
         chosen = {name: [None, *values] for name, values in points.items() if name not in OF_RUN}
         if math.prod(map(len, points.values())) > MOST_TOLD or math.prod(map(len, chosen.values())) > MOST_TOLD:
             return {}
-        usual = {one.name: one.ends[0] for one in self.dimensions if one not in deciding}
+        usual = _usual(self.dimensions)
 
         def told(values: Values) -> dict[str, Scalar | None]:
             """Of the run with these values what they do not say; None: it does not carry this option."""
@@ -144,7 +141,7 @@ class TuneStudy(Unmeasured):
             return {name: known.get(name) for name in self.varied if name not in known or name not in {**usual, **values}}
 
         found: dict[str, list[tuple[Values, Any]]] = {"follows": []}
-        for values in _products(points):
+        for values in _told(self.dimensions):
             with contextlib.suppress(ValueError):  # the task cannot do them
                 canonical = space.canonical(values)
                 found["follows"].append((kept_as(deciding, canonical), told(canonical)))
@@ -160,11 +157,9 @@ class TuneStudy(Unmeasured):
 
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
-        template = self.search.tuning.template
+        """What surely holds of every run: all else that the task makes of its settings may differ somewhere in the space."""
         seeds = {*self.search.tuning.seeds, *self.search.seeds}
-        same = ("task", "dataset", "N", "decoder", "holdout", "data_count")
-        shared = {name: {getattr(template, name)} for name in same if name not in self.varied}
-        return {"task_version": {self.task.version}, "seed": seeds} | shared
+        return {"task": {self.search.tuning.template.task}, "task_version": {self.task.version}, "seed": seeds}
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return False
@@ -173,10 +168,8 @@ class TuneStudy(Unmeasured):
         return False
 
     def answered(self, rows: Rows) -> bool:
-        """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and none failed."""
-        found = [row for _, row in self.search.following(rows)]
-        if not found:
-            return all(trial.row["status"] != "failed" for trial in self.search.tuning.finished_trials(rows))
+        """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and no run failed."""
+        found = [row for _, row in self.search.following(rows)] or rows_of(self.search, rows)
         return all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
@@ -415,7 +408,7 @@ def tune(
     tuning = checked(made, template, task_.version, dimensions, trials, sampler, pruner, aims, search_seed)
     check_grid(tuning, trials)
     fresh = range(first_seed + FRESH, first_seed + FRESH + seeds)
-    varied = list(dict.fromkeys([*names, *varied_in(corners)]))
+    varied = list(dict.fromkeys([*names, *varied_in([*corners, *tuning.listed(), *_inside(space)])]))
     settings = {
         "task": task,
         **{name: value for name, value in template.to_dict().items() if name not in (*varied, "seed", "options", "task")},
@@ -429,6 +422,39 @@ def tune(
     dearness = attrgetter("max_steps", "N", "depth", "width")
     ends = min(corners, key=dearness), max(corners, key=dearness)
     return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
+
+
+def _deciding(dimensions: Sequence[Dimension]) -> list[Dimension]:
+    """Those from which other settings may follow."""
+    return [one for one in dimensions if one.name not in FREE]
+
+
+def _usual(dimensions: Sequence[Dimension]) -> Values:
+    """Values of the others."""
+    return {one.name: one.ends[0] for one in dimensions if one.name in FREE}
+
+
+def _few(dimensions: Sequence[Dimension]) -> dict[str, list[Scalar | None]]:
+    """Values of those that may decide; both ends and the middle stand for a long range."""
+    return {one.name: [*one.points(MOST_LISTED if one.size <= MOST_LISTED else 3)] for one in _deciding(dimensions)}
+
+
+def _told(dimensions: Sequence[Dimension]) -> Iterator[Values]:
+    """Points at which the task is asked what follows from them: the choices of `_few`, unless these are many; then, from the
+    first values on and from the last ones, one setting changed at a time, to up to MOST_LISTED values of a range."""
+    if math.prod(map(len, (points := _few(dimensions)).values())) <= MOST_TOLD:
+        yield from _products(points)
+    deciding = _deciding(dimensions)
+    for at in (0, -1):
+        base = {one.name: one.ends[at] for one in deciding}
+        yield from ({**base, one.name: value} for one in deciding for value in one.points(MOST_LISTED))
+
+
+def _inside(space: Space) -> Iterator[RunSpec]:
+    """The runs at these points, as far as the task can do them."""
+    for values in _told(space.dimensions):
+        with contextlib.suppress(ValueError):
+            yield space.make({**_usual(space.dimensions), **space.canonical(values)}, 0)
 
 
 def _products(choices: Mapping[str, Sequence[Scalar | None]]) -> Iterator[Values]:

@@ -115,7 +115,8 @@ class Search(Protocol):
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
         """Number of points of the run's curve after which it is not worth going on, so that the run ends there as `pruned`;
-        None while it is. A function of the finished rows and of the curve up to that point."""
+        None while it is. A function of the curve up to that point, and of the rows that had finished when the search was first
+        asked about it: of a run that was let past a point, it is not judged once more by later rows."""
 
     def finished(self, rows: Rows) -> bool:
         """Whether these rows answer the question."""

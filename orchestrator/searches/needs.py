@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.searches import Curve, Row, Rows, Search
+from orchestrator.searches import Curve, Latest, Row, Rows, Search
 from orchestrator.searches.threshold import ThresholdSearch
 from trainables.spec import RunSpec
 
@@ -92,7 +92,7 @@ class Staged:
         self._parents: dict[str, tuple[str, RunSpec]] = {}
         self._before: dict[RunSpec, list[tuple[str, RunSpec]]] = {}
         """What runs need, and what that needs in turn, each once with its name: the earliest first."""
-        self._finished: tuple[int, bool] | None = None
+        self._stuck = Latest(lambda rows: bool(self.unmet(rows)) and not self.propose(rows, ALL, (), 1))
         if isinstance(search, ThresholdSearch):
             search.is_blocked = self.is_blocked
 
@@ -118,12 +118,7 @@ class Staged:
 
     def finished(self, rows: Rows) -> bool:
         """Whether the search has, or all that it still asks for needs runs that have not made it."""
-        if self.search.finished(rows):
-            return True
-        if self._finished is None or self._finished[0] != rows.additions:
-            stuck = bool(self.unmet(rows)) and not self.propose(rows, ALL, (), 1)
-            self._finished = rows.additions, stuck
-        return self._finished[1]
+        return self.search.finished(rows) or self._stuck.of(rows)
 
     def is_parent(self, spec: RunSpec) -> bool:
         """Whether others need this run, as far as they are known."""

@@ -129,9 +129,10 @@ class OptunaSearch:
         self._known: dict[str, Values | None] = {}
         self._latest = Latest(self._known_of)
         self._contending = Latest(self._contenders)
-        self._compared = Latest(lambda rows: self._make_study(self.finished_trials(rows)))
+        self._compared = Latest(lambda rows: self._study_of(self.finished_trials(rows)))
         """The study that pruning compares with."""
         self._asked: dict[str, int] = {}
+        """How many points of the curve of a run, by key, pruning has judged."""
         self._again: list[RunSpec] = []
         self._exhausted = Latest(self._has_no_further_point)
         self._all_asked = Latest(lambda rows: not self.propose(rows, 1))
@@ -140,7 +141,7 @@ class OptunaSearch:
 
     def retry(self, rows: Iterable[Row]) -> None:
         """Ask for the runs of these rows before any other, as far as they are of trials: runs that failed and are not among
-        the rows any more. Otherwise other trials would be made in their place."""
+        the rows any more. They count as trials that are begun: otherwise others would be made in their place."""
         mine = sorted((row for row in rows if self._holds(row)), key=lambda row: (row["finished_at"], row["key"]))
         self._again = [RunSpec.from_dict(row) for row in mine]
 
@@ -155,26 +156,27 @@ class OptunaSearch:
         return self._space
 
     def propose(self, rows: Rows, room: int, running: Sequence[RunSpec] = (), fill: int | None = None) -> list[RunSpec]:
-        """Further seeds of trials in contention and points of a grid up to `room`; trials that learn from earlier ones up to
-        `fill`, and on a GPU in about ROUNDS."""
+        """Runs that are tried again, further seeds of trials in contention and points of a grid up to `room`; trials that learn
+        from earlier ones up to `fill`, and on a GPU in about ROUNDS."""
         done = self.finished_trials(rows)
         busy = [(spec, values) for spec in running if (values := self._values(spec)) is not None]
         taken = {self._key(spec) for spec, _ in busy}
         begun = [values for spec, values in busy if spec.seed == self.template.seed]
         self._awaits = bool(begun)
-        if again := list(self._free(self._again, rows, taken)):
-            return again[:room]
-        chosen = [spec for spec in self._next_seeds(rows) if self._key(spec) not in taken][:room]
+        again = list(self._free(self._again, rows, taken))
+        taken |= set(map(self._key, again))
+        due = [values for spec in again if spec.seed == self.template.seed and (values := self._values(spec)) is not None]
+        chosen = [*again, *(spec for spec in self._next_seeds(rows) if self._key(spec) not in taken)][:room]
         if self.sampler == "grid":
-            return [*chosen, *itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))]
+            return [*chosen, *itertools.islice(self._free(self.listed(), rows, taken), room - len(chosen))]
         room = min(room, room if fill is None else fill) - len(chosen)
-        room = min(room, self.trials - len(done) - len(begun))
+        room = min(room, self.trials - len(done) - len(begun) - len(due))
         if self.sampler != "random" and rows.on_gpu(self.template.decoder):
             room = min(room, max(LEAST_AT_ONCE, self.trials // ROUNDS) - len(begun))
-        return chosen + self._ask(rows, room, begun, taken) if room > 0 else chosen
+        return chosen + self._ask(rows, room, [*begun, *due], taken) if room > 0 else chosen
 
     def _ask(self, rows: Rows, room: int, begun: Sequence[Values], taken: set[str]) -> list[RunSpec]:
-        """New trials, learned from the finished ones and from those begun; `taken` are keys of runs in progress."""
+        """New trials, learned from the finished ones and from those begun, or about to be; `taken` are keys of their runs."""
         known = self._latest.of(rows)
         done = known.trials
         study = self._make_study(done, known.geometric if self.sampler == "gp" else None)
@@ -196,14 +198,14 @@ class OptunaSearch:
                 study.tell(trial, state=TrialState.FAIL)
                 attempt += 1
                 if attempt > (MOST_ATTEMPTS if self._points is None else FEW_ATTEMPTS):
-                    chosen += itertools.islice(self._free(self._listed(), rows, taken), room - len(chosen))
+                    chosen += itertools.islice(self._free(self.listed(), rows, taken), room - len(chosen))
                     break
         return chosen
 
     def _has_no_further_point(self, rows: Rows) -> bool:
         """Whether nothing is found to ask for, by the rows alone. Draws at random come first: they need no model, and mostly
         find a point at once."""
-        if next(self._free([*self._first, *self._listed()], rows, set()), None) is not None:
+        if next(self._free([*self._first, *self.listed()], rows, set()), None) is not None:
             return False
         study, done = optuna.create_study(directions=self._directions()), len(self.finished_trials(rows))
         for attempt in range(FEW_ATTEMPTS + 1, MOST_ATTEMPTS + 1) if self._points is None else ():
@@ -225,8 +227,8 @@ class OptunaSearch:
         except ValueError:  # the task cannot do these together
             return None
 
-    def _listed(self) -> Iterator[RunSpec]:
-        """The runs of all points, if these can be listed."""
+    def listed(self) -> Iterator[RunSpec]:
+        """The runs of all points, of the first seed, if these can be listed."""
         return (self.spec(point) for point in self._points or ())
 
     def _free(self, specs: Iterable[RunSpec], rows: Rows, taken: set[str]) -> Iterator[RunSpec]:
@@ -372,10 +374,10 @@ class OptunaSearch:
         trials = self.finished_trials(rows)
         if not any(t.state == TrialState.COMPLETE for t in trials):
             return []
-        return [trials[t.number] for t in sorted(self._make_study(trials).best_trials, key=lambda t: t.number)]
+        return [trials[t.number] for t in sorted(self._study_of(trials).best_trials, key=lambda t: t.number)]
 
     def study(self, rows: Rows) -> optuna.Study:
-        """All finished trials as an Optuna study in memory, for the front and for tests."""
+        """All finished trials as an Optuna study in memory, for tests."""
         return self._make_study(self.finished_trials(rows))
 
     def export(self, rows: Rows, file: Path, name: str) -> None:
@@ -389,23 +391,30 @@ class OptunaSearch:
 
     # Optuna's side
 
+    def _study_of(self, trials: Sequence[Trial]) -> optuna.Study:
+        """One that is asked for no trial."""
+        study = optuna.create_study(directions=self._directions())
+        study.add_trials([frozen(trial, self._space, self.aims) for trial in trials])
+        return study
+
     def _make_study(self, trials: Sequence[Trial], modelled: Sequence[bool] | None = None) -> optuna.Study:
-        """
+        """One that is asked for trials: each finds its generation, for `nsga2`.
+
         Args:
             modelled: whether means are geometric, of every objective: these are told as logarithms, for a sampler with a model
                 of the numbers themselves. None: all are told as they are.
         """
         if modelled is not None:
             trials = [replace(trial, scores=_as_modelled(trial.scores, modelled)) for trial in trials]
-        sampler = sampler_of(self.sampler, f"{self.seed}/{len(trials)}/0", self.trials)
+        if self.sampler != "nsga2":
+            return self._study_of(trials)
+        sampler = self._sampler("nsga2", len(trials), 0)
+        assert isinstance(sampler, NSGAIISampler)
         study = optuna.create_study(sampler=sampler, directions=self._directions())
         for trial in trials:
-            if isinstance(sampler, NSGAIISampler):
-                self._begin(study, trial.values)
-                sampler.get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
-                study.tell(trial.number, list(trial.scores) or None, state=trial.state)
-            else:
-                study.add_trial(frozen(trial, self._space, self.aims))
+            self._begin(study, trial.values)
+            sampler.get_trial_generation(study, study.get_trials(deepcopy=False)[trial.number])
+            study.tell(trial.number, list(trial.scores) or None, state=trial.state)
         return study
 
     def _begin(self, study: optuna.Study, values: Values) -> None:

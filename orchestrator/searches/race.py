@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
+
+from orchestrator.searches.objective import mean
 
 BEST_SHARE = 3
 """Of the complete trials, one in so many is trained on every seed, in any case."""
@@ -19,7 +20,7 @@ def contenders(ranked: Sequence[Sequence[float]], up: bool) -> list[int]:
         ranked: the numbers of every trial on its seeds, the best trial first; not empty.
         up: whether the larger number is the better one.
     """
-    scores = [statistics.fmean(some) for some in ranked]
+    scores = [mean(some, logs=False) for some in ranked]
     spread = pooled(ranked)
     most = max(map(len, ranked))
     incumbent = next(score for score, some in zip(scores, ranked, strict=True) if len(some) == most)
@@ -42,11 +43,11 @@ def seed_effects(of_trials: Sequence[Mapping[int, float]]) -> dict[int, float]:
     effects: dict[int, float] = {}
     for seed in sorted({seed for found in of_trials for seed in found}):
         added = [
-            found[seed] - statistics.fmean(found[known] - effects[known] for known in found if known in effects)
+            found[seed] - mean([found[known] - effects[known] for known in found if known in effects], logs=False)
             for found in of_trials
             if seed in found and effects
         ]
-        effects[seed] = statistics.fmean(added) if added else 0.0
+        effects[seed] = mean(added, logs=False) if added else 0.0
     return effects
 
 
@@ -55,5 +56,8 @@ def pooled(of_seeds: Sequence[Sequence[float]]) -> float | None:
     several = [some for some in of_seeds if len(some) > 1]
     if not several:
         return None
-    squares = math.fsum((value - statistics.fmean(some)) ** 2 for some in several for value in some)
-    return math.sqrt(squares / sum(len(some) - 1 for some in several))
+    largest = max(abs(value) for some in several for value in some)
+    scale = math.ldexp(0.5, math.frexp(largest)[1])  # a power of two, so that nothing is rounded, and no square overflows
+    scaled = [[value / scale for value in some] for some in several]
+    squares = math.fsum((value - mean(some, logs=False)) ** 2 for some in scaled for value in some)
+    return math.sqrt(squares / sum(len(some) - 1 for some in several)) * scale

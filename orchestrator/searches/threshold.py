@@ -168,9 +168,12 @@ class ThresholdSearch:
         return None
 
     def may_audit(self, spec: RunSpec) -> bool:
-        """Whether this run may have to be trained on where it is given up."""
+        """Whether this run may have to be trained on where it is given up, as far as is known when it begins: while it is in
+        progress, others may end without an audit, so that its bracket is audited in their place."""
         numbers = self._by_family[family_key(spec, self._places[0].bracket.task_version)]
-        return any(self._audits(self._curves[place.curve], place) for place in map(self._places.__getitem__, numbers))
+        known = [self._curves, *(state.curves for state in list(self._states.values()))]
+        places = [self._places[i] for i in numbers]
+        return any(self._audits(curves[place.curve], place) for curves in known for place in places)
 
     def _audits(self, curve: Curve, place: Place) -> bool:
         """Whether the answer of a bracket is to be audited."""

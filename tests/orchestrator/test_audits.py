@@ -107,6 +107,19 @@ def test_a_threshold_that_rests_on_a_rule_known_to_be_wrong_is_marked() -> None:
     assert "is off" not in line
 
 
+def test_a_run_whose_bracket_is_audited_in_the_place_of_another_may_be_when_it_begins() -> None:
+    brackets = study(sizes=(16,), audits=NEEDED - 1)  # one audit is lacking, and of the first one nothing can be audited
+    search, rows, audited = ThresholdSearch(brackets), Rows(), []
+    while specs := search.propose(rows, 1, (), 1):
+        (spec,) = specs
+        if spec.stop != "early":
+            audited.append((spec.seed, search.may_audit(dataclasses.replace(spec, stop="early"))))
+        passes = spec.seed == 0 or spec.data_count >= 40
+        rows.add(row(spec, "soon" if passes else "never"))
+    assert audited
+    assert all(seed > 0 and was_told for seed, was_told in audited)
+
+
 def test_the_bound_is_that_of_clopper_and_pearson() -> None:
     stats = pytest.importorskip("scipy.stats")
     for n in (1, 30, NEEDED):

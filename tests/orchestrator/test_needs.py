@@ -137,6 +137,14 @@ def test_what_is_needed_comes_first_and_once() -> None:
     assert search.finished(rows)
 
 
+def test_whether_other_rows_leave_nothing_to_do_is_asked_anew() -> None:
+    search = staged(CHAIN, "c")
+    stuck, fine = Rows([CHAIN.row("a", "failed")]), Rows([CHAIN.row("a")])
+    assert search.propose(stuck, 1) == []
+    assert search.finished(stuck)
+    assert not search.finished(fine)
+
+
 def test_runs_that_wait_make_room_for_others() -> None:
     graph = Graph({"t": (), **{f"p{i}": ("t",) for i in range(50)}, "free": ()})
     search = staged(graph, *(f"p{i}" for i in range(50)), "free")

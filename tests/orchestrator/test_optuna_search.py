@@ -113,6 +113,26 @@ def test_trials_that_failed_are_tried_again_and_no_others_made_in_their_place(sa
     assert sorted(points(left)) == sorted(points(rows))
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_while_a_trial_that_is_tried_again_waits_others_go_on_and_it_counts_as_one_of_all(sampler: str) -> None:
+    made = {"sampler": sampler, "trials": 9, "pruner": "none"}
+    first = walk(search(**made), until=3)
+    failed = finish(RunSpec.from_dict(list(first)[1]), 1, status="failed", reason="exception", error="e")
+    again, left = search(**made), Rows(row for row in first if row["key"] != failed["key"])
+    again.retry([failed])
+    asked = again.propose(left, 20)
+    assert run_key(asked[0], "1") == failed["key"]
+    assert len(asked) == len(set(asked)) == 9 - 2
+    assert again.propose(left, 20, asked[:1]) == asked[1:], "whether it waits or is in progress"
+    assert again.propose(left, 1) == asked[:1]
+    for second, spec in enumerate(asked[1:], 3):
+        left.add(finish(spec, second))
+    assert not again.finished(left)
+    assert again.propose(left, 20) == asked[:1]
+    left.add(finish(asked[0], 20))
+    assert again.finished(left)
+
+
 def test_another_seed_asks_for_other_trials() -> None:
     assert not set(points(walk(search(trials=5)))) & set(points(walk(search(trials=5, seed=1))))
 
@@ -218,9 +238,9 @@ def test_failed_diverged_and_pruned_runs_are_told_as_such() -> None:
     assert best.number in (3, 4)
 
 
-def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20) -> int | None:
+def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20, sampler: str = "random") -> int | None:
     """Where a run with this curve is pruned after `trials` complete ones; in steps."""
-    made = search(pruner=pruner, sampler="random", trials=50)
+    made = search(pruner=pruner, sampler=sampler, trials=50)
     rows = walk(made, until=trials)
     (spec,) = made.propose(rows, 1)
     steps = list(range(20, STEPS + 1, 20))
@@ -228,9 +248,10 @@ def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20) -> int
     return None if at is None else steps[at - 1]
 
 
-def test_a_hopeless_run_is_pruned_after_the_warm_up_and_a_good_one_is_not() -> None:
-    assert pruning("median", lambda step: 1000.0) == STEPS * WARMUP_SHARE
-    assert pruning("median", lambda step: 0.5) is None
+@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", "grid", "gp"])
+def test_a_hopeless_run_is_pruned_after_the_warm_up_and_a_good_one_is_not(sampler: str) -> None:
+    assert pruning("median", lambda step: 1000.0, 12, sampler) == STEPS * WARMUP_SHARE
+    assert pruning("median", lambda step: 0.5, 12, sampler) is None
     assert pruning("none", lambda step: 1000.0) is None
     assert pruning("median", lambda step: 1000.0, trials=STARTUP_TRIALS - 1) is None
 
@@ -261,6 +282,19 @@ def test_where_a_run_is_pruned_does_not_depend_on_how_often_it_is_looked_at() ->
         assert len(found) == 1
         assert (None not in found) == pruned
     assert INTERVAL_SHARE * STEPS == 20
+
+
+def test_a_run_that_was_let_past_a_point_is_not_judged_there_by_later_rows() -> None:
+    made, steps = search(sampler="random", trials=40), list(range(20, STEPS + 1, 20))
+    specs = made.propose(Rows(), 26)
+    rows = Rows(finish(spec, i, curve_error=[2e6] * 20) for i, spec in enumerate(specs[:11]))
+    poor = [1e6 + step for step in steps]
+    assert made.pruned_at(rows, specs[11], Curve(steps[:10], poor[:10])) is None
+    for i, spec in enumerate(specs[12:], 12):
+        rows.add(finish(spec, i, curve_error=[1.0] * 20))
+    assert made.pruned_at(rows, specs[11], Curve(steps[:10], poor[:10])) is None
+    assert made.pruned_at(rows, specs[11], Curve(steps, poor)) == 11
+    assert search(sampler="random", trials=40).pruned_at(rows, specs[11], Curve(steps, poor)) == 5, "asked for the first time"
 
 
 def test_the_front_has_the_trials_that_none_beats() -> None:

@@ -54,7 +54,7 @@ from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import changed, check_refusal, trained_by
 from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
-from trainables.settings import settings_of, with_values
+from trainables.settings import setting, settings_of, with_values
 from trainables.spec import Counts, RunSpec, Scalar, run_key
 from trainables.task import Data, Split
 
@@ -713,6 +713,18 @@ def test_pruned_diverged_and_failed_trials_take_no_further_seed_and_one_bad_seed
     assert made.ranked(rows) == []
 
 
+@pytest.mark.parametrize("status", ["failed", "diverged"])
+def test_a_study_without_a_complete_trial_is_unanswered_if_runs_of_any_seed_failed(status: str) -> None:
+    study = made_by(*CHOOSY, "--search", "lr=0.1..1", "--trials", "4", "--seeds-per-trial", "2", "--pruner", "none")
+    rows, second = Rows(), study.search.tuning.seeds[1]
+    while not study.search.finished(rows):
+        (spec,) = study.search.propose(rows, 1)
+        rows.add(finish(spec, len(rows), **({"status": status, "ood_mse": None} if spec.seed == second else {})))
+    assert [row["seed"] for row in rows].count(second) == 4
+    assert study.answered(rows) == (status == "diverged")
+    assert str(study.doubt(rows)).startswith(f"no trial is complete (4 {status})")
+
+
 def test_only_the_first_seed_is_pruned_and_by_the_curve_of_the_objective() -> None:
     accuracy = (Objective("accuracy", up=True, curve="curve_accuracy"),)
     made = search(sampler="random", trials=40, objectives=accuracy, pruner="median", seeds=2)
@@ -1327,11 +1339,66 @@ def test_the_question_tells_the_runs_of_the_search_from_others(tmp_path: Path) -
     assert tuned([damaged], rows) == frozenset()
 
 
+@dataclasses.dataclass(frozen=True)
+class GroupedSettings:
+    patch: int = setting(1, "Samples are taken in whole groups of so many.", low=1, high=256)
+
+
+class Grouped(Choosy):
+    """At both ends of the patches from 1 to N there are N samples, and between them mostly fewer."""
+
+    settings = GroupedSettings
+
+    def matters(self, settings: Mapping[str, Scalar]) -> list[str]:
+        return list(settings)
+
+    def counts(self, spec: RunSpec) -> Counts:
+        patch = int(spec.option("patch"))
+        return Counts(low=1, high=spec.N // patch * patch)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(1, 1)
+
+
+GROUPED = ("--task", f"{__name__}:Grouped", "--max-steps", "20")
+
+
+@pytest.mark.parametrize(
+    ("N", "more"),
+    [("16", ()), ("16", ("--sampler", "grid", "--trials", "16")), ("100", ("--trials", "12"))],
+    ids=["any", "grid", "long"],
+)
+def test_a_launch_that_continues_finds_runs_that_differ_only_inside_the_space(
+    N: str, more: Sequence[str], tmp_path: Path
+) -> None:
+    study = made_by(*GROUPED, "--N", N, "--search", f"patch=1..{N},lr=0.1..1", "--trials", "8", *more)
+    assert study.varied == ["patch", "lr", "data_count"]
+    assert "data_count" not in study.settings
+    rows = walk(study.search)
+    assert len({row["data_count"] for row in rows}) > 2
+    with ResultStore(tmp_path) as store:
+        store.append(list(rows))
+        found = Rows(store.rows(where=study.wanted))
+        assert keys(found) == keys(rows)
+        assert study.search.finished(found)
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    assert bool(question.facts) == (N == "16"), "of a long range no line tells what follows"
+    assert tuned([question], rows) == set(keys(rows))
+    for task in (study.task, *[None] * (N == "16")):
+        again = tune_search(question, task, list(rows))
+        assert again.finished(rows)
+        assert again.following(rows) == study.search.following(rows)
+        assert [t.row["key"] for t in again.tuning.finished_trials(rows)] == [
+            t.row["key"] for t in study.search.tuning.finished_trials(rows)
+        ]
+
+
 AGAIN = {
     "a setting that does not always matter": (*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp"),
     "a grid of it": (*CHOOSY, "--search", "width=8|16|32,decoder=linear|mlp", "--sampler", "grid"),
     "a grid of a range, too": (*CHOOSY, "--search", "lr=0.1..1,width=8|16,decoder=linear|mlp", "--sampler", "grid"),
     "a size that the data go with": (*CHOOSY[:2], "--search", "N=3..6,kind=round|square", "--max-steps", "20"),
+    "data that differ only inside": (*GROUPED, "--N", "16", "--search", "patch=1..16"),
     "settings that others decide": ("--N", "8", "--search", "width=16|64,decoder=cnn|mlp", "--seeds-per-trial", "2"),
 }
 
