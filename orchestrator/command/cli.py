@@ -181,10 +181,11 @@ def ends_on_interrupt(grace: float = 10.0) -> Iterator[threading.Event]:
         nonlocal code
         if number in (signal.SIGINT, signal.SIGTERM):
             code = Exit(128 + number)
-            come.set()
-            timer = threading.Timer(grace, end)
-            timer.daemon = True
-            timer.start()
+            if not come.is_set():  # a thread and the handler hear of the same signal
+                come.set()
+                timer = threading.Timer(grace, end)
+                timer.daemon = True
+                timer.start()
 
     def leave(number: int, *_: object) -> None:
         heard(number)
