@@ -210,16 +210,15 @@ class ThresholdStudy(Unmeasured):
         return Group(table, Text(where)), sum(seconds.values()) if pace.times else None
 
     def _measure(self, pace: Pace) -> None:
-        """Time a few steps at each data set's smallest grid, here and now, and guess how many a run takes."""
-        steps, smallest = GUESSED_STEPS, dict[str, RunSpec]()
-        for spec in sorted(self._typical.values(), key=lambda spec: spec.N):
-            smallest.setdefault(spec.dataset, spec)
-        for spec in smallest.values():
-            pace.times.measure(spec if spec.data_count else spec.with_count(1), self.task)
-            if spec.dataset not in pace.steps_taken:
-                # under `budget` half of the runs, which do not pass, take all steps
-                guessed = (steps + spec.max_steps) // 2 if self.stop == "budget" else steps
-                pace.steps_taken[spec.dataset] = {spec.N: Mean(guessed, 1)}
+        """Time a few steps of two sizes of each data set, here and now, and guess how many a run takes."""
+        of_dataset = dict[str, list[RunSpec]]()
+        for spec in self._typical.values():
+            of_dataset.setdefault(spec.dataset, []).append(spec if spec.data_count else spec.with_count(1))
+        for dataset, specs in of_dataset.items():
+            pace.times.measure_sizes(specs, self.task)
+            # under `budget` half of the runs, which do not pass, take all steps
+            steps = (GUESSED_STEPS + specs[0].max_steps) // 2 if self.stop == "budget" else GUESSED_STEPS
+            pace.steps_taken.setdefault(dataset, {specs[0].N: Mean(steps, 1)})
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """The files of the answer, from the first answered grid size on, renewed with every further one."""

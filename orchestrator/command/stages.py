@@ -159,8 +159,8 @@ class Stages:
         for kind in self._kinds(self._staged):
             times, steps = self._times(self._staged, kind.name), max(spec.max_steps for spec in kind.specs.values())
             if kind.left:
-                some = (kind.missing or list(kind.specs.values()))[0]
-                times.measure(some, self._tasks.of(some))
+                some = kind.missing or list(kind.specs.values())
+                times.measure_sizes(some, self._tasks.of(some[0]))
             of_kind = kind.seconds(times)
             seconds = of_kind + (seconds or 0.0)
             to_do = f"{'about ' if kind.unnamed else ''}{kind.left}"

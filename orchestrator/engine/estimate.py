@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,8 @@ WARM_STEPS = 5
 """Steps of a GPU before that: it records the fourth."""
 SLOW_STEP = 0.5
 """Seconds of a step from which on no look is timed, as one may take minutes."""
+DEAR_STEP = 0.1
+"""Seconds of a step, as far as can be said beforehand, from which on no second size is timed."""
 
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
@@ -61,10 +64,11 @@ class Mean:
 class StepTimes:
     """Seconds of an optimizer step of any run.
 
-    It is the mean over all steps of the finished runs of the same network and size. Where there are none, it is that of the
-    nearest size, in proportion to N to a power, that of the pixels unless told otherwise; of another network if there is none
-    of the same. Runs of a decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way
-    round; but where it is not known which decoders are.
+    It is the mean over all steps of the finished runs of the same network and size. Of other sizes of that network it is a
+    part that is the same for all, and one in proportion to N to a power, that of the pixels unless told otherwise: the line
+    through the two sizes that enclose it, or through the least and the largest. A single size is all in proportion. Where no
+    run of the network is known, those of any other tell. Runs of a decoder that is trained on a GPU now tell nothing if they
+    were trained on a CPU, and the other way round; but where it is not known which decoders are.
     """
 
     power: float = 2.0
@@ -89,8 +93,18 @@ class StepTimes:
     def measure(self, spec: RunSpec, task: Task) -> None:
         """Take some steps of this run here, if nothing is known of its network and size."""
         if spec.N not in (sizes := self._sizes(_shape(spec.decoder, spec.depth, spec.width, spec.encoding))):
-            sizes[spec.N] = Mean()
-            sizes[spec.N].add(step_seconds(spec, task, self._on_gpu(spec.decoder)))
+            sizes[spec.N] = Mean(step_seconds(spec, task, self._on_gpu(spec.decoder)), 1)
+
+    def measure_sizes(self, specs: Iterable[RunSpec], task: Task) -> None:
+        """Measure the smallest of these runs, and the largest of those whose steps are not dear, if nothing is known of their
+        network and size: how a step grows with N is the task's own."""
+        smallest, *others = sorted(specs, key=lambda spec: spec.N)
+        self.measure(smallest, task)
+        for spec in reversed(others):
+            if spec.N > smallest.N and self(spec) <= DEAR_STEP:
+                with contextlib.suppress(UntimedError):  # there is a guess without it
+                    self.measure(spec, task)
+                break
 
     def __call__(self, spec: RunSpec) -> float:
         shape = _shape(spec.decoder, spec.depth, spec.width, spec.encoding)
@@ -98,7 +112,14 @@ class StepTimes:
         if not sizes:
             return 0.0
         nearest = min(sizes, key=lambda N: abs(N - spec.N))
-        return sizes[nearest].value * (spec.N / nearest) ** self.power
+        if nearest == spec.N or not self.power:
+            return sizes[nearest].value
+        if len(sizes) == 1:
+            return sizes[nearest].value * (spec.N / nearest) ** self.power
+        low, high = min(sizes), max(sizes)
+        if low < spec.N < high:
+            low, high = max(N for N in sizes if N < spec.N), min(N for N in sizes if N > spec.N)
+        return _between(spec.N, low, sizes[low].value, high, sizes[high].value, self.power)
 
     def _on_gpu(self, decoder: str) -> bool:
         return self.on_gpu is not None and self.on_gpu(decoder)
@@ -112,6 +133,17 @@ class StepTimes:
 
     def _sizes(self, shape: Shape) -> dict[int, Mean]:
         return self._known.setdefault(shape, {})
+
+
+def _between(N: int, low: int, at_low: float, high: int, at_high: float, power: float) -> float:
+    """Seconds at N by the line in N to this power through two sizes. Where it falls, they are those of the nearer size. Where it
+    is below zero at N = 0, seconds grow with a higher power, which the two sizes tell."""
+    if at_high <= at_low:
+        return at_low if N - low < high - N else at_high
+    slope = (at_high - at_low) / (high**power - low**power)
+    if (at_zero := at_low - slope * low**power) >= 0:
+        return at_zero + slope * N**power
+    return at_low * (N / low) ** (math.log(at_high / at_low) / math.log(high / low))
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """How long runs take: judged by finished runs like them."""
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,10 +43,60 @@ def test_a_step_takes_as_long_as_in_runs_of_the_same_network_and_size() -> None:
     assert times(spec(decoder="cnn")) == pytest.approx(0.09)
 
 
-def test_another_size_takes_time_in_proportion_to_its_pixels() -> None:
-    times = StepTimes.of([row(1.0, 100), row(1.6, 100, N=32)])
+def test_another_size_takes_time_in_proportion_to_its_pixels_if_one_is_known() -> None:
+    times = StepTimes.of([row(1.0, 100)])
     assert times(spec(8)) == pytest.approx(0.01 / 4)
-    assert times(spec(64)) == pytest.approx(0.016 * 4)
+    assert times(spec(64)) == pytest.approx(0.01 * 16)
+
+
+@pytest.mark.parametrize(
+    ("at", "wanted"),
+    [
+        # 0.1 s and 0.01 N^2, on both sides of the two and between them
+        ({16: 2.66, 32: 10.34}, {8: 0.74, 16: 2.66, 20: 4.1, 64: 41.06}),
+        # of three sizes, those that enclose it (20 and 30 by a power), or the ends
+        ({10: 1.1, 20: 2.0, 30: 9.1}, {5: 0.35, 15: 1.475, 25: 4.60426, 40: 16.1}),
+        # no growth, and less with N: as the nearer
+        ({16: 3.0, 32: 3.0}, {8: 3.0, 20: 3.0, 64: 3.0}),
+        ({16: 3.0, 32: 2.0}, {8: 3.0, 20: 3.0, 30: 2.0, 64: 2.0}),
+        # N^3
+        ({10: 1.0, 20: 8.0}, {5: 0.125, 40: 64.0}),
+    ],
+)
+def test_from_two_sizes_on_a_part_of_a_step_may_not_grow_with_the_size(at: dict[int, float], wanted: dict[int, float]) -> None:
+    times = StepTimes.of([row(100 * seconds, 100, N=N) for N, seconds in at.items()])
+    assert {N: times(spec(N)) for N in wanted} == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("step", "timed"),
+    [
+        (lambda N: 1e-3, [8, 64]),
+        (lambda N: 1e-2, [8, 24]),  # by N^2 0.64 s at 64, 0.16 s at 32
+        (lambda N: 0.5, [8]),
+    ],
+)
+def test_two_sizes_are_timed_if_steps_are_not_dear(
+    step: Callable[[int], float], timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.N) or step(spec.N))
+    times = StepTimes.of([])
+    times.measure_sizes([spec(N) for N in (24, 8, 64, 32)], Toy())
+    assert asked == timed
+    assert times(spec(64)) == pytest.approx(step(8) * (1 if len(timed) == 2 else 64))
+
+
+def test_too_little_memory_for_a_second_size_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(spec: RunSpec, *_: Any) -> float:
+        if spec.N > 8:
+            raise estimate.UntimedError("too small")
+        return 1e-3
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    times = StepTimes.of([])
+    times.measure_sizes([spec(8), spec(16)], Toy())
+    assert times(spec(16)) == pytest.approx(4e-3)
 
 
 def test_a_size_of_which_nothing_is_assumed_takes_as_long_as_the_nearest() -> None:
