@@ -53,7 +53,7 @@ from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
 from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UserError, counted, printable
 from orchestrator.searches import Rows
-from orchestrator.store import FOLDERS, ResultStore, StoreError, save_question
+from orchestrator.store import FOLDERS, ResultStore, StoreError, drop_question, save_question
 from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import identity
 from orchestrator.study import Study
@@ -183,8 +183,7 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         said = _say_notices(store, console)  # also if the question is refused: no later launch finds what was set aside
         question = study.question
         stages = Stages(study.task, study.search, question, store, rows, options.gates)
-        if not options.dry_run:
-            save_question(store, replace(question, command=command))
+        is_new = not options.dry_run and save_question(store, replace(question, command=command))
         said = _say_notices(store, console, said)
         if lost := stages.lost():
             say(console, f"warning: {lost}")
@@ -200,7 +199,13 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             say(console, estimate_text(seconds, cluster.all_workers(), options.price))
             _say_notices(store, console, said)
             return Exit.ANSWERED
-        return _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
+        try:
+            return _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
+        except UserError:  # nothing was stored, and the command will be another
+            if is_new:
+                with contextlib.suppress(StoreError):
+                    drop_question(store, question)
+            raise
 
 
 def _say_notices(store: ResultStore, console: Console, said: int = 0) -> int:

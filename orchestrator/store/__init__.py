@@ -33,7 +33,8 @@ Both are **`Artifacts(path)`**, which has the files beside the rows.
 - `notices`: what was found that does not belong there, a line each.
 - `waited`: seconds for which a bucket has not answered; `hasten()` ends such waits; `close()` frees every lock and claim.
 
-**`save_question(store, question)`**, **`load_questions(store)`** keep what launches were asked, each a **`Question`**.
+**`save_question(store, question)`**, **`drop_question`**, **`load_questions(store)`** keep what launches were asked, each a
+**`Question`**.
 
 What cannot be done is a **`StoreError`**, one line for a user; an **`UnreadableError`** is about one file. **`make_row`** makes
 a row of SCHEMA from a run and its result.
@@ -48,12 +49,12 @@ from orchestrator.store.artifacts import Artifacts
 from orchestrator.store.folder import FOLDERS
 from orchestrator.store.measures import MeasureTable
 from orchestrator.store.place import StoreError, UnreadableError
-from orchestrator.store.questions import Question, load_questions, save_question
+from orchestrator.store.questions import Question, drop_question, load_questions, save_question
 from orchestrator.store.remote import location_of
 from orchestrator.store.results import ResultStore
 from orchestrator.store.rows import PROVENANCE, SCHEMA, STATUSES, Row, make_row
 
 __all__ = [
     "FOLDERS", "PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "MeasureTable", "Question", "ResultStore", "Row", "StoreError",
-    "UnreadableError", "load_questions", "location_of", "make_row", "save_question",
+    "UnreadableError", "drop_question", "load_questions", "location_of", "make_row", "save_question",
 ]  # fmt: skip

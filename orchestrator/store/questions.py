@@ -101,8 +101,11 @@ class Question:
         return {"study": self.study, "task_version": self.task_version, "specs": specs, "search": dict(self.search)}
 
 
-def save_question(store: Artifacts, question: Question) -> None:
+def save_question(store: Artifacts, question: Question) -> bool:
     """Keep a question, in place of the one that asks the same. One that is too large is not kept: `notices` say so.
+
+    Returns:
+        Whether the store has it for the first time.
 
     Raises:
         StoreError: it cannot be written.
@@ -111,14 +114,26 @@ def save_question(store: Artifacts, question: Question) -> None:
     if len(data) > MOST_BYTES:
         why = f"the question takes {len(data)} bytes, more than the {MOST_BYTES} of a file"
         place.note(f"{why}: it is not stored, and the report guesses from the rows what was asked")
-        return
+        return False
     with place.in_words("save the question"):
+        is_new = not place.exists(name)
         try:
             is_kept = _load(place, name) == data
         except UnreadableError:
             is_kept = False
         if not is_kept:
             place.save(name, data)
+    return is_new
+
+
+def drop_question(store: Artifacts, question: Question) -> None:
+    """Remove a question of which no run was stored.
+
+    Raises:
+        StoreError: it cannot be removed.
+    """
+    with store.place.in_words("remove the question"):
+        store.place.delete([_file(question.name)])
 
 
 def load_questions(store: Artifacts) -> list[Question]:

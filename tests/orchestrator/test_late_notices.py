@@ -74,6 +74,22 @@ def test_what_was_noticed_before_a_launch_is_found_to_be_a_mistake_is_told(
     assert is_told(printed.out, tmp_path)
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_launch_that_is_a_mistake_leaves_no_question_unless_it_was_asked_before(
+    asked_before: bool, study: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object) -> Outcome:
+        raise StoreError("later") if raises_later.pop() else UserError("the program prints no accuracy")
+
+    raises_later = [False, True][: 1 + asked_before]
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: False)
+    monkeypatch.setattr(launch, "executed", trained_by(train))
+    if asked_before:
+        assert study() == 1
+    assert study() == 2
+    assert len(list(tmp_path.rglob("questions/*"))) == asked_before
+
+
 def test_what_is_set_aside_at_the_start_of_a_launch_that_is_refused_is_told(
     study: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_program_that_prints_no_accuracy_is_run_once_and_the_launch_says_what_
         '{"accuracy": 0.93}, or a share from 0 to 1 alone in its last line'
     )
     assert not list((tmp_path / "results").rglob("*.parquet"))
+    assert not list((tmp_path / "results" / "questions").iterdir())
 
 
 @pytest.mark.deep
