@@ -36,15 +36,28 @@ def label_decades(axis: Axis, whole: bool = False) -> None:
     low, high = axis.get_view_interval()
     if high < LEAST_SPAN * low:
         low, high = (low * high / LEAST_SPAN) ** 0.5, (low * high * LEAST_SPAN) ** 0.5
+    _label(axis, _logarithmic_ticks(low, high, whole), whole)
+    (axis.axes.set_xlim if isinstance(axis, XAxis) else axis.axes.set_ylim)(low, high)
+
+
+def label_zero_and_decades(axis: Axis, low: float, high: float, whole: bool = False) -> None:
+    """The same of an axis that is linear from zero to a value and logarithmic from there to another one."""
+    _label(axis, np.array([0.0, *_logarithmic_ticks(low, high, whole)]), whole)
+
+
+def _logarithmic_ticks(low: float, high: float, whole: bool) -> np.ndarray:
     locators = [LogLocator(subs=digits, numticks=MOST_DECADES) for digits in DIGITS]
     for locator in (*locators, MaxNLocator(6, integer=whole)):
         ticks = np.asarray(locator.tick_values(low, high))
         ticks = ticks[(ticks >= low) & (ticks <= high) & ((ticks % 1 == 0) | (not whole))]
         if len(ticks) >= LEAST_TICKS:
             break
+    return ticks
+
+
+def _label(axis: Axis, ticks: np.ndarray, whole: bool) -> None:
     axis.set_ticks(ticks, labels=[f"{tick:,.0f}" if whole else f"{tick:.6g}" for tick in ticks])
     axis.set_minor_locator(NullLocator())
-    (axis.axes.set_xlim if isinstance(axis, XAxis) else axis.axes.set_ylim)(low, high)
 
 
 def image(figure: Figure, kind: str = "png") -> bytes:

@@ -12,9 +12,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from analysis.figures.style import COLOURS, label_decades, literal
+from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal
 from analysis.tune import Answer
 from orchestrator.searches.space import shown
 
@@ -148,7 +148,6 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order:
         whole = bool((values.astype(float) % 1 == 0).all())
         if is_log := ":log" in searched:
             axes.set_xscale(SymmetricalLogScale(axes.xaxis, linthresh=low) if min(values) <= 0 else "log")
-            axes.xaxis.set_minor_formatter(NullFormatter())
         elif whole:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         scale = axes.xaxis.get_transform()
@@ -157,6 +156,8 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order:
         axes.set_xlim(*scale.inverted().transform([first - more, last + more]))
         if is_log and axes.get_xscale() == "log":
             label_decades(axes.xaxis, whole)
+        elif is_log:
+            label_zero_and_decades(axes.xaxis, low, high, whole)
         axes.tick_params(axis="x", labelsize=8)
     else:
         words = searched.split("|")

@@ -136,8 +136,9 @@ class StepTimes:
 
 
 def _between(N: int, low: int, at_low: float, high: int, at_high: float, power: float) -> float:
-    """Seconds at N by the line in N to this power through two sizes. Where it falls, it is those of the nearer size. Where it is
-    below zero at N = 0, seconds grow with a higher power, which the two sizes tell."""
+    """Seconds at N by the line in N to this power through two sizes. If it falls, those of the nearer size. If it is below zero
+    at N = 0, seconds grow with a higher power, which the two sizes tell.
+    """
     if at_high <= at_low:
         return at_low if N - low < high - N else at_high
     slope = (at_high - at_low) / (high**power - low**power)

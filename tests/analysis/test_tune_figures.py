@@ -62,6 +62,17 @@ def test_a_logarithmic_axis_of_less_than_two_decades_has_three_labels(low: int, 
     assert all(text.isdigit() for text in shown)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1e-4, 1e-2), (2, 30), (0.01, 1), (1e-6, 1)])
+def test_an_axis_with_zero_beside_a_range_has_a_label_at_zero_and_three_in_the_range(low: float, high: float) -> None:
+    weight, _ = panels({"weight": f"0|{low}..{high}:log"}, weight=[0.0, low, high])
+    zero, *shown = texts(weight.xaxis)
+    assert zero == "0"
+    assert len(shown) >= 3
+    assert all(low <= float(text) <= high for text in shown)
+    boxes = [label.get_window_extent() for label in weight.get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_the_colours_of_trials_are_told_beside_the_panels() -> None:
     depth, word, bar = panels({"depth": "1..3", "kind": "a|b"}, depth=[1, 2, 3], kind=["b", "a", "b"])
     assert bar.get_ylabel() == "trial"
