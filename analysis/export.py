@@ -18,7 +18,7 @@ import typer
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
 from orchestrator.command.reading import check_named, read_store
-from orchestrator.errors import UserError, counted, unwritten
+from orchestrator.errors import UserError, counted, printable, unwritten
 from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
 from orchestrator.store.index import CHOICES
 from trainables.spec import LIMITS
@@ -80,13 +80,13 @@ def export(
         told = counted(len(rows), "run")
         if file is not None:
             _write_csv(rows, file)
-            print(f"wrote {told} to {csv}")
+            print(f"wrote {told} to {printable(str(csv))}")
         if board is not None:
             from analysis.tensorboard import write_runs
 
             write_runs(rows, board)
             look = shlex.join(["tensorboard", "--logdir", str(tensorboard)])
-            print(f"wrote {told} to {tensorboard}; to look at them: {look}")
+            print(printable(f"wrote {told} to {tensorboard}; to look at them: {look}"))
     except (StoreError, OSError) as error:
         print(f"stopped: {unwritten(error, given) if isinstance(error, OSError) else error}", file=sys.stderr)
         return Exit.NOT_ANSWERED

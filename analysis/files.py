@@ -13,6 +13,9 @@ from orchestrator.store import Artifacts, UnreadableError
 if TYPE_CHECKING:  # and when it is needed: one study need not wait for what another draws with
     from analysis import objectives, regularization, scaling, signal, tune
 
+MOST_PICTURED = 1 << 30
+"""Bytes of the weights of a network that is drawn."""
+
 
 @usual_style()
 def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
@@ -32,7 +35,7 @@ def weights_of(store: str) -> Callable[[str], bytes]:
 
     def read(key: str) -> bytes:
         try:
-            return artifacts.load_weights(key)
+            return artifacts.load_weights(key, MOST_PICTURED)
         except UnreadableError as error:
             raise OSError(str(error)) from error
 

@@ -24,21 +24,24 @@ from threadpoolctl import threadpool_limits
 
 from analysis.measures import registry
 from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
-from analysis.trained import ParentError, parents_of
+from analysis.trained import ParentError, most_bytes, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
 from orchestrator.command.progress import QUIET_SECONDS, format_seconds, say
-from orchestrator.command.reading import check_named, check_runs, open_to_read
+from orchestrator.command.reading import check_named, check_runs, open_store
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.last_words import last_words
 from orchestrator.engine.pulse import SIGNAL_SECONDS, Part, watched
 from orchestrator.engine.scratch import remove_all
 from orchestrator.errors import LostRayError, UserError, counted, printable
 from orchestrator.launch import quiet
+from orchestrator.searches import Row
 from orchestrator.store import MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.contents import DESCRIPTION
 from orchestrator.store.measures import encode
 from trainables.needs import Parent
+from trainables.spec import RunSpec
+from trainables.task import load_task
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
@@ -47,7 +50,6 @@ IN_FLIGHT = 2
 ENDING_SECONDS = 10.0
 """If Ray has died, the process ends within this time."""
 GOES_ON = "what was measured is kept, and the same command goes on"
-Row = Mapping[str, Any]
 
 app = App()
 
@@ -56,9 +58,8 @@ class Steps:
     """Tells how far something is that takes long: a bar on a terminal, elsewhere a plain line about every ten seconds, and more
     rarely while nothing changes. Use it as a context manager."""
 
-    def __init__(self, console: Console, quiet: float = QUIET_SECONDS) -> None:
-        """`quiet`: seconds between two plain lines."""
-        self.console, self.quiet = console, quiet
+    def __init__(self, console: Console) -> None:
+        self.console = console
         self._text = self._said = ""
         self._began = self._told = time.monotonic()
         self._over = threading.Event()
@@ -92,9 +93,9 @@ class Steps:
     def _watch(self) -> None:
         """The thread of plain lines."""
         try:
-            while not self._over.wait(self.quiet / 20):
+            while not self._over.wait(QUIET_SECONDS / 20):
                 now, text = time.monotonic(), self._text
-                rests = self.quiet if text != self._said else max(self.quiet, (now - self._began) / 6)
+                rests = QUIET_SECONDS if text != self._said else max(QUIET_SECONDS, (now - self._began) / 6)
                 if text and now - self._told >= rests:
                     say(self.console, f"after {format_seconds(now - self._began)}: {text}")
                     self._said, self._told = text, now
@@ -145,7 +146,7 @@ def measure_missing(
         check_runs("--store", str(store))
     console, outcome = Console(stderr=True), Outcome()
     kinds = {path: kind for path, task in load_all(tasks).items() if (kind := measured_as(task)) is not None}
-    opened = open_to_read(store)
+    opened = open_store(store, read_only=True)
     with MeasureTable(store) as table, opened as results:
         job = _Job(table, outcome, console, {path: path for path in registry.TASKS} | kinds)
         job.look(results)
@@ -250,7 +251,8 @@ class _Job:
                     continue
                 names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 try:
-                    weights, parents = self.table.load_weights(key), parents_of(row, self._weights_of)
+                    most = most_bytes(load_task(row["task"]), RunSpec.from_dict(row))
+                    weights, parents = self.table.load_weights(key, most), parents_of(row, self._weights_of)
                 except (FileNotFoundError, UnreadableError, ParentError) as error:
                     gone = isinstance(error, FileNotFoundError)
                     self._failed(key, "all measures", "its weights are gone" if gone else str(error))
@@ -281,7 +283,7 @@ class _Job:
             time.sleep(ENDING_SECONDS)
             raise LostRayError(f"{broken}".splitlines()[0]) from None
         except ray.exceptions.RayError as broken:  # not a measure: weights that cannot be loaded, a lost worker
-            self._failed(key, "all measures", str(broken).strip().splitlines()[-1][:200])
+            self._failed(key, "all measures", str(broken).strip().splitlines()[-1].strip()[:200])
             return True
         if error:
             self._failed(key, measure, error)
@@ -290,10 +292,10 @@ class _Job:
             self.outcome.measured += 1
         return False
 
-    def _weights_of(self, key: str) -> bytes:
+    def _weights_of(self, key: str, most: int | None) -> bytes:
         """The weights of a run that another one needed; an OSError if there are none that can be read."""
         try:
-            return self.table.load_weights(key)
+            return self.table.load_weights(key, most)
         except UnreadableError as error:
             raise OSError(str(error)) from error
 
@@ -355,7 +357,7 @@ def measure(
     for line in outcome.passed_over:
         print(f"note: {line}", file=sys.stderr)
     measures, runs = counted(outcome.measured, "new measure"), counted(outcome.runs, "run")
-    print(f"{measures} of {runs} {'is' if outcome.measured == 1 else 'are'} in {store}/measures")
+    print(f"{measures} of {runs} {'is' if outcome.measured == 1 else 'are'} in {printable(str(store))}/measures")
     return Exit.NOT_ANSWERED if outcome.failed else Exit.ANSWERED
 
 

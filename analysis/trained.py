@@ -13,12 +13,20 @@ import torch
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from orchestrator.errors import printable
 from trainables.bumps import grid_centres
 from trainables.encodings import encode
 from trainables.heldout import box_bounds, in_box
 from trainables.needs import Networks, Parent, Tasks, given, network_of, untrained
+from trainables.settings import listed
 from trainables.spec import RunSpec
 from trainables.task import Task, load_task
+
+Load = Callable[[str, int | None], bytes]
+BESIDE = 1 << 20
+"""Bytes of a file of weights besides its numbers: names, shapes and a digest."""
+NAMED, LONGEST = 3, 150
+"""Tensors that an error names, and the most letters of that."""
 
 
 class ParentError(ValueError):
@@ -41,6 +49,9 @@ def load_model(row: Mapping[str, Any], weights: bytes, parents: Networks | None 
     _check_size(task, spec, tensors)
     beside = given(task, parents) if parents else untrained(task, spec)  # what it has of other runs is among its own weights
     model = beside.model(spec)
+    if more := sorted(tensors.keys() - model.state_dict().keys()):
+        told = listed([*more[:NAMED], *([f"{len(more) - NAMED} more"] if more[NAMED:] else [])])
+        raise RuntimeError(f"the weights have tensors that the network does not have: {printable(told)[:LONGEST]}")
     model.load_state_dict(tensors)
     return spec, task, model.float().eval().requires_grad_(False)
 
@@ -51,22 +62,33 @@ def _check_size(task: Task, spec: RunSpec, tensors: Mapping[str, Tensor]) -> Non
     Raises:
         RuntimeError: the network has more numbers than its weights.
     """
-    try:
-        with torch.device("meta"):
-            numbers = sum(tensor.numel() for tensor in untrained(task, spec).model(spec).state_dict().values())
-    except Exception:  # a network that cannot be made without memory is made with it
-        return
-    kept = sum(tensor.numel() for tensor in tensors.values())
-    if numbers > kept:
+    numbers, kept = _numbers(task, spec), sum(tensor.numel() for tensor in tensors.values())
+    if numbers is not None and numbers > kept:
         raise RuntimeError(f"the weights hold {kept:,} of the {numbers:,} numbers of the network")
 
 
-def parents_of(row: Mapping[str, Any], load: Callable[[str], bytes]) -> dict[str, Parent]:
+def _numbers(task: Task, spec: RunSpec) -> int | None:
+    """How many the network of a run has; None if it cannot be made without memory."""
+    try:
+        with torch.device("meta"):
+            return sum(tensor.numel() for tensor in untrained(task, spec).model(spec).state_dict().values())
+    except Exception:  # whatever the task raises; the network is made with memory then
+        return None
+
+
+def most_bytes(task: Task, spec: RunSpec) -> int | None:
+    """The most that the weights of a run take as a file; None if the size of its network is not known."""
+    numbers = _numbers(task, spec)
+    return None if numbers is None else 8 * numbers + BESIDE
+
+
+def parents_of(row: Mapping[str, Any], load: Load) -> dict[str, Parent]:
     """The runs that a finished run needed, by name, as its row names them.
 
     Args:
         row: the run as the store has it, with its column `parents`. Its task is loaded, and those that its `needs` names.
-        load: the weights of a run, by its key; OSError where there are none that can be read.
+        load: the weights of a run, by its key and the most bytes that they may have (see `most_bytes`); OSError where there are
+            none that can be read.
 
     Raises:
         ParentError: one has other weights than the run was trained with, or none.
@@ -88,12 +110,12 @@ def parents_of(row: Mapping[str, Any], load: Callable[[str], bytes]) -> dict[str
     return _parents(tasks, spec, load)
 
 
-def _parents(tasks: Tasks, spec: RunSpec, load: Callable[[str], bytes]) -> dict[str, Parent]:
+def _parents(tasks: Tasks, spec: RunSpec, load: Load) -> dict[str, Parent]:
     found = {}
     for name, parent in tasks.needs(spec).items():
         key = tasks.key(parent)
         try:
-            weights = load(key)
+            weights = load(key, most_bytes(load_task(parent.task), parent))
         except FileNotFoundError:
             raise ParentError(
                 f"the weights of the {name} that it needs are gone: put weights/{key}.safetensors back into the store"

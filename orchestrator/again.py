@@ -26,10 +26,11 @@ from orchestrator.command.endings import Endings, to_json
 from orchestrator.command.progress import Running, format_seconds, time_taken
 from orchestrator.command.reading import read_store
 from orchestrator.command.real_pictures import pictures_of
+from orchestrator.command.sources import SOURCE, with_source_of_another
 from orchestrator.command.subject import own_task
 from orchestrator.command.tables import FittingTable
-from orchestrator.errors import UserError, printable
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.errors import UserError, counted, printable
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending
 from orchestrator.searches.grid import GridSearch
 from orchestrator.store import StoreError, location_of
@@ -38,8 +39,9 @@ from trainables.check import check_task
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.generative.settings import REAL
 from trainables.needs import Tasks
-from trainables.program import COMMAND, changed_files
+from trainables.program import COMMAND, changed_files, names_in, values_of, words_of
 from trainables.program import PATH as PROGRAM_TASK
+from trainables.settings import listed
 from trainables.spec import RunSpec, run_key, training_version
 from trainables.task import Task, load_task
 
@@ -47,7 +49,9 @@ NAME = "again"
 SHORTEST = 6
 """Letters of a key that must be given."""
 LISTED = 5
-"""Keys that an error names."""
+"""Keys, or files, that an error names."""
+MOST_BYTES = 4 << 30
+"""Of all files of a program together: a row may name any, and they are read."""
 CLOSE = 0.1
 PLAIN = re.compile(r"[\w{}./=:,+-]+", re.ASCII)
 """A word of a command that means the same without quotes."""
@@ -103,7 +107,7 @@ class Again(GridStudy):
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """How the run ended before, and how long it took."""
-        table = FittingTable(f"run {self.stored['key']} of {self.settings['from']}")
+        table = FittingTable(printable(f"run {self.stored['key']} of {self.settings['from']}"))
         for name in ("task", "N", "data count", "seed", "ended", "steps", "time then", "now"):
             table.add_column(name, justify="right" if name in ("N", "data count", "seed", "steps") else "left")
         seconds = self.seconds_left(rows) or 0.0
@@ -112,7 +116,7 @@ class Again(GridStudy):
         took = format_seconds(row["seconds"])
         table.add_row(Text(printable(row["task"])), *counts, ending(row), str(row["steps"]), took, now)
         where = f"its row goes to {self.settings['store']}/runs, what is found to {self.settings['out']}"
-        return Group(table, Text(where)), seconds
+        return Group(table, Text(printable(where))), seconds
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """The two endings side by side; before the second is known, how far it is."""
@@ -173,7 +177,7 @@ def again(
     ] = None,
     data: Annotated[
         Path | None,
-        opt.subject("--data", help="The folder with the files of real pictures, if the run is of these.", show_default="none"),
+        opt.subject("--data", help="The folder of the data set, if the run was trained on real pictures.", show_default="none"),
     ] = None,
     *,
     where: Alone,
@@ -186,7 +190,8 @@ def again(
     trained into `--into` is not trained again: give another `--into` to repeat it.
 
     It loads no code that only the store names. For a run of a task of your own add `--task module:Class`, and for one of a
-    program `--program` with its command.
+    program `--program` with its command as it is started; without it you are told the command. The places `{name}` may stay
+    in it if only numbers, true and false take them.
 
     **Examples**
 
@@ -206,6 +211,8 @@ def again(
             keys = {row["key"]: row["family"] for row in store.rows(["key", "family"])}
             chosen = _chosen(key, keys, where.store)
             found = [row for row in store.rows(where={"family": {keys[chosen]}}) if row["key"] == chosen]
+            if with_source_of_another(found, store):
+                found = [{**row, "versions": row["versions"].partition(SOURCE)[0]} for row in found]
     except StoreError as error:
         print(f"stopped: {error}", file=sys.stderr)
         return Exit.NOT_ANSWERED
@@ -220,10 +227,7 @@ def again(
     if spec.task != PROGRAM_TASK:
         checked(check_task, run, spec)
     options = dataclasses.replace(where, store=into, workers=where.workers or 1)
-    settings = {
-        **{"key": chosen, "from": where.store, "close": close, "task_version": run.version},
-        **{"store": into, "out": options.folder(NAME), "versions": versions()},
-    }
+    settings = {"key": chosen, "from": where.store, "close": close, **options.origin(NAME, run.version)}
     study = Again(NAME, run, [spec], settings, stored=stored, close=close)
     code = launch(study, options, invocation())
     otherwise = study.endings is not None and study.endings.verdict == "otherwise"
@@ -278,9 +282,9 @@ def _loaded(row: Row, task: str | None, program: str | None) -> Task:
     if task not in (None, path):
         raise UserError(f"--task {task!r} is not the task of {run}, which is {printable(path)!r}: omit it, or give that one")
     if path == PROGRAM_TASK:
-        command = str(row["options"].get(COMMAND, ""))
-        if program is None or _words(program) != _words(command):
-            asked = f"--program {shlex.quote(printable(_spelled(command)))}"
+        filled, given = _commands(row)
+        if program is None or _words(program) not in given:
+            asked = f"--program {shlex.quote(printable(_spelled(filled)))}"
             raise UserError(f"{run} starts a program, and only your command may name one: add {asked} if you trust it")
     elif program is not None:
         raise UserError(f"--program is for runs of programs, and {run} is of the task {printable(path)!r}: omit it")
@@ -292,6 +296,23 @@ def _loaded(row: Row, task: str | None, program: str | None) -> Task:
     return own_task(path)
 
 
+def _commands(row: Row) -> tuple[list[str], list[list[str]]]:
+    """The command that a run of a program starts, and all commands by which a user may name it: also the one with places for
+    values, unless a text would take one of these, which may be of a stranger.
+
+    Raises:
+        UserError: there is none.
+    """
+    spec = RunSpec.from_dict(row)
+    try:
+        filled, values, template = words_of(spec), values_of(spec), shlex.split(str(row["options"][COMMAND]))
+    except ValueError as error:
+        why = printable(str(error))
+        raise UserError(f"run {row['key']} starts a program, and its row does not say which ({why}): choose another") from None
+    has_text = any(isinstance(values[name], str) for name in names_in(template, values))
+    return filled, [filled] if has_text else [filled, template]
+
+
 def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
@@ -299,9 +320,9 @@ def _words(command: str) -> list[str]:
         return [command]
 
 
-def _spelled(command: str) -> str:
-    """A command with no more quotes than it needs: the places for values need none."""
-    return " ".join(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in _words(command))
+def _spelled(words: Sequence[str]) -> str:
+    """A command with no more quotes than it needs."""
+    return " ".join(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
 
 
 def _check_current(row: Row, spec: RunSpec, task: Task) -> None:
@@ -315,8 +336,9 @@ def _check_current(row: Row, spec: RunSpec, task: Task) -> None:
         today = f"{task.version} and {training_version(spec, task.version)}"
         raise UserError(f"run {row['key']} is of {printable(told)}, and today's code has {today}: it would train run {now}")
     if spec.task == PROGRAM_TASK:
-        if changed := checked(changed_files, spec):
-            files = printable(", ".join(changed))
+        if changed := checked(changed_files, spec, MOST_BYTES):
+            more = [counted(len(changed) - LISTED, "other")] if changed[LISTED:] else []
+            files = printable(listed([*changed[:LISTED], *more]))
             raise UserError(f"{files} changed since run {row['key']}, so it would be another run: restore what it was then")
         return
     if (parents := checked(Tasks(task).parents, spec)) != (row["parents"] or {}):

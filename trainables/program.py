@@ -9,8 +9,11 @@ import dataclasses
 import errno
 import hashlib
 import json
+import math
+import os
 import re
 import shlex
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,11 +132,24 @@ def words_of(spec: RunSpec) -> list[str]:
     """The command of a run, its values in their places. What a value holds is never split.
 
     Raises:
-        ValueError: the command names a value that there is none of.
+        ValueError: there is no command, it names a value that there is none of, or an option is called as a value of every run.
     """
-    values: dict[str, Scalar] = {name: getattr(spec, name) for name in (*VALUES, *IN_SPEC)}
-    values |= {name: value for name, value in spec.options if name not in OWN}
-    return [fill(word, values) for word in shlex.split(str(spec.option(COMMAND)))]
+    values = values_of(spec)
+    if not (words := shlex.split(str(dict(spec.options).get(COMMAND, "")))):
+        raise ValueError("there is no command")
+    return [fill(word, values) for word in words]
+
+
+def values_of(spec: RunSpec) -> dict[str, Scalar]:
+    """What a command may name of a run, by name.
+
+    Raises:
+        ValueError: an option is called as a value of every run, which it would hide.
+    """
+    values: dict[str, Scalar] = {name: value for name, value in spec.options if name not in OWN}
+    if hidden := [name for name in (*VALUES, *IN_SPEC) if name in values]:
+        raise ValueError(f"the option {hidden[0]} has the name of a value that every run has")
+    return {name: getattr(spec, name) for name in (*VALUES, *IN_SPEC)} | values
 
 
 def fill(word: str, values: Mapping[str, Scalar]) -> str:
@@ -168,29 +184,63 @@ def digest(path: str) -> str:
     Raises:
         OSError: the file cannot be read, or is none, as a pipe is, which could be read for ever.
     """
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-        raise OSError(errno.EINVAL, "it is no file", path)
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:24]
+    left = _size(path)  # before it is opened: a device may do something at that
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0, opener=_opened) as file:
+        while left and (chunk := file.read(min(left, 1 << 20))):  # no further: some files of the system have no end
+            found.update(chunk)
+            left -= len(chunk)
+    return found.hexdigest()[:24]
 
 
-def changed_files(spec: RunSpec) -> list[str]:
+def _opened(path: str, flags: int) -> int:
+    """A file opened so that nothing is waited for, as who writes to a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def changed_files(spec: RunSpec, most: int | None = None) -> list[str]:
     """The files of a run's program that are not what they were when the study began.
 
+    Args:
+        most: bytes that are read of all together; None: as many as there are.
+
     Raises:
-        ValueError: what the run says of them is no list of files.
+        ValueError: what the run says of them is no list of files, or they have more bytes.
     """
     try:
         files = json.loads(str(spec.option(FILES)))
     except (ValueError, KeyError, RecursionError):
         files = None
-    if not isinstance(files, dict) or not all(isinstance(known, str) and "\0" not in path for path, known in files.items()):
+    if not isinstance(files, dict) or not all(isinstance(known, str) and _is_path(path) for path, known in files.items()):
         raise ValueError(f"the run's {FILES} say of no program which files it has: the row is not one of this project")
-    return [path for path, known in files.items() if _digest_if_any(path) != known]
+    left, changed = math.inf if most is None else most, []
+    for path, known in files.items():
+        try:
+            if (size := _size(path)) > left:
+                told = f"{path} has {size:,} bytes, more than are read of the {FILES} of a run, at most {most:,} of all"
+                raise ValueError(f"{told}: the program is too large to be looked at")
+            left -= size
+            found = digest(path)
+        except OSError:
+            found = ""
+        if found != known:
+            changed.append(path)
+    return changed
 
 
-def _digest_if_any(path: str) -> str | None:
+def _is_path(path: str) -> bool:
     try:
-        return digest(path)
-    except OSError:
-        return None
+        return b"\0" not in path.encode()
+    except UnicodeEncodeError:  # half a letter
+        return False
+
+
+def _size(path: str) -> int:
+    """
+    Raises:
+        OSError: there is no such file.
+    """
+    found = Path(path).stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file", path)
+    return found.st_size

@@ -172,6 +172,9 @@ class RunSpec(_Keyed):
         return cls(**{**{name: fields[name] for name in names}, "options": tuple(fields["options"].items())})
 
 
+SPEC_FIELDS = tuple(RunSpec.__dataclass_fields__)
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Data counts a search may ask for, `low` to `high` inclusive; `fixed` images are always present on top of them."""

@@ -29,7 +29,7 @@ from orchestrator.command.beginning import begun, mistake
 from orchestrator.command.mistakes import Given, options_of_settings, read_words, refusal, with_options
 from orchestrator.engine.scratch import remove_all
 from orchestrator.engine.signals import hear
-from orchestrator.errors import UserError
+from orchestrator.errors import UserError, printable
 from trainables.settings import alternatives, unsigned
 
 
@@ -51,8 +51,8 @@ class Terminated(BaseException):
 PACKAGES = ("analysis", "trainables")
 """Those beside this one."""
 INTERRUPTS = (KeyboardInterrupt, Terminated)
-UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
-"""What a stream that cannot be written says. One whose reader has gone is ended in silence."""
+UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
+"""What a stream that cannot be written says."""
 _answers: list[TextIO] = []
 """Where the answer goes, while stdout is kept for it."""
 _named: list[dict[str, str]] = []
@@ -60,7 +60,15 @@ _named: list[dict[str, str]] = []
 
 
 class UnheardError(OSError):
-    """Stdout or stderr cannot be written: the disk behind it is full, or the terminal is gone."""
+    """Stdout or stderr cannot be written: the disk behind it is full, or the terminal or the reader is gone. It has no number,
+    by which libraries would end the program in silence."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause.strerror)
+        self.is_left = cause.errno == errno.EPIPE
+        """Whether the reader is gone, as `head` is when it has enough. Only a launch says so."""
+        self.resume = ""
+        """The command that continues what was ended."""
 
 
 class _Heard:
@@ -92,7 +100,7 @@ def _as_unheard() -> Iterator[None]:
     except OSError as error:
         if error.errno not in UNHEARD:
             raise
-        raise UnheardError(error.errno, error.strerror) from error
+        raise UnheardError(error) from error
 
 
 @contextlib.contextmanager
@@ -324,10 +332,11 @@ def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[st
 
 
 def _unheard(error: UnheardError) -> int:
-    """What is printed goes nowhere: the disk behind it is full, or the terminal is gone."""
+    """What is printed goes nowhere: the disk behind it is full, or the terminal or the reader is gone."""
     with contextlib.suppress(OSError, ValueError):
-        told = f"stopped: the output cannot be written ({error.strerror}); all finished runs are kept"
-        print(told, file=sys.stderr, flush=True)
+        told = f"stopped: the output cannot be written ({error}); all finished runs are kept"
+        if error.resume or not error.is_left:
+            print(f"{told}; to continue: {error.resume}" if error.resume else told, file=sys.stderr, flush=True)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # what is still to be flushed would fail again
         os.dup2(nowhere, stream)
@@ -360,7 +369,7 @@ def _is_text(word: str) -> bool:
 
 
 def _refuse(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    print("error: " + printable(" ".join(message.split())), file=sys.stderr)
     return Exit.USAGE
 
 

@@ -329,11 +329,22 @@ def _check_found(word: str) -> None:
     raise UserError(f"--program {word!r} is not found: give a command of this machine, or the path of a file, as ./train.sh")
 
 
-def check_no_program(given: Mapping[str, object]) -> None:
+def check_no_program(file: Path | None, vary: Sequence[str] | None, counts: str | None) -> None:
     """
     Raises:
         UserError: an option that is about a program is given, and no program is.
     """
-    for name, value in given.items():
+    for name, value in (("--program-settings", file), ("--vary", vary), ("--counts", counts)):
         if value is not None:
             raise UserError(f"{name} is about a program: add --program")
+
+
+def precision_of_program(given: str) -> str:
+    """What stands in the runs of a program.
+
+    Raises:
+        UserError: the user has asked for another precision.
+    """
+    if given not in ("auto", "float32"):
+        raise UserError(f"--precision {given} is of trainings here: a program chooses its own, so omit the option")
+    return "float32"

@@ -107,25 +107,55 @@ def with_curves(aims: Sequence[Objective], error_is_mse: bool) -> tuple[Objectiv
     return tuple(dataclasses.replace(aim, curve=curves.get(aim.name, "")) for aim in aims)
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Points of a space at which the task was asked for a run."""
+
+    possible: Sequence[tuple[Values, RunSpec]]
+    refused: Sequence[tuple[Values, str]]
+    """What it cannot do, each with the reason."""
+
+    @classmethod
+    def of(cls, space: Space, points: Sequence[Values]) -> Tried:
+        possible, refused = list[tuple[Values, RunSpec]](), list[tuple[Values, str]]()
+        for values in points:
+            try:
+                space.canonical(values)
+                possible.append((values, space.make(values, 0)))
+            except ValueError as error:
+                refused.append((values, str(error)))
+        return cls(possible, refused)
+
+    def passed_over(self) -> str | None:
+        """What is to be said of those that the task cannot do, if there are any."""
+        if not self.refused:
+            return None
+        (values, why), *others = self.refused
+        count = f"{len(self.refused)} of {len(self.refused) + len(self.possible)} combinations of values that were tried"
+        how = "are passed over, as the task cannot do them, such as" if others else "is passed over, as the task cannot do it:"
+        return f"{count} {how} {_told(values)} ({why})"
+
+
 def check_points(task: Task, space: Space) -> list[RunSpec]:
-    """The runs at the corners of the space, all of which the task can do. Some of them are made and measured.
+    """The runs at the corners of the space, as far as the task can do them. Some of them are made and measured.
 
     Raises:
-        UserError: it cannot do one, which the message names.
+        UserError: there is a value that it can do in none of them, or a run that cannot be measured; the message names it.
     """
-    found, corners = [], space.corners()
-    for values in corners:
-        try:
-            space.canonical(values)
-            found.append(space.make(values, 0))
-        except ValueError as error:
-            raise UserError(f"--search allows {_told(values)}, which cannot be trained: {error}") from None
+    tried = Tried.of(space, space.corners())
+    for values, why in tried.refused:
+        lost = [name for name, value in values.items() if not any(of.get(name) == value for of, _ in tried.possible)]
+        if lost and tried.possible and len(values) > 1:
+            told = "which can be trained with none of the other values that were tried, so search other values"
+            raise UserError(f"--search allows {_told({lost[0]: values[lost[0]]})}, {told}: {why}")
+        if lost:
+            raise UserError(f"--search allows {_told(values)}, which cannot be trained: {why}")
     for dimension in space.dimensions:
-        if not any(dimension.name in values for values in corners):
+        if not any(dimension.name in values for values, _ in tried.possible):
             why = "of the settings that are searched, none makes it matter"
             raise UserError(f"--search {dimension.name} would change nothing: {why}")
     if not isinstance(task, ProgramTask):
-        made = ((values, space.make(values, 0)) for values in space.edges())
+        made = Tried.of(space, space.edges()).possible or tried.possible
         alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
         # the last of each, which is the largest
         different = {dataclasses.replace(spec, **alike): (values, spec) for values, spec in made}
@@ -133,8 +163,9 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
             try:
                 checked(check_task, task, spec)
             except UserError as error:
-                raise UserError(f"{error} (with {_told(values)}, which --search allows)") from None
-    return found
+                hint = ": if the settings or counts() of the task raise a ValueError for them, the search passes over them"
+                raise UserError(f"{error} (with {_told(values)}, which --search allows{hint * (len(values) > 1)})") from None
+    return [spec for _, spec in tried.possible]
 
 
 def _told(values: Values) -> str:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, one_of
 from orchestrator.command.programs import Described
-from orchestrator.errors import UserError
+from orchestrator.errors import UserError, printable
 from trainables.check_words import check_words
 from trainables.settings import Setting, alternatives, listed, settings_class, settings_of
 from trainables.spec import Scalar
@@ -206,10 +206,10 @@ def _options_of(task: Task, command: Callable[..., int], but: Sequence[str]) -> 
 
 
 def _annotation(each: Setting) -> Any:
-    help = each.help or f"The option {each.name} of the task."
+    help = printable(each.help) or f"The option {each.name} of the task."
     if each.words:
-        help = f"{help.rstrip('.')}: {alternatives([f'`{word}`' for word in each.words])}."
-    shown = each.shown or str(each.default)
+        help = f"{help.rstrip('.')}: {alternatives([f'`{printable(str(word))}`' for word in each.words])}."
+    shown = printable(each.shown or str(each.default))
     bounds: dict[str, Any] = {"min": each.low, "max": each.high} if each.kind is int else {}
     flag = [f"{option_of(each.name)}/--no-{each.name.replace('_', '-')}"] if each.kind is bool else [option_of(each.name)]
     option = opt.subject(*flag, help=help, show_default=shown, **bounds)

@@ -20,6 +20,8 @@ from orchestrator.store.remote import Tell, tell_on_stderr
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096
 """No measurement of a pack size gets so far."""
+MOST_WEIGHTS, MOST_CHECKPOINT = 4 << 30, 16 << 30
+"""Bytes of a file, where nothing says how large the network is. A checkpoint also has what the optimizer remembers."""
 METADATA, DIGEST = "__metadata__", "contents_sha256"
 """Where in the header of a safetensors file its digest is: of the rest of the header, as JSON with sorted names and no spaces,
 and the bytes of the tensors."""
@@ -71,16 +73,19 @@ class Artifacts:
         with self.place.in_words(f"read the weights of run {key}"):
             return self.place.fetch(_weights(key))
 
-    def load_weights(self, key: str) -> bytes:
+    def load_weights(self, key: str, most: int | None = None) -> bytes:
         """
+        Args:
+            most: bytes that the network needs, if that is known. A file may say that it is huge, and be nearly nothing on disk.
+
         Raises:
             FileNotFoundError: it kept none.
-            UnreadableError: they cannot be read.
+            UnreadableError: they cannot be read, or are too large.
             DamagedWeightsError: they are not what was saved, though safetensors would read them. Those of former versions have
                 no digest that could tell.
         """
         with self.place.in_words(f"read the weights of run {key}"):
-            data = self.place.load(_weights(key))
+            data = self._load(_weights(key), MOST_WEIGHTS, most)
         if data is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.place.shown(_weights(key)))
         if _is_altered(data):
@@ -126,10 +131,21 @@ class Artifacts:
         """The bytes saved last, or None if there is no checkpoint, or none that can be read, which `notices` then tell."""
         with self.place.in_words(f"read the checkpoint of run {key}"):
             try:
-                return self.place.load(_checkpoint(key))
+                return self._load(_checkpoint(key), MOST_CHECKPOINT)
             except UnreadableError as error:
                 self.place.note(f"{error}: the run starts from the beginning")
                 return None
+
+    def _load(self, name: str, limit: int, most: int | None = None) -> bytes | None:
+        """A file, unless it has more than `most` bytes, or than the limit of all such files.
+
+        Raises:
+            UnreadableError: it cannot be read, or is too large.
+        """
+        if (size := self.place.size(name)) is not None and size > (most or limit):
+            told = "its network needs" if most else f"{limit >> 30} GiB"
+            raise UnreadableError(f"{self.place.shown(name)} holds {size:,} bytes, more than {told}")
+        return self.place.load(name)
 
     def drop_checkpoint(self, key: str) -> None:
         with self.place.in_words(f"remove the checkpoint of run {key}"):

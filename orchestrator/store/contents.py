@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.store.rows import KEY_LENGTH, SCHEMA, STATUSES, decode
-from trainables.spec import LARGEST, LIMITS, RunSpec, has_keys
+from trainables.spec import ADDED_LATER, LARGEST, LIMITS, SPEC_FIELDS, RunSpec, has_keys
 
-_FIELDS = tuple(RunSpec.__dataclass_fields__)
 _COUNTED: dict[str, Any] = {name: low for name, (low, _) in LIMITS.items()}
-_UNCOUNTED = tuple(name for name in _FIELDS if name not in _COUNTED and name != "options")
+_UNCOUNTED = tuple(name for name in SPEC_FIELDS if name not in _COUNTED and name != "options")
 """Fields that rows have in common, and that `fault` knows nothing of."""
-DESCRIPTION = ("key", "family", "task_version", *_FIELDS)
+_OF_ALL = frozenset(SPEC_FIELDS) - ADDED_LATER.keys()
+"""Names that no setting of a task may have, nor ever might."""
+DESCRIPTION = ("key", "family", "task_version", *SPEC_FIELDS)
 """Columns by which `misfit` judges."""
 NAMED = 3
 """Rows of one file that a notice names."""
@@ -52,7 +53,7 @@ _CURVES = ("curve_loss", "curve_accuracy", "curve_error")
 
 def misfit(row: Mapping[str, Any]) -> str | None:
     """Why a row cannot be believed: it describes no run, or its keys are not those of the run it describes. None if it can."""
-    fields = {name: row[name] for name in _FIELDS}
+    fields = {name: row[name] for name in SPEC_FIELDS}
     try:
         _check(*(fields[name] for name in _UNCOUNTED), tuple(fields["options"].items()))
     except (ValueError, TypeError) as error:
@@ -68,7 +69,10 @@ def _check(*values: Any) -> None:
     Raises:
         ValueError, TypeError: no run has these values of _UNCOUNTED, and these options.
     """
-    RunSpec(**_COUNTED, **dict(zip((*_UNCOUNTED, "options"), values, strict=True)))
+    spec = RunSpec(**_COUNTED, **dict(zip((*_UNCOUNTED, "options"), values, strict=True)))
+    for name, _ in spec.options:
+        if name in _OF_ALL:
+            raise ValueError(f"the option {name} has the name of a value that every run has")
 
 
 def sift(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], dict[str, str]]:

@@ -144,6 +144,14 @@ def test_a_setting_of_any_size_is_a_hyperparameter(number: int, here: Path) -> N
     assert start.session_start_info.hparams["options.sigma"].number_value == float(number)
 
 
+def test_what_was_written_is_told_in_printable_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export_of("--csv", "a\x1b[31m\n.csv", "--tensorboard", "b\x1b") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == r"wrote 3 runs to a\x1b[31m\n.csv"
+    assert told[1].startswith(r"wrote 3 runs to b\x1b; to look at them: tensorboard --logdir ")
+    assert [line.isprintable() for line in told] == [True, True]
+
+
 def test_a_csv_file_has_a_line_for_each_run_and_a_column_for_each_value(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "runs.csv").write_text("former")
     assert export_of("--csv", "runs.csv") == 0

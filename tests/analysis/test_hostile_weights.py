@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import os
 import pickle
 import struct
 import time
@@ -18,10 +19,11 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors
 from torch import nn
 
-from analysis.trained import ParentError, load_model, networks_of
+from analysis.files import weights_of
+from analysis.trained import ParentError, load_model, most_bytes, networks_of
 from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
-from orchestrator.store import make_row
+from orchestrator.store import Artifacts, UnreadableError, make_row
 from trainables.bumps import BumpTask
 from trainables.needs import Parent
 from trainables.spec import RunSpec, run_key
@@ -96,6 +98,34 @@ def test_weights_that_are_none_are_refused_at_once(what: str) -> None:
     with pytest.raises((SafetensorError, RuntimeError, ValueError, OverflowError)):
         load_model(ROW, data)
     assert time.monotonic() - began < 60
+
+
+def test_weights_that_are_larger_than_their_network_are_not_read(tmp_path: Path) -> None:
+    with Artifacts(tmp_path) as store:
+        path = store.save_weights(ROW["key"], GOOD)
+        most = most_bytes(TASK, SPEC)
+        assert most is not None
+        assert len(GOOD) < most < len(GOOD) + 2**21
+        assert load_model(ROW, store.load_weights(ROW["key"], most))[0] == SPEC
+        os.truncate(path, most + 1)
+        with pytest.raises(UnreadableError) as error:
+            store.load_weights(ROW["key"], most)
+        assert str(error.value) == f"{path} holds {most + 1:,} bytes, more than its network needs"
+        os.truncate(path, 2**43)
+        for read in (store.load_weights, weights_of(str(tmp_path))):
+            with pytest.raises((UnreadableError, OSError), match=r"holds 8,796,\d+,\d+,208 bytes, more than (4 GiB|its)"):
+                read(ROW["key"])
+        store.save_checkpoint("k", b"one")
+        os.truncate(store.checkpoint_path("k"), 2**43)
+        assert store.load_checkpoint("k") is None
+        told = f"holds {2**43:,} bytes, more than 16 GiB: the run starts from the beginning"
+        assert store.notices[-1] == f"{store.checkpoint_path('k')} {told}"
+
+
+def test_tensors_that_a_network_does_not_have_are_named_in_one_line() -> None:
+    tensors = safetensors.load(GOOD)
+    with pytest.raises(RuntimeError, match=r"^the weights have tensors that the network does not have: a\\t, b, c and 1 more$"):
+        load_model(ROW, safetensors.save(tensors | {name: torch.zeros(1) for name in ("a\t", "b", "c", "d")}))
 
 
 def test_a_network_that_is_larger_than_its_weights_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

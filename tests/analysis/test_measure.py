@@ -23,6 +23,7 @@ from orchestrator.command.cli import run
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.pulse import Part
 from orchestrator.errors import LostRayError
+from orchestrator.searches.axes import BUMPS
 from orchestrator.store import MeasureTable, ResultStore, make_row
 from orchestrator.store.measures import encode
 from tests.conftest import Command, check_refusal, many
@@ -73,21 +74,24 @@ def table_of(store: Path) -> pd.DataFrame:
 
 
 def test_what_is_measured_of_which_run() -> None:
-    row = {"task": "trainables.bumps:BumpTask", "dataset": "bumps", "decoder": "mlp", "holdout": "center", "N": 8}
-    assert applicable(row) == list(OF_DECODERS)
+    def measured(**changes: object) -> list[str]:
+        return applicable(row | changes, str((row | changes)["task"]))
+
+    row = {"task": BUMPS, "dataset": "bumps", "decoder": "mlp", "holdout": "center", "N": 8}
+    assert measured() == list(OF_DECODERS)
     large = list(OF_DECODERS)
     large.remove("kernel")
-    assert [applicable(row | {"N": N}) for N in (64, 65)] == [list(OF_DECODERS), large]
-    assert [too_large(row | {"N": N}) for N in (64, 65)] == [[], ["kernel"]]
-    assert too_large(row | {"N": 65, "holdout": "random"}) == []
-    assert applicable(row | {"holdout": "random"}) == []
-    assert applicable(row | {"task": "trainables.regularization:RegularizationTask", "decoder": "low-rank"}) == []
-    assert applicable(row | {"task": "trainables.rotation:RotationTask", "holdout": "arc"}) == ["rotation"]
-    assert applicable(row | {"task": TOKENIZER, "holdout": "train1"}) == ["tokens"]
-    assert applicable(row | {"task": GENERATOR, "holdout": "train1"}) == ["generated", "circuits"]
-    assert applicable(row | {"task": PROBE, "holdout": "train1"}) == ["linear"]
+    assert [measured(N=N) for N in (64, 65)] == [list(OF_DECODERS), large]
+    assert [too_large(row | {"N": N}, BUMPS) for N in (64, 65)] == [[], ["kernel"]]
+    assert too_large(row | {"N": 65, "holdout": "random"}, BUMPS) == []
+    assert measured(holdout="random") == []
+    assert measured(task="trainables.regularization:RegularizationTask", decoder="low-rank") == []
+    assert measured(task="trainables.rotation:RotationTask", holdout="arc") == ["rotation"]
+    assert measured(task=TOKENIZER, holdout="train1") == ["tokens"]
+    assert measured(task=GENERATOR, holdout="train1") == ["generated", "circuits"]
+    assert measured(task=PROBE, holdout="train1") == ["linear"]
     for task in (PROBE, TOKENIZER, GENERATOR):
-        assert applicable(row | {"task": task, "holdout": "train1", "dataset": "celeba"}) == []
+        assert measured(task=task, holdout="train1", dataset="celeba") == []
 
 
 @pytest.mark.slow(25)
@@ -175,9 +179,10 @@ def test_the_table_that_figures_get(tmp_path: Path) -> None:
     assert results.table["array"][1].tolist() == [[1, 0], [0, 1]]
 
 
-def test_plain_lines_tell_how_far_it_is_now_and_then() -> None:
+def test_plain_lines_tell_how_far_it_is_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.measure.QUIET_SECONDS", 0.1)
     out = io.StringIO()
-    with measure.Steps(Console(file=out, width=40), quiet=0.1) as steps:
+    with measure.Steps(Console(file=out, width=40)) as steps:
         assert out.getvalue() == "", "what is over at once says nothing"
         for done in range(3):
             steps(f"measured {done} of 3 runs \x1b[2J[bold]{'x' * 60}", done, 3)

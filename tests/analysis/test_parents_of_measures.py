@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[MeasureTable, Row]:
 def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[MeasureTable, Row]) -> None:
     table, row = made
     assert row["parents"].keys() == {"tokenizer", "probe"}
-    trained = registry.load(row, table.load_weights(row["key"]), None, parents_of(row, table.load_weights))
+    trained = registry.load(row, table.load_weights(row["key"]), row["task"], parents_of(row, table.load_weights))
     assert isinstance(trained, TrainedGenerator)
     for name, key in row["parents"].items():
         kept = safetensors.load(table.load_weights(key))
@@ -69,7 +70,7 @@ def test_a_generator_has_the_networks_that_it_was_trained_with(made: tuple[Measu
     with ResultStore(table.location, read_only=True) as store:
         [of_tokenizer] = [found for found in store.rows() if found["key"] == row["parents"]["tokenizer"]]
     weights = table.load_weights(of_tokenizer["key"])
-    tokenizer = registry.load(of_tokenizer, weights, None, parents_of(of_tokenizer, table.load_weights))
+    tokenizer = registry.load(of_tokenizer, weights, of_tokenizer["task"], parents_of(of_tokenizer, table.load_weights))
     assert isinstance(tokenizer, TrainedTokenizer)
     assert tokenizer.parents.keys() == {"probe"}
 
@@ -83,17 +84,17 @@ def lines(error: pytest.ExceptionInfo[ParentError]) -> str:
 def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, Row]) -> None:
     table, row = made
 
-    def load(key: str) -> bytes:
+    def load(key: str, most: int | None) -> bytes:
         if key == row["parents"]["probe"]:
             raise FileNotFoundError(key)
-        return table.load_weights(key)
+        return table.load_weights(key, most)
 
     with pytest.raises(ParentError) as error:
         parents_of(row, load)
     key = row["parents"]["probe"]
     assert lines(error) == f"the weights of the probe that it needs are gone: put weights/{key}.safetensors back into the store"
 
-    def unreadable(key: str) -> bytes:
+    def unreadable(key: str, most: int | None) -> bytes:
         raise PermissionError("no rights")
 
     with pytest.raises(ParentError) as error:
@@ -107,7 +108,7 @@ def test_weights_of_a_parent_that_are_gone_are_named(made: tuple[MeasureTable, R
 def test_weights_of_a_parent_that_are_none_are_refused_in_one_line(what: str, made: tuple[MeasureTable, Row]) -> None:
     table, row = made
     data = HOSTILE[what]() if what in HOSTILE else table.load_weights(row["parents"]["probe"])
-    parents = parents_of(row, lambda key: data if key == row["parents"]["tokenizer"] else table.load_weights(key))
+    parents = parents_of(row, lambda key, most: data if key == row["parents"]["tokenizer"] else table.load_weights(key, most))
     with pytest.raises(ParentError) as error:
         networks_of(parents)
     told = lines(error)
@@ -146,6 +147,10 @@ def test_a_store_of_generators_is_measured_and_what_cannot_be_is_one_line(here: 
     probes = {run["parents"]["probe"] for run in (whole, alone)}
     assert set(table["key"]) == {whole["key"], whole["parents"]["tokenizer"], *probes}
     assert set(table[table["key"] == whole["key"]]["measure"]) == {"generated", "circuits"}
+    large = tmp_path / "results" / "weights" / f"{alone['key']}.safetensors"
+    os.truncate(large, 2**40)
     again = here("--workers", "1", study="analysis.measure")
     assert again.wait() == 1
+    told = f"all measures failed: {large} holds {2**40:,} bytes, more than "
+    assert f"warning: run {alone['key']}: {told}" in again.stderr.replace("results/weights", str(large.parent), 1)
     assert "0 new measures of 0 runs are in" in again.stdout

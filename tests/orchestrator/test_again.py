@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -284,7 +285,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (BUMPS, "--data .", "--data is for runs of celeba, clevrer, and this one is of 'bumps'"),
         (BUMPS, "--close 2", "--close"),
         (TOY, "", "'tests.toy:Toy', is not loaded: add --task tests.toy:Toy if you trust its code"),
-        (OF_PROGRAM, "", """add --program 'sh '"'"'a b.sh'"'"' {data_count}' if you trust it"""),
+        (OF_PROGRAM, "", """add --program 'sh '"'"'a b.sh'"'"' 10' if you trust it"""),
         (OF_PROGRAM, "--program 'sh b.sh'", "only your command may name one"),
         (OF_PROGRAM, '''--program "sh '"''', "only your command may name one"),
         (dataclasses.replace(BUMPS, precision="tf32"), "", "add --gpus-per-run 1"),
@@ -365,6 +366,36 @@ def test_no_task_is_loaded_that_only_the_store_names(
     assert Path("it ran").exists()
 
 
+def test_a_text_of_a_row_is_part_of_a_command_only_if_the_user_has_written_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    template = "python '{script}' --images {data_count} --noise {noise} --fast {fast}"
+    options = {**PARTS, "program": template, "script": "/tmp/its own.py", "noise": 0.5, "fast": True}
+    numbers = {**options, "program": template.replace("'{script}'", "my.py")}
+    words = ["--store", str(tmp_path / "results"), "--dry-run", "--program"]
+    specs = [dataclasses.replace(OF_PROGRAM, options=tuple(each.items())) for each in (options, numbers)]
+    keys = [kept(tmp_path / "results", row(spec)) for spec in specs]
+    filled = "python '/tmp/its own.py' --images 10 --noise 0.5 --fast true"
+    check_refusal(again.app, [keys[0], *words, template], f"add --program {shlex.quote(filled)} if", Path.cwd(), capsys)
+    assert run(again.app, [keys[0], *words, filled]) == 0
+    assert run(again.app, [keys[1], *words, numbers["program"]]) == 0
+    assert run(again.app, [keys[1], *words, "python my.py --images 10 --noise 0.5 --fast true"]) == 0
+
+
+@pytest.mark.parametrize("program", [None, "", "sh '", "sh {none}"])
+def test_a_row_of_a_program_without_a_command_is_refused_in_words(
+    program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    options = {name: value for name, value in {**PARTS, "program": program}.items() if value is not None}
+    key = kept(tmp_path / "results", row(dataclasses.replace(OF_PROGRAM, options=tuple(options.items()))))
+    words = [key, "--store", str(tmp_path / "results"), "--program", program or "x"]
+    check_refusal(again.app, words, "starts a program, and its row does not say which", Path.cwd(), capsys)
+
+
 def test_a_program_whose_files_changed_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,6 +405,14 @@ def test_a_program_whose_files_changed_is_not_started(
     words = [kept(tmp_path / "results", row(spec)), "--store", str(tmp_path / "results")]
     program = ["--program", str(spec.option("program"))]
     check_refusal(again.app, [*words, *program], "a b.sh changed since run", Path.cwd(), capsys)
+    Path("../large").touch()
+    os.truncate("../large", 2**40)
+    spec = OF_PROGRAM.with_value("files", '{"../large": "0123"}')
+    words[0] = kept(tmp_path / "results", row(spec))
+    check_refusal(again.app, [*words, *program], "large has 1,099,511,627,776 bytes, more than are read", Path.cwd(), capsys)
+    spec = OF_PROGRAM.with_value("files", json.dumps({f"{i}.sh": "x" for i in range(9)}))
+    words[0] = kept(tmp_path / "results", row(spec))
+    check_refusal(again.app, [*words, *program], "0.sh, 1.sh, 2.sh, 3.sh, 4.sh and 4 others changed", Path.cwd(), capsys)
 
 
 @pytest.mark.slow(4)

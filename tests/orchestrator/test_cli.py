@@ -400,7 +400,7 @@ def test_sigterm_before_or_after_the_training_tells_how_to_continue(
 
     places = {
         "before the launch": (scaling, "check_task"),
-        "before the training": (launch, "ResultStore"),
+        "before the training": (launch, "open_store"),
         "after the training": (ThresholdStudy, "write"),
     }
     monkeypatch.setattr(*places[when], terminated)
@@ -552,7 +552,7 @@ def test_a_terminal_that_is_closed_ends_a_study_by_its_signal_though_nothing_can
     stopped: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unheard(*_: object) -> None:
-        raise UnheardError(errno.EIO, os.strerror(errno.EIO))
+        raise UnheardError(OSError(errno.EIO, os.strerror(errno.EIO)))
 
     def execute(execution: Execution, *_: object) -> Outcome:
         execution.outcome.stopped = stopped
@@ -562,6 +562,41 @@ def test_a_terminal_that_is_closed_ends_a_study_by_its_signal_though_nothing_can
     monkeypatch.setattr(launch, "executed", trained_by(execute))
     monkeypatch.setattr("orchestrator.command.cli._unheard", lambda error: 1)
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == code
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["scaling --N 8 {}", "tune --N 8 --search lr=1e-4..1e-2 {}", "encodings --N 8", "regularization --N 8 --epochs 1"],
+)
+def test_a_plan_names_its_store_in_printable_words(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command.format("--task tests.toy:Toy"))
+    assert run(everything.app, [*words, "--dry-run", "--store", "\x1b[31m\nx"]) == 0
+    told = capsys.readouterr().out
+    assert "\x1b[31m" not in told
+    assert re.search(r"rows go to \\x1b\[31m\\nx/runs, .* \\x1b\[31m\\nx/\w+", re.sub(r"\n", " ", told))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+def test_a_launch_whose_output_nobody_takes_any_more_says_so_and_how_to_continue(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("orchestrator.command.cli.os.dup2", lambda *_: None)
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome()))
+    monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
+    monkeypatch.setattr(sys, "stdout", Gone())
+    words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    told = f"stopped: the output cannot be written ({os.strerror(number)}); all finished runs are kept"
+    assert run(scaling.app, words) == 1
+    assert re.fullmatch(rf"{re.escape(told)}; to continue: \S*sweep scaling --N 8\n", capsys.readouterr().err)
+    assert run(scaling.app, [*words, "--dry-run"]) == 1
+    assert capsys.readouterr().err == ("" if number == errno.EPIPE else f"{told}\n")
 
 
 def test_what_a_study_has_no_use_for_is_not_imported_while_its_user_waits() -> None:

@@ -82,6 +82,19 @@ def test_a_row_that_is_not_of_the_run_it_describes_is_left_out_and_made_way_for(
             assert store.notices == []
 
 
+@pytest.mark.parametrize("name", ["seed", "data_count", "dataset", "task"])
+def test_a_row_with_an_option_that_is_called_as_a_field_of_every_run_is_left_out(tmp_path: Path, name: str) -> None:
+    of_any: dict[str, Any] = {**SPEC.to_dict(), "options": {name: "$(touch it)"}}
+    ended: dict[str, Any] = {"fixed_count": 0, "status": "passed", "reason": "target"}
+    forged = make_row(RunSpec.from_dict(of_any), task_version="1", **ended)
+    later = make_row(RunSpec.from_dict({**of_any, "options": {"schedule": "mine"}}), task_version="1", **ended)
+    with ResultStore(tmp_path) as store:
+        store.append([row(1), forged, later])
+    with ResultStore(tmp_path, read_only=True) as reader:
+        assert {r["key"] for r in reader.rows()} == {row(1)["key"], later["key"]}, "there was no such field at first"
+        assert f"{forged['key']} describes no run (the option {name} has the name of" in " ".join(reader.notices)
+
+
 def test_a_threshold_is_not_moved_by_counts_that_were_changed(tmp_path: Path) -> None:
     bracket = Bracket(template=SPEC, task_version="1", counts=Counts(1, 256))
     search = ThresholdSearch([bracket], 0.05)

@@ -132,6 +132,23 @@ def test_a_file_of_settings_declares_options_counts_and_files(launched: list[Thr
     assert "--sigma" not in shown
 
 
+def test_what_a_file_says_of_settings_is_shown_as_printable_text(
+    launched: list[ThresholdStudy], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    escape = r"\u001b]0;x\u0007"
+    text = f'[settings.a]\ndefault = "{escape}"\nhelp = "{escape}"\nwords = ["{escape}", "b"]\n'
+    (tmp_path / "hostile.toml").write_text(text)
+    words = ["--program", "sh train.sh {data_count} {N} {seed} {a}", *COUNTS, "--program-settings", "hostile.toml", "--N", "8"]
+    study = study_of(launched, *words, "--seeds", "1")
+    assert words_of(study.brackets[0].template)[-1] == "\x1b]0;x\x07"
+    assert run(scaling.app, [*words, "--help"]) == 0
+    assert run(scaling.app, [*words, "--a", "c"]) == 2
+    printed = capsys.readouterr()
+    assert ("\x1b]" in printed.out + printed.err, "\x07" in printed.out + printed.err) == (False, False)
+    assert "x1b]0;x" in printed.out
+    assert "x1b]0;x" in printed.err
+
+
 def test_a_dry_run_shows_the_command_and_says_that_the_time_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,7 +342,7 @@ def test_changed_files_are_another_program(begin: Begin, tmp_path: Path) -> None
     assert digest(str(file)) != files[str(file)]
 
 
-@pytest.mark.parametrize("files", [None, "", "[]", "5", "[" * 3000, '{"a": 5}', '{"a\\u0000": "b"}'])
+@pytest.mark.parametrize("files", [None, "", "[]", "5", "[" * 3000, '{"a": 5}', '{"a\\u0000": "b"}', '{"\\ud800": "b"}'])
 def test_files_that_no_study_writes_are_refused_in_words(files: str | None) -> None:
     options: dict[str, Any] = {} if files is None else {FILES: files}
     spec = dataclasses.replace(spec_of("x"), options=tuple(options.items()))
@@ -358,6 +358,20 @@ def test_a_pipe_and_a_device_are_no_files_of_a_program(tmp_path: Path) -> None:
             digest(str(path))
 
 
+def test_files_are_read_no_further_than_their_size_and_a_limit(tmp_path: Path) -> None:
+    endless, nothing = "/proc/self/pagemap", tmp_path / "nothing"
+    nothing.touch()
+    assert digest(endless) == digest(str(nothing))
+    files = {}
+    for name in "abc":
+        (tmp_path / name).write_text(name * 100)
+        files[str(tmp_path / name)] = digest(str(tmp_path / name))
+    spec = spec_of("x", files=files)
+    assert changed_files(spec, most=300) == []
+    with pytest.raises(ValueError, match=r"/c has 100 bytes, more than are read .* at most 299 of all: "):
+        changed_files(spec, most=299)
+
+
 # What needs no process
 
 
@@ -368,6 +382,9 @@ def test_values_take_the_places_of_their_names_and_stay_within_their_words() -> 
         "run", "7 of 4", "--seed=3", "2000", "0.9", "two words; $(x) {N}", "true", "1e-05", "{N}", "{", "}",
     ]  # fmt: skip
     assert names_in(["{a}{{b}}", "c"], ["a"]) == {"a"}
+    for name in ("seed", "dataset"):
+        with pytest.raises(ValueError, match=f"the option {name} has the name of a value that every run has"):
+            words_of(spec_of("x", options={name: "$(touch it)"}))
     for word, place in (("{noise}", "{noise}"), ("x{", "{"), ("{N", "{N"), ("{ N }", "{ N }"), ("{}", "{}")):
         with pytest.raises(ValueError, match="is no value of a run") as caught:
             fill(word, {"N": 4, "seed": 3})
