@@ -50,7 +50,7 @@ def without_each(sizes: Sequence[float], values: Sequence[float]) -> dict[float,
     return {float(left): _line(np.log(n[n != left]), y[n != left])[0] for left in places}
 
 
-def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: float = 0.0) -> Broken | None:
+def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: float) -> Broken | None:
     """The best of all broken laws, by least squares in log-log; None with too few sizes.
 
     Args:

@@ -18,9 +18,10 @@ APART = 2.0
 
 UNLUCKY = (
     "If such runs miss by bad luck, thresholds come out too high: make runs more reliable, by longer training for example, and "
-    "ask again. If it is no luck, more hurts there"
+    "ask again. If it is not luck, larger values make runs worse there"
 )
-LOST = "So there is no value from which on runs pass: more may hurt, or passing be a matter of luck"
+LOST = "So no value is known from which on all runs pass: larger values make runs worse, or passing is a matter of luck"
+ONE_MISS = "A single run may miss by bad luck, so this may not be out of reach: more seeds tell (--seeds)"
 SEEDS_APART = (
     "So passing may hang on the seed or on luck, and thresholds and their exponent are less sure than their intervals say: "
     "more seeds tell (--seeds)"
@@ -51,7 +52,8 @@ def doubts(known: pd.DataFrame, axes: Axes, task: str) -> list[str]:
         lost += line_of(dataset, [doubt for one, doubt in far if math.isnan(one["images"])], axes, LOST)
         near += _near(dataset, [doubt for one, doubt in contrary if _times(one) <= BAD_LUCK], axes)
     apart = [line for dataset, rows in of_datasets for line in line_of(dataset, _apart(rows, axes, task), axes, SEEDS_APART)]
-    return [*unlucky, *lost, *near, *apart]
+    single = [line for dataset, rows in of_datasets for line in line_of(dataset, _single(rows, axes, task), axes, ONE_MISS)]
+    return [*unlucky, *lost, *near, *single, *apart]
 
 
 def _contrary(one: Mapping[Hashable, Any], axes: Axes, task: str) -> Doubt | None:
@@ -77,13 +79,28 @@ def _share(rows: Sequence[Mapping[Hashable, Any]]) -> str:
         fixed, least = one["fixed_images"], min(_tried(one, True), default=math.inf)
         far = {was: sum(value + fixed > BAD_LUCK * (least + fixed) for value in _tried(one, was)) for was in (True, False)}
         missed, among = missed + far[False], among + sum(far.values())
-    return f"Of {among} runs with over {BAD_LUCK:g} times as much as a run of their threshold that passes, {missed} miss"
+    return f"Of {among} runs with over {BAD_LUCK:g} times as much as the least that passes in their search, {missed} miss"
 
 
 def _tried(one: Mapping[Hashable, Any], passed: bool) -> list[float]:
     """The values of the walk that passed, or missed."""
     tried = one["tried"] if isinstance(one["tried"], tuple | list) else ()
     return [value for value, was in tried if was is passed]
+
+
+def _single(rows: pd.DataFrame, axes: Axes, task: str) -> list[Doubt]:
+    """Where `none reached` rests on one run. Where runs of other seeds miss as well, and none passes, they bear it out."""
+    told = []
+    for (_, along), seeds in rows.groupby(["decoder", axes.along], sort=False):
+        of_seeds = seeds.to_dict("records")
+        passes = any(_tried(one, True) for one in of_seeds)
+        if passes or sum(len(_tried(one, False)) for one in of_seeds) == 1:
+            for one in of_seeds:
+                if one["verdict"] == "none reached" and len(missed := _tried(one, False)) == 1:
+                    most = axes.told(_plain(missed[0] + one["fixed_images"]), task)
+                    text = f"at {axes.along} = {along}, seed {one['seed']}, `none reached` rests on a single run, with {most}"
+                    told.append(Doubt(along, text))
+    return told
 
 
 def _apart(rows: pd.DataFrame, axes: Axes, task: str) -> list[Doubt]:
@@ -114,7 +131,7 @@ def _near(dataset: str, found: Sequence[Doubt], axes: Axes) -> list[str]:
     """What the mark `?` of a threshold means, where no other line tells it."""
     if not found:
         return []
-    so = "a run misses with a little more than one that passes, so the threshold (?) is the least value above all that miss"
+    so = "a run misses though one with slightly less passes, so the threshold (?) is the least value above all that miss"
     return [f"{dataset}{_places(found, axes)} {so}"]
 
 

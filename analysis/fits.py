@@ -33,7 +33,7 @@ DIGITS = 12
 """Digits that are kept of a number; those behind are errors of rounding."""
 
 
-def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUAL) -> pd.DataFrame:
+def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
     """One row per decoder, dataset and N (or other value along): what the seeds say together about the total images needed.
 
     `total_images` is the geometric mean over seeds. [`lower`, `upper`] is the t-interval of the mean log threshold over
@@ -55,7 +55,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
             half = 0.0
             if n > 1:
                 logs = _log(settled["total_images"].fillna(settled["lower"]))
-                half = half_width(max(logs.std(ddof=1), _unresolved(reached)), n, confidence)
+                half = half_width(max(logs.std(ddof=1), _unresolved(reached)), n)
             if not is_cut(settled, axes).any():
                 lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
@@ -89,7 +89,7 @@ def summarise(results: pd.DataFrame, confidence: float = 0.95, axes: Axes = USUA
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """quantity = prefactor * N ** exponent. What could not be computed is None, and `note` says why."""
+    """total_images = prefactor * N ** exponent. What could not be computed is None, and `note` says why."""
 
     exponent: float | None
     lower: float | None
@@ -108,9 +108,7 @@ class PowerLaw:
     """The best law that breaks between two grid sizes; None with too few of them."""
 
 
-def fit_power_law(
-    results: pd.DataFrame, quantity: str = "total_images", confidence: float = 0.95, axes: Axes = USUAL, task: str = BUMPS
-) -> PowerLaw:
+def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) -> PowerLaw:
     """Least squares in log-log through the thresholds of one curve (one decoder and dataset), one point per N and seed.
 
     The interval is that of the likelihood of all runs (`posterior`): how a threshold was looked for does not matter, and luck
@@ -125,15 +123,12 @@ def fit_power_law(
     a threshold: there is nothing below.
 
     Args:
-        quantity: `total_images`, or `threshold` for the drawn images alone.
         task: its path, which tells what the note calls values of N.
     """
-    if quantity not in ("total_images", "threshold"):
-        raise ValueError(f"quantity must be total_images or threshold, not {quantity!r}")
     settled = results[results["verdict"].isin(SETTLED)]
     along = axes.along
-    whole = settled.groupby(along)[quantity].transform(lambda values: values.notna().all()).astype(bool)
-    unreached, notes = settled[~whole].groupby(along)[quantity].count(), []
+    whole = settled.groupby(along)["total_images"].transform(lambda values: values.notna().all()).astype(bool)
+    unreached, notes = settled[~whole].groupby(along)["total_images"].count(), []
     for without, who in ((unreached.index[unreached > 0], "not every seed"), (unreached.index[unreached == 0], "no seed")):
         notes += [f"without {along} = {_list(without)}: {who} has a threshold"] if len(without) else []
     failed = results[results["verdict"] == "failed"]
@@ -150,20 +145,20 @@ def fit_power_law(
     def result(*more: str, numbers: tuple[float | None, ...] = (None,) * 4) -> PowerLaw:
         exponent, lower, upper, prefactor = (None if n is None else _rounded(n) for n in numbers)
         law = PowerLaw(exponent, lower, upper, prefactor, sizes, points, "; ".join([*notes, *more]))
-        return law if exponent is None else _with_alternatives(law, used, quantity, along)
+        return law if exponent is None else _with_alternatives(law, used, along)
 
     if sizes < 2:
         return result(f"no exponent: this needs two {places}, and there {'is one' if sizes else 'are none'}")
-    if (used[quantity] <= 0).any():
+    if (used["total_images"] <= 0).any():
         return result("no exponent: some thresholds are 0, and 0 has no logarithm")
     if len(failed := failed[failed[along].isin(used[along])]):
         notes.append(f"at {along} = {_list(failed[along])} a seed failed, and what remains there may be too low")
     if sizes < LEAST_SIZES:
         notes.append(f"two {places}: a slope, not a fit")
-    if used[quantity].nunique() == 1:
+    if used["total_images"].nunique() == 1:
         notes.append("every threshold is the same")
     x = np.log(used[along].to_numpy(float))
-    y = np.log(used[quantity].to_numpy(float))
+    y = np.log(used["total_images"].to_numpy(float))
     centred = x - x.mean()
     exponent = float((y - y.mean()) @ centred / (centred @ centred))
     prefactor = math.exp(y.mean() - exponent * x.mean())
@@ -171,32 +166,36 @@ def fit_power_law(
         every = "one seed at every grid size" if of_sizes else f"one seed at every {along}"
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
-    low, high = slope_interval([_seen(line, quantity, along) for line in used.to_dict("records")], confidence)
+    low, high = slope_interval([_seen(line, along) for line in used.to_dict("records")])
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
 
 
 def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
-    """Whether a threshold may lie below the least value that could be tried."""
-    return (results["verdict"] == "minimum") & ~results["threshold"].map(axes.is_floor).astype(bool)
+    """Whether a threshold may lie below the least value that could be tried: this one passes. It may do so with `non-monotone`
+    too, as `images_lower` tells, which old tables lack."""
+    cut = (results["verdict"] == "minimum") & ~results["threshold"].map(axes.is_floor).astype(bool)
+    if "images_lower" in results:
+        passes = (results["verdict"] == "non-monotone") & results["images_lower"].isna()
+        cut |= passes & ~(results["lower"] - results["fixed_images"]).map(axes.is_floor).astype(bool)
+    return cut
 
 
-def _with_alternatives(law: PowerLaw, used: pd.DataFrame, quantity: str, along: str) -> PowerLaw:
+def _with_alternatives(law: PowerLaw, used: pd.DataFrame, along: str) -> PowerLaw:
     """The law with what stands beside it."""
-    sizes, values = used[along].to_numpy(float), used[quantity].to_numpy(float)
-    fixed = used["total_images"] - used[quantity]
-    width = _log(used["upper"] - fixed) - _log(used["lower"] - fixed)
+    sizes, values = used[along].to_numpy(float), used["total_images"].to_numpy(float)
+    width = _log(used["upper"]) - _log(used["lower"])
     without = {f"{size:.12g}": _rounded(exponent) for size, exponent in without_each(sizes, values).items()}
     resolution = math.sqrt(float(np.mean(width**2)) / 12)  # of a number that may lie anywhere in its bracket
     return replace(law, without=without, broken=broken_law(sizes, values, resolution))
 
 
-def _seen(line: Mapping[Hashable, Any], quantity: str, along: str) -> Seen:
+def _seen(line: Mapping[Hashable, Any], along: str) -> Seen:
     """A row of the results table, with the runs that it rests on."""
-    fixed, tried = line["total_images"] - line[quantity], line.get("tried")
-    low, high = (math.log(line[end] - fixed or LEAST_TOTAL) for end in ("lower", "upper"))
+    tried = line.get("tried")
+    low, high = (math.log(line[end] or LEAST_TOTAL) for end in ("lower", "upper"))
     runs: list[tuple[float, bool]] = []
     if low < high and isinstance(tried, Sequence):
-        always = line["total_images"] - line["threshold"] - fixed
+        always = line["total_images"] - line["threshold"]
         runs = [(math.log(count + always or LEAST_TOTAL), passed) for count, passed in tried]
     return Seen(math.log(line[along]), high, low, runs)
 

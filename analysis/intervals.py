@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from scipy import special
 
+CONFIDENCE = 0.95
+"""Of every interval."""
 LARGEST_LOG = 709.0
 """e to this power is a float; to a little more it is none."""
 ROUNDING = 1e-12
@@ -24,9 +26,9 @@ def are_alike(numbers: Sequence[float]) -> bool:
     return math.isfinite(max(numbers) - min(numbers)) and max(numbers) - min(numbers) <= ROUNDING * max(map(abs, numbers))
 
 
-def half_width(deviation: float, n: int, confidence: float = 0.95) -> float:
+def half_width(deviation: float, n: int) -> float:
     """Half of Student's t-interval of the mean of n numbers with this standard deviation (ddof 1); NaN for a single number.
 
     `scipy.stats.t.ppf` gives the same, and takes a second to be imported.
     """
-    return float(special.stdtrit(n - 1, (1 + confidence) / 2) * deviation / math.sqrt(n)) if n > 1 else math.nan
+    return float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2) * deviation / math.sqrt(n)) if n > 1 else math.nan

@@ -23,8 +23,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+from analysis.intervals import CONFIDENCE
 
 NOISES = (0.1, 0.2, 0.4, 0.8, 1.2)
 """Noise of single runs, and ... More noise than that would spread the thresholds wider than it does."""
@@ -43,6 +46,9 @@ MARGIN = 4.0
 REACH, STEPS_A, STEPS_B = 7.0, 31, 121
 """How far from least squares a and b are looked for, in standard errors if each size counts once, and how many values of
 each."""
+COARSE = 2.5
+"""Where the deviation of b is less than so many steps, as with many seeds, all is done once more around what was found: a and b
+as far as REACH of their deviations, and cells half as wide."""
 HOPELESS = 12.0
 """Kinds of luck less likely than others by this, as a logarithm, count nothing."""
 TINY = 1e-300
@@ -59,7 +65,7 @@ class Seen:
     runs: Sequence[tuple[float, bool]] = ()
 
 
-def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[float, float]:
+def slope_interval(seen: Sequence[Seen], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The ends of the interval of b.
 
     Needs brackets at two places, and more than two of them.
@@ -73,37 +79,71 @@ def slope_interval(seen: Sequence[Seen], confidence: float = 0.95) -> tuple[floa
     if unit < 1e-9:
         return slope, slope
     places = np.unique(x)
-    offs, tilts = (OFFS, TILTS) if len(places) > 2 else (OFFS[:1], {1.0: 1.0})
+    of_places = [(place, [one for one, centred in zip(seen, x, strict=True) if centred == place]) for place in places]
+    line = _Line(slope, height, unit, float(np.abs(away).max() / unit))
     a = np.linspace(-REACH, REACH, STEPS_A) / math.sqrt(len(places))
     b = np.linspace(-REACH, REACH, STEPS_B) / math.sqrt(float(places @ places))
+    of_a, of_b = _weights(of_places, line, a, b, CELL)
+    if _mean_and_deviation(b, of_b)[1] < COARSE * (b[1] - b[0]):
+        a, b = _around(a, of_a), _around(b, of_b)
+        _, of_b = _weights(of_places, line, a, b, CELL / 2)
+    below = np.cumsum(of_b) - of_b / 2
+    tail = (1 - confidence) / 2 * of_b.sum()
+    low, high = np.interp([tail, of_b.sum() - tail], below, b)
+    return slope + unit * float(low), slope + unit * float(high)
+
+
+class _Line(NamedTuple):
+    """Least squares through all thresholds. `unit`: the spread that is seen; `far`: how far off the farthest is, over that."""
+
+    slope: float
+    height: float
+    unit: float
+    far: float
+
+
+def _mean_and_deviation(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    mean = float(values @ weights / weights.sum())
+    return mean, math.sqrt(float((values - mean) ** 2 @ weights / weights.sum()))
+
+
+def _around(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """As many values where the weights are."""
+    mean, deviation = _mean_and_deviation(values, weights)
+    reach = REACH * max(deviation, (values[1] - values[0]) / 4)
+    return np.linspace(mean - reach, mean + reach, len(values))
+
+
+def _weights(
+    of_places: Sequence[tuple[float, Sequence[Seen]]], line: _Line, a: np.ndarray, b: np.ndarray, cell: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """How likely each a is, and each b, both relative to the line and over its unit; up to a constant."""
+    places = np.array([place for place, _ in of_places])
+    offs, tilts = (OFFS, TILTS) if len(places) > 2 else (OFFS[:1], {1.0: 1.0})
     law = a[:, None, None] + b[:, None] * places  # the log of its thresholds over the line of least squares
-    half = float(max(np.abs(away).max() / unit, law.max())) + MARGIN
-    cells = np.linspace(-half, half, 2 * math.ceil(half / CELL) + 1)
+    half = float(max(line.far, law.max(), -law.min())) + MARGIN
+    cells = np.linspace(-half, half, 2 * math.ceil(half / cell) + 1)
     apart = (cells[:, None] - cells) ** 2 / 2
     moves = np.stack([_moves(apart, off) for off in offs])
     prior = _prior(tilts.values(), len(offs))
     found = []
-    for place in places:
-        thresholds = cells * unit + height + slope * place
-        of_place = [one for one, centred in zip(seen, x, strict=True) if centred == place]
+    for place, of_place in of_places:
+        thresholds = cells * line.unit + line.height + line.slope * place
         share = place / (places[-1] - places[0])
-        tilted = [_likelihood(of_place, thresholds, unit, tilt**share, apart, moves) for tilt in tilts]
+        tilted = [_likelihood(of_place, thresholds, line.unit, tilt**share, apart, moves) for tilt in tilts]
         found.append(np.stack(tilted).reshape(len(prior), -1))
     # kinds of luck that are hopeless whatever the law, beside the best kind on the line of least squares, are passed over
     least = (prior + sum(table[:, len(cells) // 2] for table in found)).max()
     kept = prior + sum(table.max(axis=1) for table in found) > least - HOPELESS
     at = (law + half) / (cells[1] - cells[0])
     left = np.minimum(at.astype(int), len(cells) - 2)
-    logs = np.tile(prior[kept], (STEPS_A, STEPS_B, 1))
+    logs = np.tile(prior[kept], (len(a), len(b), 1))
     for place, table in enumerate(found):
         table = np.ascontiguousarray(table[kept].T)
         share = at[..., place, None] - left[..., place, None]
         logs += table[left[..., place]] * (1 - share) + table[left[..., place] + 1] * share
-    weights = np.exp(logs - logs.max()).sum(axis=(0, 2))
-    below = np.cumsum(weights) - weights / 2
-    tail = (1 - confidence) / 2 * weights.sum()
-    low, high = np.interp([tail, weights.sum() - tail], below, b)
-    return slope + unit * float(low), slope + unit * float(high)
+    weights = np.exp(logs - logs.max())
+    return weights.sum(axis=(1, 2)), weights.sum(axis=(0, 2))
 
 
 def _prior(of_tilts: Collection[float], offs: int) -> np.ndarray:

@@ -135,7 +135,7 @@ class Answer:
         if flips := rule["flips"]:
             more = f", and {len(flips) - 1} more" if len(flips) > 1 else ""
             if ended[UNAUDITED]:
-                so = f". {unaudited} it all the same, so these thresholds may be too high: --stop auto would not use it"
+                so = f". {unaudited} it nevertheless, so these thresholds may be too high; --stop auto would not use it"
             elif self.settings.get("stop") == "early":
                 so = ": no lower bound rests on it, and --stop auto would not use it"
             elif ended[AUDITED]:

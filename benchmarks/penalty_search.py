@@ -19,6 +19,7 @@ from orchestrator.engine.execution import pruned_result
 from orchestrator.regularization import TASK
 from orchestrator.searches import Curve, Rows
 from orchestrator.searches.optuna import OptunaSearch
+from orchestrator.searches.space import log_range
 from orchestrator.store import make_row
 from trainables.regularization import RegularizationTask
 from trainables.spec import RunSpec
@@ -26,7 +27,7 @@ from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
 from trainables.training.result import CURVES
 
-SPACE = {"lambda_entropy": (1e-3, 1.0), "lambda_variance": (1e-4, 0.1)}
+SPACE = [log_range("lambda_entropy", 1e-3, 1.0), log_range("lambda_variance", 1e-4, 0.1)]
 WAYS = [("grid", "none"), ("random", "none"), ("tpe", "none"), ("tpe", "median")]
 GRID = 36
 

@@ -5,9 +5,9 @@ the end of its budget. If it passes, the rule was wrong about it: a *flip*.
 
 Brackets of one curve (everything alike but grid size, seed and data count) share their audits. Under `auto`, the lower bound of
 every threshold of a curve is audited, until NEEDED audits of the curve, those known of the task included, have not found a
-flip; then the rule is supported, and of the further lower bounds one in EVERY is audited. One flip, and the rule is off for the
-curve: nothing counts as missed any more but what was trained to its budget. Under `early` nothing is audited; under `budget` no
-run is given up.
+flip; then the rule is supported, and of the further lower bounds about one in EVERY is audited. One flip, and the rule is off
+for the curve: nothing counts as missed any more but what was trained to its budget. Under `early` nothing is audited; under
+`budget` no run is given up.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ STOPS = ("auto", "early", "budget")
 
 NEEDED = 299
 """The least number of audits without a flip after which a flip is under 1 % likely: see `flip_bound`."""
-EVERY, FIRST = 50, 25
-"""Of a supported curve, brackets number FIRST, FIRST + EVERY, ... are audited, by grid size, then seed. An audit costs about as
-much as a whole bracket of bumps, so this adds 2 % to the steps."""
+EVERY = 50
+"""Of a supported curve, about one bracket in so many is audited. An audit costs about as much as a whole bracket of bumps, so
+this adds 2 % to the steps."""
 
 BUDGET, DIVERGED, AUDITED, UNAUDITED = "budget", "diverged", "audited rule", "unaudited rule"
 """What a lower bound may rest on: a run trained to its budget, one whose loss was not finite, or one that the rule gave up."""
@@ -38,6 +38,12 @@ def flip_bound(audits: int) -> float:
     0.05 ** (1 / n) is the probability per audit at which n audits without a flip have a chance of 5 %.
     """
     return 1 - 0.05 ** (1 / audits) if audits else 1.0
+
+
+def is_drawn(family: str) -> bool:
+    """Whether the bracket whose runs are this family is one of those that are audited of a supported curve, too. What else is
+    asked does not matter, so further sizes and seeds move none."""
+    return int(family, 16) % EVERY == 0
 
 
 def given_up(row: Row) -> bool:
@@ -139,7 +145,7 @@ class Curve:
     """
 
     brackets: Sequence[int]
-    """By grid size, then seed: a bracket's place in this order is its number."""
+    """By seed, then grid size: a bracket's place in this order is its number. So further seeds come after those before."""
     known: int
     limit: int = field(init=False)
     audits: dict[int, dict[float, bool]] = field(default_factory=dict)
@@ -161,14 +167,15 @@ class Curve:
     def number(self) -> int:
         return sum(map(len, self.audits.values()))
 
-    def due(self, number: int) -> bool:
+    def due(self, number: int, family: str) -> bool:
         """Whether the lower bound of this bracket is to be audited."""
-        return number < self.limit or number % EVERY == FIRST
+        return number < self.limit or is_drawn(family)
 
     def settle(self, is_settled: Callable[[int], bool]) -> Sequence[int]:
-        """Learn which brackets are settled; the brackets that are now to be audited besides."""
+        """Learn which brackets are settled; the brackets that are now to be audited besides. Whether these are settled is to be
+        looked at first."""
         before = self.limit
-        while self._passed < min(self.limit, len(self.brackets)) and is_settled(self.brackets[self._passed]):
+        while self._passed < min(before, len(self.brackets)) and is_settled(self.brackets[self._passed]):
             if not self.audits.get(self.brackets[self._passed]):
                 self.limit += 1
             self._passed += 1

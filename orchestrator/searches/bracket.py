@@ -113,8 +113,8 @@ class ThresholdResult:
     failed_key: str | None
     lower_ended: str
     """What the lower bound rests on: `budget` (a run trained to its end), `diverged`, `audited rule` or `unaudited rule` (a run
-    that the stopping rule gave up). Empty while open, and where there is no lower bound. Of a `non-monotone` answer also the
-    failing run right below the threshold counts, and the less firm of the two is named."""
+    that the stopping rule gave up). Empty while open, and where there is no lower bound. Of a `non-monotone` answer all
+    failing runs above one that passes count as well, and the least firm of these is named."""
     rule: Record
     """What the audits of this bracket's curve found."""
     values: int
@@ -129,8 +129,10 @@ class ThresholdResult:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the threshold may lie below the least value that could be tried."""
-        return self.verdict == "minimum" and self.threshold is not None and not self.axes.is_floor(self.threshold)
+        """Whether the threshold may lie below the least value that could be tried: this one passes."""
+        doubted = self.verdict == "non-monotone" and self.missed is None and self.threshold is not None
+        least = self.threshold if self.verdict == "minimum" else self.lower if doubted else None
+        return least is not None and not self.axes.is_floor(least)
 
     @property
     def total_images(self) -> float | None:
@@ -204,13 +206,13 @@ class Walk:
 
     @property
     def carriers(self) -> tuple[int, ...]:
-        """The failing rungs that its answer rests on: the highest of all, and, if another one, the highest below every pass. A
-        miss below all others only leaves the answer as it was, and is none."""
+        """The failing rungs that its answer rests on: the highest below every pass, and all above some pass. A miss below that
+        one only leaves the answer as it was, and is none."""
         if self.failed_key is not None:
             return ()
-        known = self.known
-        highest = max((at for at, outcome in known.items() if not outcome.passed), default=None)
-        return tuple(sorted({at for at in (highest, bounds(known).lower) if at is not None}))
+        lowest = bounds(self.known).lower
+        missed = sorted(at for at, outcome in self.known.items() if not outcome.passed)
+        return tuple(missed if lowest is None else missed[missed.index(lowest) :])
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Place:
     curve: int
     """Number of its curve."""
     number: int
-    """Its place on the curve, by x, then seed."""
+    """Its place on the curve, by seed, then x."""
     rungs: Ladder
     leads: bool
     """Whether this is the pilot: the lowest seed of its x."""

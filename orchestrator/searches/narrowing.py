@@ -110,10 +110,10 @@ class NarrowingSearch(ThresholdSearch):
         if not wide:
             return None
         return (
-            f"the interval of the exponent is not as narrow as {self.width:g} for {', '.join(wide)}; no more seeds are added: "
-            f"{MOST_SEEDS} are the most at a place, a place that some seed does not reach gets none, and none are added where "
-            f"twice the thresholds have narrowed it by less than {LEAST_GAIN:.0%}, two rounds in a row. Sizes may lie off the "
-            "law, or there are too few of them: more sizes may help where seeds do not"
+            f"the interval of the exponent is wider than {self.width:g} for {', '.join(wide)}, and no more seeds are added. A "
+            f"size gets at most {MOST_SEEDS} seeds. It gets no more if some seed does not reach the target, or if twice the "
+            f"thresholds narrowed the interval by less than {LEAST_GAIN:.0%}, two rounds in a row. Sizes may lie off the law, "
+            "or there are too few of them: then more sizes help"
         )
 
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:

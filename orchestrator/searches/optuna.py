@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from orchestrator.searches import Curve, Latest, Row, Rows
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.race import contenders, seed_effects
 from orchestrator.searches.samplers import PRUNERS, SAMPLERS, Trial, frozen, pruner_of, pruning_steps, sampler_of, write_study
-from orchestrator.searches.space import Dimension, Make, Matters, Space, Values, log_range
+from orchestrator.searches.space import Dimension, Make, Matters, Space, Values
 from trainables.settings import with_values
 from trainables.spec import RunSpec, run_key
 
@@ -62,8 +62,7 @@ class OptunaSearch:
     `contenders`); with several objectives, on the Pareto front alone. Optuna is told the means.
 
     Args:
-        space: the range (low, high) of every searched option, drawn log-uniformly, 0 < low <= high; or what is searched, with
-            any setting. Empty: one trial, `template`.
+        space: what is searched, with any setting. Empty: one trial, `template`.
         trials: how many to make; `grid` makes the largest full grid of at most so many points.
         sampler: one of SAMPLERS; `tpe` is Optuna's default, `nsga2` is for two objectives. What `gp` and `nsga2` learn is
             of the settings that all trials have: they draw the others at random.
@@ -87,7 +86,7 @@ class OptunaSearch:
         self,
         template: RunSpec,
         task_version: str,
-        space: Mapping[str, tuple[float, float]] | Sequence[Dimension],
+        space: Sequence[Dimension],
         trials: int,
         sampler: str = "tpe",
         pruner: str = "median",
@@ -107,7 +106,6 @@ class OptunaSearch:
             if value not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
         self.template, self.task_version = template, task_version
-        self.space = dict(space) if isinstance(space, Mapping) else {d.name: d for d in space}
         self.sampler, self.pruner, self.seed, self.level = sampler, pruner, seed, level
         self.aims = OBJECTIVES[objectives] if isinstance(objectives, str) else tuple(objectives)
         self.objectives = objectives if isinstance(objectives, str) else ",".join(aim.name for aim in self.aims)
@@ -115,9 +113,8 @@ class OptunaSearch:
             raise ValueError("no pruner can weigh two objectives: use the pruner none with objectives id,validation")
         if pruner != "none" and not self.aims[0].curve:
             raise ValueError(f"no pruner can judge {self.objectives}, of which a run has no curve: use the pruner none")
-        dimensions = [one if isinstance(one, Dimension) else log_range(name, *one) for name, one in self.space.items()]
         self.seeds = range(template.seed, template.seed + seeds)
-        self._space = Space(dimensions, make or self._in_template, matters)
+        self._space = Space(space, make or self._in_template, matters)
         self._first = list(dict.fromkeys(self.spec(values) for values in known))
         self._known_keys = frozenset(map(self._key, self._first))
         self._points = self._space.grid(trials) if sampler == "grid" else self._space.all()
@@ -377,7 +374,7 @@ class OptunaSearch:
         return [trials[t.number] for t in sorted(self._study_of(trials).best_trials, key=lambda t: t.number)]
 
     def study(self, rows: Rows) -> optuna.Study:
-        """All finished trials as an Optuna study in memory, for tests."""
+        """All finished trials as an Optuna study in memory."""
         return self._make_study(self.finished_trials(rows))
 
     def export(self, rows: Rows, file: Path, name: str) -> None:

@@ -50,7 +50,7 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
                     lessons.append((log_threshold, [(other.logs[i], s) for i, s in seen if s is not None]))
     taught = learn(lessons)
     if censored:
-        return Start(top, rungs.logs[top], CENSORED_SPREAD, taught)
+        return Start(top, rungs.logs[top], CENSORED_SPREAD, taught, leads=place.leads)
     if not known:
         at = _blind(place)
         return Start(at, rungs.logs[at], BLIND_SPREAD, taught, alone=True)
@@ -59,7 +59,8 @@ def start_of(places: Sequence[Place], place: Place, answered: Sequence[Walk]) ->
     if not place.leads:
         above += STAGGER * spread * (1 if place.bracket.template.seed % 2 else -1)
     bad_luck = KNOWN if any(walk.lucky is not None for walk in answered) else RARE
-    return Start(rungs.nearest(centre + above), centre, spread, taught, bad_luck=bad_luck)
+    return Start(rungs.nearest(centre + above), centre, spread, taught, leads=place.leads, bad_luck=bad_luck)
+
 
 def _predict(places: Sequence[Place], place: Place, known: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """log(total images) from a power law through the pilots, and how far off it may be: Bayesian linear regression with
@@ -79,6 +80,7 @@ def _predict(places: Sequence[Place], place: Place, known: Sequence[tuple[int, f
     variance = (SPREAD_WORTH * SEED_SPREAD**2 + off) / (SPREAD_WORTH + n - 1)
     away = math.log(place.x) - mean_x if place.bracket.axes.scaled else 0.0
     return mean_y + slope * away, math.sqrt(variance * (1 + 1 / n + away**2 / sxx))
+
 
 def _scaled(places: Sequence[Place], place: Place, j: int, log_total: float) -> tuple[float, float]:
     """The prediction from one other grid size: drawn images grow with the expected exponent, those always present as

@@ -74,7 +74,8 @@ LIKELY_BELOW = 0.1
 """Guessed probability that the first of them passes."""
 FALL = 0.4
 """Where no run passes, more may be what hurts. So runs are asked for near the best miss if its accuracy is so much higher, in
-logits, than that of the highest one; of a bracket that nothing foretold also below a single miss ..."""
+logits, than that of the highest one; of a bracket that nothing foretold also below a single miss, and of another pilot right
+below one at the highest count ..."""
 NARROW, MOST_BELOW = math.log(1.5), 8
 """... until those beside the best one are so near, in log(total images), and so many at most."""
 _ROOT2 = math.sqrt(2)
@@ -225,6 +226,8 @@ class Start:
     line: Line = EXPECTED
     alone: bool = False
     """Whether no other bracket foretold it: others will rest on what this one finds."""
+    leads: bool = False
+    """Whether it is foretold and a pilot: the others at its place will rest on what it finds."""
     bad_luck: float = RARE
     """How likely it is that many runs miss by bad luck."""
 
@@ -389,10 +392,12 @@ def probe_below(seen: Mapping[int, Outcome], below: Mapping[int, Outcome], rungs
 
 def _toward_the_best(seen: Mapping[int, Outcome], below: int, rungs: Ladder, start: Start) -> Probe | None:
     """The next rung where all of these miss: below the lowest if that comes nearest to the target, else beside the one that
-    does."""
+    does. Right below the highest rung if a pilot has seen no other."""
     logs, rung = rungs.logs, sorted(seen)
     short = [seen[i].shortfall for i in rung]
     told = [s for s in short if s is not None]
+    if start.leads and rung == [len(logs) - 1] and len(logs) > 1:  # one miss may be bad luck
+        return Probe(rungs.main[-2], LIKELY_BELOW, below=True)
     if below >= MOST_BELOW or not told or (len(rung) == 1 and not start.alone):
         return None
     if len(rung) > 1 and short[-1] is not None and min(told) >= short[-1] - FALL:  # a run that diverged is the farthest off

@@ -19,7 +19,7 @@ from orchestrator.searches import Curve as ErrorCurve
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.audits import STOPS, Curve, Family, Record, given_up
 from orchestrator.searches.axes import Between
-from orchestrator.searches.bracket import Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
+from orchestrator.searches.bracket import FAILED, Bracket, Place, ThresholdResult, Walk, carry_on, follow, result_of
 from orchestrator.searches.prediction import start_of
 from orchestrator.searches.probing import Ladder, Outcome, Start, float_ladder, ladder
 from trainables.spec import RunSpec, family_key
@@ -69,7 +69,8 @@ class ThresholdSearch:
     With `speculate=False`, or room for no more than the open brackets, the set of runs is that of one worker.
 
     `stop` says how runs that do not pass end. `early`: when the stopping rule gives them up. `budget`: at the end of their
-    budget. `auto`: early, but what the answer rests on is audited, and where the rule errs the answer is that of `budget`.
+    budget. `auto`: early, but what the answer rests on is audited, and where the rule errs the answer is that of `budget`, as
+    far as more never hurts: where it does, a miss that is not audited may have led the search elsewhere.
 
     Raises:
         ValueError: a resolution outside (0, 1), an unknown `stop`, no counts to choose from, two brackets with the same runs,
@@ -136,8 +137,12 @@ class ThresholdSearch:
         return range(len(self._places))
 
     def found(self, rows: Rows, i: int) -> Family:
-        """The finished runs of bracket number `i`."""
-        return self._places[i].found(rows)
+        """The finished runs of bracket number `i`. Where nothing is audited, an audit that crashed is none of them."""
+        found = self._places[i].found(rows)
+        if self.stop == "early" and any(row["status"] == FAILED for row in found.full.values()):
+            full = {count: row for count, row in found.full.items() if row["status"] != FAILED or count not in found.early}
+            return replace(found, full=full)
+        return found
 
     def runs(self, rows: Rows) -> list[Row]:
         """The finished runs of the brackets of an answer."""
@@ -177,7 +182,7 @@ class ThresholdSearch:
 
     def _audits(self, curve: Curve, place: Place) -> bool:
         """Whether the answer of a bracket is to be audited."""
-        return self.stop == "auto" and not curve.off and curve.due(place.number)
+        return self.stop == "auto" and not curve.off and curve.due(place.number, place.family)
 
     def _trusts(self, curve: Curve) -> bool:
         """Whether a run that was given up counts as missed."""
@@ -368,7 +373,7 @@ def _plan(brackets: Sequence[Bracket], resolution: float) -> list[Place]:
     places = []
     numbers, counted = {curve: n for n, curve in enumerate(dict.fromkeys(curves))}, dict.fromkeys(curves, 0)
     number = {}
-    for i in sorted(range(len(brackets)), key=lambda i: (xs[i], brackets[i].template.seed)):
+    for i in sorted(range(len(brackets)), key=lambda i: (brackets[i].template.seed, xs[i])):
         number[i] = counted[curves[i]]
         counted[curves[i]] += 1
     for i, (b, curve, x) in enumerate(zip(brackets, curves, xs, strict=True)):

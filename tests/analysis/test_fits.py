@@ -112,9 +112,11 @@ class TestPowerLaw:
         assert law.upper - law.lower < 1e-12
         assert law.lower == pytest.approx(1.0, abs=1e-12)
         assert (law.sizes, law.points, law.note) == (3, 9, "")
-        drawn = fit_power_law(table, "threshold")
-        assert drawn.exponent is None
-        assert drawn.note == "no exponent: some thresholds are 0, and 0 has no logarithm"
+
+    def test_a_threshold_of_zero_has_no_logarithm(self) -> None:
+        law = fit_power_law(frame(*(line(N, s, N - 16) for N in (16, 32, 64) for s in range(3))))
+        assert law.exponent is None
+        assert law.note == "no exponent: some thresholds are 0, and 0 has no logarithm"
 
     def test_least_squares_by_hand(self) -> None:
         """Three sizes a factor 2 apart, log2 of the thresholds 4, 7, 8: slope 2, intercept 19/3 - 2 * 5."""
@@ -189,23 +191,21 @@ class TestPowerLaw:
         assert width(*near) > 1.1 * width()
         assert width(*near, *far) < 0.95 * width(*near)
 
-    def test_images_always_present_count_in_the_total_and_not_in_what_is_drawn(self) -> None:
-        """Both quantities have the same runs, in total images and in drawn ones."""
-        lines = [
-            line(N, s, 2 * N + d, lower=2 * N + 0.95 * d, fixed=2 * N, tried=((0.9 * d, False), (0.95 * d, False), (d, True)))
-            for N in (16, 24, 32, 48)
-            for s, d in enumerate((0.2 * N**2, 0.22 * N**2, 0.24 * N**2))
-        ]
-        alone = [
-            line(N, s, d, lower=0.95 * d, tried=((0.9 * d, False), (0.95 * d, False), (d, True)))
-            for N in (16, 24, 32, 48)
-            for s, d in enumerate((0.2 * N**2, 0.22 * N**2, 0.24 * N**2))
-        ]
-        drawn, total = fit_power_law(frame(*lines), "threshold"), fit_power_law(frame(*lines))
-        same = fit_power_law(frame(*alone))
-        assert (drawn.lower, drawn.exponent, drawn.upper) == pytest.approx((same.lower, 2.0, same.upper))
-        assert total.upper is not None
-        assert total.upper < 1.95
+    def test_images_always_present_count_in_the_total(self) -> None:
+        """What was tried is in drawn images: with those always present it is the same as runs of so many images."""
+        drawn, total = (
+            [
+                line(N, s, always + d, lower=always + 0.95 * d, fixed=fixed, tried=((0.95 * d + told, False), (d + told, True)))
+                for N in (16, 24, 32, 48)
+                for s, d in enumerate((0.2 * N**2, 0.22 * N**2, 0.24 * N**2))
+                for always, fixed, told in ((2 * N, 2 * N * has_fixed, 2 * N * (not has_fixed)),)
+            ]
+            for has_fixed in (True, False)
+        )
+        law = fit_power_law(frame(*drawn))
+        assert law == fit_power_law(frame(*total))
+        assert law.upper is not None
+        assert law.upper < 1.95
 
     def test_values_below_one_are_fitted_as_large_ones_are(self) -> None:
         """A rate of 0.004 has the interval that one of 4 has."""
@@ -280,9 +280,8 @@ class TestPowerLaw:
         assert broken is not None
         assert not broken.is_better
 
-    def test_drawn_images_are_fitted_without_those_always_present(self) -> None:
+    def test_the_exponent_is_of_all_images_with_those_always_present(self) -> None:
         table = frame(*(line(N, s, 2 * N + N**2, fixed=2 * N) for N in (16, 32) for s in range(2)))
-        assert fit_power_law(table, "threshold").exponent == pytest.approx(2.0)
         assert fit_power_law(table).exponent == pytest.approx(math.log(1088 / 288) / math.log(2))
 
     def test_sizes_not_reached_by_every_seed_are_left_out_and_named(self) -> None:
@@ -348,6 +347,19 @@ class TestPowerLaw:
         single = [line(N, s, N, verdict="minimum" if N == 1 else "reached") for N in (1, 2, 4) for s in range(3)]
         assert (fit_power_law(frame(*single)).sizes, fit_power_law(frame(*single)).note) == (3, "")
 
+    def test_a_lowest_count_that_passes_hides_what_is_below_also_where_a_larger_one_misses(self) -> None:
+        ends = {"verdict": "non-monotone", "fixed_images": 0, "images_lower": math.nan}
+        lines = [line(N, s, 2 * N, lower=10, **ends if N == 16 else {}) for N in (16, 24, 32, 48) for s in range(3)]
+        law = fit_power_law(frame(*lines))
+        assert (law.sizes, law.note) == (3, "without N = 16: the lowest data_count passes, and less cannot be tried")
+        (summed,) = summarise(frame(*lines[:3])).to_dict("records")
+        assert (summed["total_images"], math.isnan(summed["lower"])) == (pytest.approx(32), True)
+        assert summed["note"] == "3 of 3 pass at the lowest data_count, so less may do; 3 non-monotone"
+        known = [one | {"images_lower": 20} for one in lines]
+        floor = [one | {"lower": 1} for one in lines]
+        fixed = [one | {"lower": 11, "fixed_images": 10} for one in lines]
+        assert [fit_power_law(frame(*of)).sizes for of in (known, floor, fixed)] == [4, 4, 4]
+
     @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
     def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:
         law = fit_power_law(frame(*(line(N, s, 2 * N, fixed=2 * N, verdict="minimum") for N in sizes for s in range(3))))
@@ -369,5 +381,3 @@ class TestPowerLaw:
         none = fit_power_law(frame(line(16, 0, math.nan, lower=math.nan, verdict="failed")))
         assert none.exponent is None
         assert none.note.endswith("failed; no exponent: this needs two grid sizes, and there are none")
-        with pytest.raises(ValueError, match="total_images or threshold, not 'runs'"):
-            fit_power_law(frame(line(16, 0, 50)), "runs")

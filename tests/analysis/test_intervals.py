@@ -10,7 +10,7 @@ from analysis.intervals import are_alike, half_width
 def test_it_is_students() -> None:
     quantile = 0.95 * math.sqrt(2 / (1 - 0.95**2))  # in closed form with two degrees of freedom
     assert half_width(1.0, 3) == pytest.approx(quantile / math.sqrt(3), rel=1e-12)
-    assert half_width(2.0, 11, 0.9) == pytest.approx(2 * 1.812461 / math.sqrt(11), rel=1e-6)  # from a table
+    assert half_width(2.0, 11) == pytest.approx(2 * 2.228139 / math.sqrt(11), rel=1e-6)  # from a table
     assert math.isnan(half_width(math.nan, 1))
 
 

@@ -7,17 +7,18 @@ import random
 
 import pytest
 
+from analysis import posterior
 from analysis.posterior import Seen, slope_interval
 
 LOGS = [math.log(N) for N in (16, 24, 32, 48, 64)]
 
 
-def studied(chance: int = 0, spread: float = 0.2, off: float = 0.0) -> list[Seen]:
-    """Three seeds at each size, each known between a run that missed and one that passed. Sizes are `off` the law."""
+def studied(chance: int = 0, spread: float = 0.2, off: float = 0.0, seeds: int = 3) -> list[Seen]:
+    """Some seeds at each size, each known between a run that missed and one that passed. Sizes are `off` the law."""
     draw, seen = random.Random(chance), []
     for x in LOGS:
         of_size = draw.gauss(0, off) if off else 0.0
-        for _ in range(3):
+        for _ in range(seeds):
             y = 1.7 * x + of_size + draw.gauss(0, spread)
             runs = [(y - 0.3, False), (y - 0.05, False), (y, True), (y + 0.15, True)]
             seen.append(Seen(x, y, y - 0.05, runs))
@@ -64,6 +65,24 @@ def test_more_confidence_is_a_wider_interval() -> None:
 
 def test_thresholds_known_without_doubt_on_a_law_leave_none() -> None:
     assert slope_interval([Seen(x, 1.5 * x, 1.5 * x) for x in LOGS for _ in range(3)]) == pytest.approx((1.5, 1.5))
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("seeds", [24, 48])
+def test_many_seeds_have_no_wider_interval_than_a_finer_grid_gives(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = studied(seeds=seeds)
+    low, high = slope_interval(seen)
+    for name, value in {"STEPS_B": 361, "CELL": posterior.CELL / 3, "COARSE": 0.0}.items():
+        monkeypatch.setattr(posterior, name, value)
+    exact = slope_interval(seen)
+    assert (low, high) == pytest.approx(exact, abs=0.02 * (exact[1] - exact[0]))
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_few_seeds_have_the_interval_of_the_first_grid_to_the_bit(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [slope_interval(studied(chance, seeds=seeds)) for chance in range(3)]
+    monkeypatch.setattr(posterior, "COARSE", 0.0)
+    assert [slope_interval(studied(chance, seeds=seeds)) for chance in range(3)] == found
 
 
 @pytest.mark.slow(2)

@@ -75,9 +75,9 @@ FAR = of_tried(1, (19, False), (23, True), (885, False), (931, True))
 def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
     told = "bumps: at N = 16, seed 1, a run with 23 images passes and one with 885 images misses"
     so = "If such runs miss by bad luck, thresholds come out too high: make runs more reliable, by longer training for "
-    so += "example, and ask again. If it is no luck, more hurts there"
+    so += "example, and ask again. If it is not luck, larger values make runs worse there"
     [line] = Answer.of([FAR], SETTINGS).doubts
-    assert line == f"{told}. Of 2 runs with over 1.5 times as much as a run of their threshold that passes, 1 miss. {so}"
+    assert line == f"{told}. Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss. {so}"
     [line] = Answer.of([FAR, of_tried(2, *FAR["tried"], N=24), of_tried(3, *FAR["tried"], N=32)], SETTINGS).doubts
     assert line.startswith(f"{told}, and so in 2 more, at N = 24, 32. Of 6 runs with over 1.5 times")
     other = {**FAR, "tried": ((1, True), (3, False)), "fixed_images": 0}
@@ -85,7 +85,7 @@ def test_a_run_that_misses_far_above_one_that_passes_is_told_of() -> None:
 
 
 def test_a_threshold_in_doubt_is_never_without_a_line() -> None:
-    so = "a run misses with a little more than one that passes, so the threshold (?) is the least value above all that miss"
+    so = "a run misses though one with slightly less passes, so the threshold (?) is the least value above all that miss"
     assert Answer.of([NEAR, of_tried(2, (800, False), (931, True))], SETTINGS).doubts == [f"bumps: at N = 16 {so}"]
     lines = Answer.of([NEAR, FAR, {**NEAR, "N": 24}], SETTINGS).lines()
     assert lines[2] == f"bumps: at N = 16, 24 {so}"
@@ -95,8 +95,8 @@ def test_a_threshold_that_is_none_as_more_hurts_is_told_of() -> None:
     tried = (1, False), (19, True), (2000, False)
     hurt = row("bumps", 5, 0, math.nan, "non-monotone", lower=1, upper=math.inf)
     assert Answer.of([hurt | {"tried": tried}], SETTINGS).doubts == [
-        "bumps: at N = 5, seed 0, a run with 19 images passes and one with 2000 images misses. So there is no value from which "
-        "on runs pass: more may hurt, or passing be a matter of luck"
+        "bumps: at N = 5, seed 0, a run with 19 images passes and one with 2000 images misses. So no value is known from "
+        "which on all runs pass: larger values make runs worse, or passing is a matter of luck"
     ]
 
 
@@ -115,6 +115,22 @@ def test_seeds_that_lie_far_apart_are_told_of() -> None:
     doubted = row("bumps", 16, 2, 111, "non-monotone", lower=19) | {"tried": ((33, True), (104, False), (111, True))}
     lines = Answer.of([*of(16, 34, 34), doubted], SETTINGS).doubts
     assert lines[1] == f"bumps: at N = 16 seeds need from 34 images to 111 images. {so}"
+
+
+def test_that_nothing_reaches_the_target_is_in_doubt_where_one_run_says_so() -> None:
+    def beyond(N: int, seed: int, *missed: int) -> dict[str, Any]:
+        none = row("bumps", N, seed, math.nan, "none reached", lower=missed[-1], upper=math.inf)
+        return none | {"tried": tuple((count, False) for count in missed)}
+
+    passes = of_tried(0, (400, False), (410, True), N=24) | {"verdict": "reached"}
+    one_run = "bumps: at N = 24, seed 1, `none reached` rests on a single run, with 460 images"
+    so = "A single run may miss by bad luck, so this may not be out of reach: more seeds tell (--seeds)"
+    assert Answer.of([passes, beyond(24, 1, 460)], SETTINGS).doubts == [f"{one_run}. {so}"]
+    assert Answer.of([beyond(24, 1, 460)], SETTINGS).doubts == [f"{one_run}. {so}"]
+    both = [passes, beyond(24, 1, 460), {**passes, "N": 32}, beyond(32, 2, 819)]
+    assert Answer.of(both, SETTINGS).doubts == [f"{one_run}, and so in 1 more, at N = 32. {so}"]
+    assert Answer.of([beyond(24, 0, 437, 460), beyond(24, 1, 460), beyond(24, 2, 460)], SETTINGS).doubts == []
+    assert Answer.of([passes, beyond(24, 1, 437, 460)], SETTINGS).doubts == []
 
 
 def test_lower_bounds_that_diverged_are_told_of() -> None:
@@ -415,7 +431,7 @@ WRONG = Record(0, 3, ("N = 8: given up, passed",))
 @pytest.mark.parametrize(
     ("stop", "ended", "told"),
     [
-        ("early", "unaudited rule", "). * 2 of 2 lower bounds rest on it all the same, so these thresholds may be too high: "
+        ("early", "unaudited rule", "). * 2 of 2 lower bounds rest on it nevertheless, so these thresholds may be too high; "
          "--stop auto would not use it"),
         ("early", "budget", "): no lower bound rests on it, and --stop auto would not use it"),
         ("auto", "budget", "), so it is off: every run that does not pass is trained to the end"),

@@ -450,8 +450,8 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
     [
         ("--least width", "--least width keeps the data count as it is: give it, for example --data-count 500"),
         ("--least holdout", "because a number is searched: choose data_count, max_steps, batch_size"),
-        ("--least target", "because runs pass less easily the larger it is: choose data_count, max_steps"),
-        ("--least N --along width=8,16", "--least N is not possible, because runs pass less easily the larger it is"),
+        ("--least target", "because a larger value makes it harder for a run to pass: choose data_count, max_steps"),
+        ("--least N --along width=8,16", "--least N is not possible, because a larger value makes it harder for a run to pass"),
         ("--least wide", "--least 'wide' is no setting: choose data_count, max_steps"),
         ("--least lr", "--least lr needs the range in which to search: write LOW..HIGH, for example --between 4..512"),
         ("--least width --between 9 --data-count 9", "--between '9' is no range"),

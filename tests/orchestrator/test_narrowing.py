@@ -14,7 +14,7 @@ from analysis.scaling import widths
 from benchmarks.threshold_search import World, brackets, real_duration, simulate
 from orchestrator.command.thresholds import brackets_table
 from orchestrator.searches import Row, Rows
-from orchestrator.searches.axes import Axes
+from orchestrator.searches.axes import BUMPS, Axes
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch, Round, _is_vain
 from orchestrator.searches.threshold import ThresholdSearch
@@ -89,8 +89,8 @@ def test_where_no_number_of_seeds_is_enough_the_search_ends_and_says_so() -> Non
     assert seeds(search, rows) == dict.fromkeys(SIZES, MOST_SEEDS)
     doubt = search.doubt(rows)
     assert doubt is not None
-    assert doubt.startswith("the interval of the exponent is not as narrow as 0.1 for random; no more seeds are added: ")
-    assert doubt.endswith("Sizes may lie off the law, or there are too few of them: more sizes may help where seeds do not")
+    assert doubt.startswith("the interval of the exponent is wider than 0.1 for random, and no more seeds are added. ")
+    assert doubt.endswith("Sizes may lie off the law, or there are too few of them: then more sizes help")
 
 
 def test_rounds_that_do_not_narrow_the_interval_are_the_last() -> None:
@@ -253,7 +253,7 @@ def test_a_width_that_is_none_is_refused(width: float) -> None:
 
 
 def shown(search: ThresholdSearch, rows: Rows) -> list[list[str]]:
-    table = brackets_table("least images", search.answer(rows), {})
+    table = brackets_table("least images", search.answer(rows), {}, BUMPS)
     columns = [[str(column.header), *(str(cell) for cell in column.cells)] for column in table.columns]
     return [list(line) for line in zip(*columns, strict=True)]
 

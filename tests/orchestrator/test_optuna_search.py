@@ -24,10 +24,11 @@ from optuna.trial import TrialState
 from orchestrator.searches import Curve, Rows
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE
+from orchestrator.searches.space import log_range
 from orchestrator.store import make_row
 from trainables.spec import RunSpec, run_key
 
-SPACE = {"a": (1e-3, 1.0), "b": (1e-4, 0.1)}
+SPACE = [log_range("a", 1e-3, 1.0), log_range("b", 1e-4, 0.1)]
 STEPS = 400
 TEMPLATE = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=3, seed=0, decoder="linear", depth=0, width=1, encoding="none",
@@ -187,7 +188,8 @@ def test_on_a_gpu_most_trials_wait_for_others_to_learn_from(trials: int, sampler
 
 
 def test_a_range_of_one_number_ends_instead_of_asking_for_ever() -> None:
-    made = search(space={"a": (0.1, 0.1)}, template=dataclasses.replace(TEMPLATE, options=(("a", 0.1), ("b", 0.01))), trials=4)
+    fixed = [log_range("a", 0.1, 0.1)]
+    made = search(space=fixed, template=dataclasses.replace(TEMPLATE, options=(("a", 0.1), ("b", 0.01))), trials=4)
     rows = Rows()
     (spec,) = made.propose(rows, 3)
     rows.add(finish(spec, 0))
@@ -344,14 +346,17 @@ def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
         ({"pruner": "axe"}, "median, percentile, none"),
         ({"objectives": "beauty"}, "id,validation"),
         ({"objectives": "id,validation"}, "pruner none"),
-        ({"space": {"a": (1.0, 0.1)}}, "0 < low <= high"),
-        ({"space": {"a": (0.0, 0.1)}}, "0 < low <= high"),
-        ({"space": {"a": (0.1, math.inf)}}, "0 < low <= high"),
     ],
 )
 def test_mistakes_say_what_is_allowed(changes: dict[str, Any], hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         search(**changes)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 0.1), (0.0, 0.1), (0.1, math.inf)])
+def test_a_range_on_a_log_scale_lies_above_0_and_is_not_empty(low: float, high: float) -> None:
+    with pytest.raises(ValueError, match="the range of a must be 0 < low <= high"):
+        log_range("a", low, high)
 
 
 @pytest.mark.slow

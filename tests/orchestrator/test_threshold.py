@@ -214,12 +214,12 @@ class TestVerdicts:
         verdicts = [r.verdict for r in search.answer(rows)]
         assert verdicts == ["failed" if ending == "failed" else "none reached"] + ["reached"] * 5
 
-    def test_brackets_out_of_reach_cost_one_run_each_after_the_first(self) -> None:
+    def test_brackets_out_of_reach_cost_one_run_each_after_the_first_and_pilots_two(self) -> None:
         search = ThresholdSearch(study())
         rows = drive(search, step_at(10**6))
         results = search.answer(rows)
         assert {r.verdict for r in results} == {"none reached"}
-        assert [r.runs for r in results[1:]] == [1] * 8
+        assert [r.runs for r in results[1:]] == [1, 1, 2, 1, 1, 2, 1, 1]
 
     def test_what_a_walk_has_tried_is_told_in_order_and_what_it_did_not_ask_for_is_not(self) -> None:
         search = ThresholdSearch([bracket()])
@@ -263,6 +263,13 @@ class TestContradictions:
         assert (result.verdict, result.threshold, result.lower, result.upper) == ("non-monotone", None, 33, None)
         assert result.to_row()["upper"] == math.inf
 
+    @pytest.mark.parametrize("low", [10, 1])
+    def test_a_lowest_count_that_passes_below_one_that_misses_hides_what_is_less(self, low: int) -> None:
+        search = ThresholdSearch([bracket(low=low)])
+        result = alone(search, lambda s: "passed" if s.data_count <= 30 or s.data_count >= 60 else "missed")
+        assert (result.verdict, result.threshold, result.lower, result.missed) == ("non-monotone", 62, low, None)
+        assert result.is_cut == (low > 1)
+
     def test_where_more_hurts_a_search_goes_down_to_what_passes(self) -> None:
         def accuracy(spec: RunSpec) -> float:
             """Rises up to N images, and falls from 3 N on."""
@@ -283,7 +290,22 @@ class TestContradictions:
         rising = lambda spec: 0.1 + 0.08 * math.log(1 + spec.data_count)  # noqa: E731
         results = search.answer(drive(search, lambda spec: "missed", accuracy=rising))
         assert {r.verdict for r in results} == {"none reached"}
-        assert [len(r.tried) for r in results[1:]] == [1] * 5  # the first one has seen that more helps
+        # the first one has seen that more helps, and the next pilots see that one miss was no bad luck
+        assert [len(r.tried) for r in results[1:]] == [1, 2, 1, 2, 1]
+
+    def test_a_pilot_at_its_highest_count_is_not_given_up_for_one_miss(self) -> None:
+        """The first size is out of reach, so the next ones begin at their highest counts."""
+        brackets = [bracket(N, seed, high=10 * N) for N in (16, 24, 32) for seed in (0, 1)]
+        unlucky = lambda spec: spec.N == 16 or (spec.seed == 0 and spec.data_count == 10 * spec.N)  # noqa: E731
+        ending = lambda spec: "missed" if spec.data_count < 100 or unlucky(spec) else "passed"  # noqa: E731
+        search = ThresholdSearch(brackets, speculate=False)
+        results = search.answer(drive(search, ending, accuracy=lambda spec: 0.1 + 0.5 * spec.data_count / spec.N / 10))
+        assert [r.verdict for r in results] == ["none reached"] * 2 + ["non-monotone", "reached"] * 2
+        assert [(r.threshold, r.tried[-2:]) for r in results if r.verdict == "non-monotone"] == [
+            (None, ((228, True), (240, False))),
+            (None, ((304, True), (320, False))),
+        ]
+        assert all(95 <= r.threshold <= 105 for r in results if r.verdict == "reached")
 
     @pytest.mark.slow(4)
     def test_never_contradicted_by_its_own_rows(self) -> None:
