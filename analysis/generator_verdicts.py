@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.generator_claims import CLAIMS, Claim, Found, Side
-from analysis.generators import AGREEMENT, LEVELS, Run
+from analysis.generators import AGREEMENT, LEAST_SEEDS, LEVELS, Run
 from trainables.generative.judge import JUDGES
+from trainables.generative.shapes import level_of_each
 from trainables.generative.tiers import CHOOSING
 
-LEAST_SEEDS = 3
-"""A claim, of whichever paper, is not judged on fewer."""
 GATES_OF_RUNS = (1, 2, 3)
 """Those that a run has to meet by itself, to be counted."""
 PASS, FAIL, NOT_ENOUGH = "pass", "fail", "not enough"
+NO_LEVEL = "no composition is of {} in this split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Verdict:
     """The settings that are compared, where there are several comparisons."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
-    """The keys of the runs that are compared, or would be."""
+    """The keys of the runs that count; of all that are compared, or would be, where too few do."""
     seeds: int = 0
     """The least number of runs of a side that counted."""
     missing: bool = False
@@ -56,6 +56,8 @@ def judged(name: str, sides: Sequence[Side]) -> Verdict:
 
 
 def _judged(name: str, sides: Sequence[Side]) -> Verdict:
+    if any(lacks_level(run, CLAIMS[name].level) for side in sides for run in side.runs):
+        return Verdict(name, NOT_ENOUGH, NO_LEVEL.format(LEVELS[CLAIMS[name].level]))
     usable = {side.name: Side(side.name, [run for run in side.runs if run.counts and _stands(run)]) for side in sides}
     seeds = min(len(side.runs) for side in usable.values())
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
@@ -67,7 +69,8 @@ def _judged(name: str, sides: Sequence[Side]) -> Verdict:
         if (seeds := len(shared)) < LEAST_SEEDS:
             return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, missing=True)
         usable = {side.name: Side(side.name, [run for run in side.runs if run.spec.seed in shared]) for side in usable.values()}
-    return dataclasses.replace(_decided(name, usable), seeds=seeds)
+    counted = tuple(run.key for side in usable.values() for run in side.runs)
+    return dataclasses.replace(_decided(name, usable), seeds=seeds, runs=counted)
 
 
 def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
@@ -100,6 +103,11 @@ def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
     if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:
         return Found(None, f"no number is known of {', '.join(unknown)}", {})
     return found
+
+
+def lacks_level(run: Run, level: str) -> bool:
+    """Whether no composition is of a level in the split of a run."""
+    return [*LEVELS].index(level) not in level_of_each(run.spec.holdout).values()
 
 
 def _verdict(holds: bool | None) -> str:

@@ -25,6 +25,8 @@ LEVELS = {"seen": "seen", "level1": "level 1", "level2": "level 2"}
 """What curves call the levels, and what users read."""
 LAST = 5
 """Numbers at the end are means over the last fifth of the looks."""
+LEAST_SEEDS = 3
+"""A claim, of whichever paper, is not judged on fewer."""
 LEAST_SEEN = 0.85
 """What is unseen is not looked at while a model draws fewer than this of the seen compositions."""
 LEAST_SEEN_TOLD_LESS = 0.7
@@ -265,10 +267,11 @@ def known_value(spec: RunSpec, name: str) -> Scalar | None:
 def is_readable(row: Row) -> bool:
     """Whether a row of a generator has what one can have: a row may come from anywhere."""
     try:
-        figures_of(Run.of(row, lambda key: None, {}).spec)
+        run = Run.of(row, lambda key: None, {})
+        figures_of(run.spec)
     except (KeyError, TypeError, ValueError):
         return False
-    return True
+    return not any(((curve < 0) | (curve > 1)).any() for curve in run.curves.values())
 
 
 def numbers_of(rows: Iterable[Mapping[str, Any]]) -> Measured:

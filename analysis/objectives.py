@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.generator_claims import CLAIMS, Claim, Side, is_side, lacking
-from analysis.generator_verdicts import NOT_ENOUGH, Verdict, judged
+from analysis.generator_verdicts import NO_LEVEL, NOT_ENOUGH, Verdict, judged, lacks_level
 from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run, is_readable, known_value
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
@@ -77,8 +77,8 @@ class Answer:
         found = sorted((row for row in rows if row["task"] == GENERATOR and is_readable(row)), key=_order)
         specs = [RunSpec.from_dict(row) for row in found]
         carried = dict.fromkeys(name for spec in specs for name in (*spec.to_dict(), *dict(spec.options)))
-        names = [name for name in carried if name not in ("seed", "options", "task", "content", "precision")]
-        varied = {name: name.replace("_", " ") for name in names if len({known_value(spec, name) for spec in specs}) > 1}
+        names = [name for name in carried if name not in ("seed", "options", "task")]
+        varied = {name: name.replace("_", " ") for name in names if _differs(specs, name)}
         return cls.of(found, {row["key"]: row for row in rows}.get, measured, {**varied, **NAMES}, settings)
 
     @cached_property
@@ -117,7 +117,7 @@ class Answer:
         """A setting in words, such as `dit on vq, codes 64`."""
         names = {name: told for name, told in self.names.items() if name not in (*_meaningless(spec), *NAMES)}
         values = {told: known_value(spec, name) for name, told in names.items()}
-        more = [f"{told} {value}" for told, value in values.items() if value is not None]
+        more = [f"{told} {value}" for told, value in values.items() if value not in (None, "")]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
     def lines(self) -> list[str]:
@@ -166,6 +166,8 @@ class Answer:
         asked = [run for run in self.runs if run.spec.encoding == "vq" or gate not in OF_CODES]
         met = [run.gates(self.dit(run))[gate] for run in asked]
         name, columns = GATES[gate]
+        if gate == 5 and asked and all(lacks_level(run, "level2") for run in asked):
+            return f"gate {gate}, {name}: {NO_LEVEL.format('level 2')}"
         told = f"gate {gate}, {name}: met by {met.count(True)} of {len(met)} runs"
         told += f", not met by {met.count(False)}" * (False in met)
         told += f", not known of {met.count(None)}" * (None in met)
@@ -199,13 +201,10 @@ class Answer:
         if not pairs:
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
-        verdicts = [
-            dataclasses.replace(
-                judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)]),
-                runs=self._keys(pair),
-            )
-            for pair in pairs
-        ]
+        verdicts = []
+        for pair in pairs:
+            one = judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)])
+            verdicts.append(dataclasses.replace(one, runs=one.runs or self._keys(pair)))
         if len(pairs) == 1:
             return verdicts
         labels = [" against ".join(self.label(spec) for spec in pair) for pair in pairs]
@@ -218,6 +217,12 @@ class Answer:
     def _keys(self, specs: Iterable[RunSpec]) -> tuple[str, ...]:
         """The runs of these settings."""
         return tuple(run.key for spec in specs for run in self.by_setting[spec])
+
+
+def _differs(specs: Iterable[RunSpec], name: str) -> bool:
+    """Whether runs differ in a setting; in their content, whether those of one data set do."""
+    found = {(spec.dataset if name == "content" else "", known_value(spec, name)) for spec in specs}
+    return len(found) > len({of for of, _ in found})
 
 
 def _besides(spec: RunSpec, ignored: Sequence[str]) -> tuple[Any, ...]:

@@ -18,7 +18,15 @@ from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from orchestrator.searches.bracket import ThresholdResult
 from trainables.generative.judge import BY_FACTOR, JUDGES
-from trainables.generative.shapes import COMPOSITIONS, FACTORS, ShapeSettings, bits_of, class_values, render
+from trainables.generative.shapes import (
+    COMPOSITIONS,
+    FACTORS,
+    ShapeSettings,
+    bits_of,
+    class_values,
+    level_of_each,
+    render,
+)
 from trainables.settings import alternatives, value_of
 from trainables.spec import RunSpec
 
@@ -27,8 +35,7 @@ FULL = 1.0
 COUNTS = ("seed", "steps", "seeds", "reached")
 """Columns of whole numbers."""
 STAGES = ("probe", "tokenizer", "generator")
-FRESH = "level2_fresh"
-"""The share at level 2 that both judges read of fresh samples, where they were measured."""
+
 BEYOND = "the interval has no upper bound up to 1, the highest contrast"
 """Of one that would end above it."""
 WORST = "worst"
@@ -44,6 +51,8 @@ class Answer:
     runs: pd.DataFrame
     factors: pd.DataFrame
     settings: Mapping[str, Any]
+    level: int
+    """The farthest one of the split, which the shares of `runs` are of."""
 
     @classmethod
     def of(
@@ -61,17 +70,18 @@ class Answer:
             measured: what `analysis.measure` found of generators.
         """
         found = sorted((row for row in rows if row["status"] != "failed"), key=lambda row: (row["seed"], row["key"]))
-        described = {row["key"]: record(row, find, measured) for row in found}
+        specs = {row["key"]: RunSpec.from_dict(row) for row in found}
+        level = max((far for spec in specs.values() for far in level_of_each(spec.holdout).values()), default=2)
+        described = {row["key"]: record(row, find, measured, level) for row in found}
         _tell_held_by(described.values())
-        runs = pd.DataFrame(described.values()).reindex(columns=[*record_columns()])
-        if runs[FRESH].isna().all():
-            runs = runs.drop(columns=FRESH)
+        runs = pd.DataFrame(described.values()).reindex(columns=[*record_columns(level)])
+        if runs[f"level{level}_fresh"].isna().all():
+            runs = runs.drop(columns=f"level{level}_fresh")
         if len(runs):
             order = {factor: n for n, factor in enumerate(FACTORS)}
             runs = runs.sort_values(["factor", "contrast", "seed"], key=lambda c: c.map(order) if c.name == "factor" else c)
         thresholds = scaling.Answer.of_results(results, settings)
         by_place = {(one["factor"], one["contrast"], one["seed"]): one for one in described.values()}
-        specs = {row["key"]: RunSpec.from_dict(row) for row in found}
         of_factors = []
         for row in thresholds.summary.to_dict("records"):
             factor = str(row["faint"])
@@ -98,7 +108,7 @@ class Answer:
                     "note": "; ".join(filter(None, (row["note"], BEYOND * (unbounded and not math.isnan(lower))))),
                 }
             )
-        return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings)
+        return cls(thresholds, runs.reset_index(drop=True), pd.DataFrame(of_factors), settings, level)
 
     def lines(self) -> list[str]:
         """A line for each factor."""
@@ -141,25 +151,25 @@ def _missed(result: ThresholdResult) -> float | None:
     return max((value for value, passes in result.tried if not passes), default=None)
 
 
-def record(row: Row, find: Find, measured: Measured) -> dict[str, Any]:
-    """What there is to say of a generator: shares are those of its last look, and FRESH that of samples that have decided
-    nothing. Those of the sample that has decided whether it passes are not kept."""
+def record(row: Row, find: Find, measured: Measured, level: int) -> dict[str, Any]:
+    """What there is to say of a generator: shares of a level are those of its last look, and `fresh` that of samples that have
+    decided nothing. Those of the sample that has decided whether it passes are not kept."""
     run = Run.of(row, find, measured)
     spec, factor = run.spec, str(value_of(run.spec, "faint"))
     contrast = float(value_of(run.spec, "contrast"))
     found: dict[str, Any] = {"factor": factor, "contrast": contrast, "difference": difference(spec, contrast)}
     found |= {"seed": spec.seed, "status": row["status"], "steps": row["steps"]}
-    found |= {f"level2_{judge}": last_look(row, f"{judge}_level2") for judge in JUDGES}
-    found |= {f"level2_{name}": last_look(row, f"{told}_level2") for name, told in BY_FACTOR.items()}
-    found |= {FRESH: run.number("both_level2"), WORST: last_look(row, "both_least")}
+    found |= {f"level{level}_{judge}": last_look(row, f"{judge}_level{level}") for judge in JUDGES}
+    found |= {f"level{level}_{name}": last_look(row, f"{told}_level{level}") for name, told in BY_FACTOR.items()}
+    found |= {f"level{level}_fresh": run.number(f"both_level{level}"), WORST: last_look(row, "both_least")}
     found |= {name: getattr(run, name) for name in READINGS}
     return found | {"held_by": "", "lost": _lost(row), "key": run.key}
 
 
-def record_columns() -> tuple[str, ...]:
-    shares = [f"level2_{name}" for name in (*JUDGES, *BY_FACTOR)]
+def record_columns(level: int) -> tuple[str, ...]:
+    shares = [f"level{level}_{name}" for name in (*JUDGES, *BY_FACTOR, "fresh")]
     first = "factor", "contrast", "difference", "seed", "status", "steps"
-    return *first, *shares, FRESH, WORST, *READINGS, "held_by", "lost", "key"
+    return *first, *shares, WORST, *READINGS, "held_by", "lost", "key"
 
 
 def difference(spec: RunSpec, contrast: float) -> float:

@@ -11,7 +11,7 @@ from orchestrator.errors import UserError
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.jepa import TWELFTHS, layers_of
 from trainables.generative.settings import AS_CLASSES, BELONGING, OF_JEPA, OF_WHICH, RENDERED, meaningless
-from trainables.generative.shapes import COMPOSITIONS, bits_of, levels, seen_of
+from trainables.generative.shapes import SPLITS, seen_of
 from trainables.settings import alternatives, listed, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import load_task
@@ -40,21 +40,21 @@ def named_as(name: str) -> str:
     return flag(name).replace("_", " ")
 
 
-def check_split(split: str) -> None:
-    """
+def named_split(split: str) -> tuple[str, list[str]]:
+    """A split by its name, if it lists what one means; and a note if it does so in another order.
+
     Raises:
         UserError: it names no seen compositions.
     """
     try:
-        seen_of(split)
+        seen = seen_of(split)
     except ValueError as error:
         raise UserError(str(error).replace("holdout", "--split", 1)) from None
-
-
-def levels_of(split: str) -> dict[str, int]:
-    """The level of each composition."""
-    found = levels(bits_of(COMPOSITIONS), bits_of(seen_of(split))).tolist()
-    return dict(zip(COMPOSITIONS, found, strict=True))
+    name = next((name for name, words in SPLITS.items() if {*words} == {*seen}), split)
+    if seen_of(name) == seen:
+        return name, []
+    why = f"--split {split} is {name} in another order, and its runs are trained beside those of the name"
+    return split, [f"{why}: type {name} to share them"]
 
 
 def distinct_conditionings(
@@ -173,5 +173,5 @@ def check_counts(templates: Sequence[RunSpec]) -> None:
         for run in (spec, *GeneratorTask().needs(spec).values()):
             counts = checked(load_task(run.task).counts, run)
             if not counts.low <= run.data_count <= counts.high:
-                told = f"from {counts.low} to {counts.high} pictures of {run.N} x {run.N} pixels"
-                raise UserError(f"a run would learn from {run.data_count} pictures: give {told}")
+                told = f"of {run.N} x {run.N} pixels it may learn from {counts.low} to {counts.high}"
+                raise UserError(f"a run would learn from {run.data_count} pictures: {told}")

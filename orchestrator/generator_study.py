@@ -15,6 +15,7 @@ from rich.text import Text
 
 from orchestrator.command.cli import spelled
 from orchestrator.command.progress import Running
+from orchestrator.command.tables import runs_text
 from orchestrator.searches import Latest, Rows, ending
 from orchestrator.store import MeasureTable, StoreError
 from orchestrator.study import GridStudy
@@ -81,7 +82,7 @@ class GeneratorStudy(WithMeasures, GridStudy):
             ended.setdefault(self._setting(one.spec), []).append(one)
         for setting, specs in self._by_setting(rows).items():
             done, busy = ended.get(setting, []), going.get(setting, [])
-            runs = f"{len(done)}/{len(specs)}" + (f" +{len(busy)}" if busy else "")
+            runs = runs_text(len(done), len(specs), len(busy))
             step = str(min(run.step for run in busy)) if busy else ""
             found = [_shares(run.final) for run in done if run.status == "finished"] + [_now(run) for run in busy]
             table.add_row(*self._cells(setting), runs, step, *_medians(found))

@@ -23,13 +23,12 @@ from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.errors import UserError
 from orchestrator.generator_checks import (
     check_counts,
-    check_split,
     check_used,
     distinct_conditionings,
     flag,
     layers_twice,
-    levels_of,
     named_as,
+    named_split,
     never_seen,
     spare_channels,
     without_effect,
@@ -38,7 +37,7 @@ from orchestrator.generator_study import GeneratorStudy
 from orchestrator.launch import LaunchOptions, launch, versions
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import ShapeSettings
+from trainables.generative.shapes import ShapeSettings, level_of_each
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -172,7 +171,7 @@ def planned(
         UserError: what cannot be trained.
     """
     one_of("--tier", options.tier, tuple(TIERS))
-    check_split(options.split)
+    split, of_split = named_split(options.split)
     if options.schedule is not None:
         one_of("--schedule", options.schedule, SCHEDULES)
     texts = {each: usual.get(each) if text is None else text for each, text in varied.items()}
@@ -210,7 +209,7 @@ def planned(
             continue
         for conditioning in conditionings:
             given: dict[str, Scalar] = {**more, "decoder": family, "encoding": tokenizer, "conditioning": conditioning}
-            given |= {"holdout": options.split, **shown}
+            given |= {"holdout": split, **shown}
             for chosen in _combinations(values, {"jepa": 0.0, **given}):
                 for length in lengths:
                     of_run = fields | ({} if length is None else {"max_steps": length}) | {"precision": precision_of(family)}
@@ -224,11 +223,14 @@ def planned(
         layers = values.get("jepa_layers") or [str(more.get("jepa_layers", "three"))]
         notes += layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
     notes += spare_channels(templates, asks_for)
-    notes += never_seen(options.split, options.dataset, templates)
-    if far := [word for word, level in levels_of(options.split).items() if level > 2]:
+    notes += [*of_split, *never_seen(split, options.dataset, templates)]
+    levels = level_of_each(split)
+    if 2 not in levels.values():
+        notes.append("no composition is of level 2 in this split: only claim 4, categorical-forgets, can have a verdict")
+    if far := [word for word, level in levels.items() if level > 2]:
         notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
-        **{"tier": options.tier, **asked, "split": options.split, **shown},
+        **{"tier": options.tier, **asked, "split": split, **shown},
         **{"seeds": options.seeds, "first_seed": options.first_seed},
         **{flag(each): list(given) for each, given in values.items()},
         **{"steps": None if options.steps is None else list(lengths), **fields, "options": more},

@@ -16,11 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.generated import FAMILY_NAMES, WITHOUT_LOSS, loss_of
-from analysis.figures.panels import COLUMN, SMALL, seed_points, values_of
+from analysis.figures.panels import COLUMN, HATCHES, SMALL, seed_points, values_of
 from analysis.figures.style import COLOURS
 from analysis.measures.circuits import APART
 
-HATCHES = ("", "//", "xx", "..")
 APART_NAMES = {"one_apart": "one factor apart", "two_apart": "two apart"}
 BARS = 0.8
 """Width of the bars of a place together; places are 1 apart."""
@@ -93,7 +92,7 @@ def _bars(axes: Axes, table: pd.DataFrame, losses: Losses, places: Sequence[tupl
             axes.bar(
                 middle, np.median(values), 0.92 * width, color=colour, hatch=hatch, alpha=0.55, edgecolor="0.25", linewidth=0.6
             )
-            seed_points(axes, middle, values, "0.15", ms=2.5)
+            seed_points(axes, middle, values, "0.15", mean=False, ms=2.5)
         control = values_of(table, f"untrained_{quantity}", layer)
         control = control[np.isfinite(control)]
         if len(control):

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from analysis.figures.panels import PAGE, SMALL, array_of, seed_points, values_of
+from analysis.figures.panels import HATCHES, LEVEL_COLOURS, PAGE, SMALL, array_of, seed_points, values_of
 from analysis.figures.style import COLOURS
 from analysis.generators import UNSEEN_CODES, UNSEEN_PAIRS
 from analysis.measures.tokens import EACH
@@ -42,9 +42,6 @@ CONDITIONING_NAMES = {
 WITHOUT_LOSS = "without JEPA"
 TOKENIZER_NAMES = {"vae": "VAE", "vq": "VQ"}
 RIGHT, WRONG = COLOURS[0], COLOURS[1]
-LEVEL_COLOURS = (COLOURS[0], COLOURS[3], COLOURS[1], COLOURS[4])
-"""Of the seen compositions, and of levels 1, 2 and 3."""
-LEVEL_HATCHES = ("", "//", "xx", "..")
 COLUMNS = 8
 """Pictures in a row, about, without those that show what was asked."""
 GAP, BETWEEN, CAPTION, MARGIN, NOTE = 0.1, 0.3, 0.3, 1.0, 0.55
@@ -148,8 +145,8 @@ def draw_coverage(table: pd.DataFrame) -> Figure:
         by_word = [values_of(table, f"{name}_{word}") for word in words]
         for place, (values, at) in enumerate(zip(by_word, level[order], strict=True)):
             bar = axes.bar(place, np.median(values), width=0.8, color=LEVEL_COLOURS[at], alpha=0.55)
-            bar[0].set(hatch=LEVEL_HATCHES[at], edgecolor="0.25", linewidth=0.6)
-            seed_points(axes, place, values, "0.15", ms=2.5)
+            bar[0].set(hatch=HATCHES[at], edgecolor="0.25", linewidth=0.6)
+            seed_points(axes, place, values, "0.15", mean=False, ms=2.5)
         top = max([1e-3, *(value for values in by_word for value in values)])
         if most is not None:
             axes.axhline(most, color="0.2", ls="--", lw=1)
@@ -163,7 +160,7 @@ def draw_coverage(table: pd.DataFrame) -> Figure:
     figure.axes[0].set_ylabel("share", fontsize=SMALL)
     figure.legend(
         handles=[
-            Patch(facecolor=LEVEL_COLOURS[at], alpha=0.55, hatch=LEVEL_HATCHES[at], edgecolor="0.25", label=_level_name(at))
+            Patch(facecolor=LEVEL_COLOURS[at], alpha=0.55, hatch=HATCHES[at], edgecolor="0.25", label=_level_name(at))
             for at in sorted(set(level.tolist()))
         ],
         loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False,
@@ -184,8 +181,8 @@ def draw_conditioning(table: pd.DataFrame) -> Figure:
             words = [COMPOSITIONS[i] for i in order if level[i] == at]
             shares = np.mean([values_of(part, f"both_{each}") for each in words], axis=0)
             if len(shares):
-                axes.bar(at, np.median(shares), color=LEVEL_COLOURS[at], hatch=LEVEL_HATCHES[at], alpha=0.5)
-            seed_points(axes, at, shares, LEVEL_COLOURS[at])
+                axes.bar(at, np.median(shares), color=LEVEL_COLOURS[at], hatch=HATCHES[at], alpha=0.5)
+            seed_points(axes, at, shares, LEVEL_COLOURS[at], mean=False)
         if part.empty:
             axes.text(0.5, 0.5, "not compared here", transform=axes.transAxes, ha="center", va="center", fontsize=SMALL)
         axes.set_title(title, fontsize=SMALL + 1)

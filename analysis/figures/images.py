@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from analysis.figures.panels import (
+    DECODER_MARKERS,
     DECODER_NAMES,
     ENCODING_NAMES,
     PAGE,
@@ -30,7 +31,6 @@ from analysis.figures.style import COLOURS
 CROSS = COLOURS[1]
 FAINT = 0.5
 """Exponent of the grey scale of pictures: a hundredth of a bump is drawn as a tenth."""
-MARKERS = {"cnn": "o", "mlp": "s"}
 
 
 def draw_errors(table: pd.DataFrame) -> Figure:
@@ -149,9 +149,11 @@ def _draw_correlations(axes: Axes, table: pd.DataFrame) -> None:
             x = place + (index - (len(decoders) - 1) / 2) * 0.34
             for quantity, (colour, _) in kinds.items():
                 values = values_of(table, quantity, encoding=encoding, decoder=decoder)
-                seed_points(axes, x, values, colour, marker=MARKERS[decoder])
+                seed_points(axes, x, values, colour, marker=DECODER_MARKERS[decoder])
     handles = [Line2D([], [], color=colour, lw=2, label=label) for colour, label in kinds.values()]
-    handles += [Line2D([], [], color="0.2", ls="none", marker=MARKERS[d], ms=4, label=DECODER_NAMES[d]) for d in decoders]
+    handles += [
+        Line2D([], [], color="0.2", ls="none", marker=DECODER_MARKERS[d], ms=4, label=DECODER_NAMES[d]) for d in decoders
+    ]
     axes.legend(handles=handles, fontsize=SMALL, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     axes.axhline(0, color="0.8", lw=0.8, zorder=0)
     axes.set_xticks(range(len(encodings)), [ENCODING_NAMES[e] for e in encodings])

@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from analysis.figures.panels import (
+    DECODER_MARKERS,
     DECODER_NAMES,
     ENCODING_NAMES,
     PAGE,
@@ -33,7 +34,6 @@ from analysis.measures.kernel import binary_kernel
 from trainables.bumps import grid_centres
 
 GRAM_NAMES: Mapping[str, str] = {"cosine": "cosine", "l2": "minus L2 distance", "overlap": "pixel overlap"}
-MARKERS = {"cnn": "o", "mlp": "s"}
 
 
 def draw_kernels(table: pd.DataFrame) -> Figure:
@@ -100,7 +100,7 @@ def draw_kernel_numbers(table: pd.DataFrame) -> Figure:
     for (upper, lower), (K, name) in zip(grid.T, GRAM_NAMES.items(), strict=True):
         for place, encoding in enumerate(encodings):
             for index, decoder in enumerate(decoders):
-                x, marker = place + (index - (len(decoders) - 1) / 2) * 0.36, MARKERS[decoder]
+                x, marker = place + (index - (len(decoders) - 1) / 2) * 0.36, DECODER_MARKERS[decoder]
                 of = {"encoding": encoding, "decoder": decoder}
                 for quantity, (colour, _) in kinds.items():
                     seed_points(upper, x, values_of(table, f"{K}_{quantity}", **of), colour, marker=marker, ms=3)
@@ -117,7 +117,9 @@ def draw_kernel_numbers(table: pd.DataFrame) -> Figure:
     grid[1, 0].set_ylabel("effective rank (product kernels)", fontsize=SMALL)
     handles = [Line2D([], [], color=colour, lw=2, label=label) for colour, label in kinds.values()]
     handles.append(Line2D([], [], color=COLOURS[1], ls="--", lw=1, label="OOD, correct images"))
-    handles += [Line2D([], [], color="0.2", ls="none", marker=MARKERS[d], ms=4, label=DECODER_NAMES[d]) for d in decoders]
+    handles += [
+        Line2D([], [], color="0.2", ls="none", marker=DECODER_MARKERS[d], ms=4, label=DECODER_NAMES[d]) for d in decoders
+    ]
     figure.legend(handles=handles, fontsize=SMALL, frameon=False, loc="outside lower center", ncols=len(handles))
     return figure
 

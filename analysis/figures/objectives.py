@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.figures import panels
 from analysis.figures.panels import SMALL
 from analysis.figures.style import label_decades, literal
 from analysis.generators import LEAST_SEEN, LEAST_SEEN_TOLD_LESS, LEVELS, Run, known_value
@@ -18,10 +19,10 @@ from analysis.objectives import Answer
 from trainables.generative.shapes import level_of_each
 from trainables.spec import RunSpec
 
-LEVEL_COLOURS = {"seen": "#3465a4", "level1": "#e78ac3", "level2": "#c8102e", "level3": "#606060"}
 LEVEL_LINES = {"seen": "-", "level1": "--", "level2": "-", "level3": "-."}
 LEVEL_NAMES = {**LEVELS, "level3": "level 3"}
 """Of all levels that there may be; bars, tables and claims are of LEVELS."""
+LEVEL_COLOURS = dict(zip(LEVEL_NAMES, panels.LEVEL_COLOURS, strict=True))
 ALONE = {"probe": "^", "oracle": "v"}
 """Markers of what one judge alone reads right."""
 SEED: dict[str, Any] = {"lw": 0.6, "alpha": 0.35}
@@ -37,6 +38,7 @@ def draw_curves(answer: Answer) -> Figure:
     across = max(1, min(ACROSS, len(settings)))
     down = max(1, math.ceil(len(settings) / across))
     figure = Figure(figsize=(3.3 * across + 0.3, 2.6 * down + 0.5), layout="constrained")
+    _tell_left_out(figure, answer)
     panels = figure.subplots(down, across, sharey=True, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
@@ -65,6 +67,7 @@ def draw_levels(answer: Answer) -> Figure:
     triangles are the medians by the probe (up) and by the oracle (down) alone."""
     settings = list(answer.by_setting.items())[:MOST_PANELS]
     figure = Figure(figsize=(1.2 + 1.5 * max(2, len(settings)), 3.4), layout="constrained")
+    _tell_left_out(figure, answer)
     axes = figure.subplots()
     for place, (_, runs) in enumerate(settings):
         for offset, level in zip((-0.27, 0.0, 0.27), LEVELS, strict=True):
@@ -80,6 +83,12 @@ def draw_levels(answer: Answer) -> Figure:
     in_a_line = len(handles) if len(settings) > 2 else math.ceil(len(handles) / 2)
     figure.legend(handles=handles, loc="outside lower center", ncols=in_a_line, fontsize=8, frameon=False)
     return figure
+
+
+def _tell_left_out(figure: Figure, answer: Answer) -> None:
+    """How many settings are drawn, if these are not all."""
+    if (count := len(answer.by_setting)) > MOST_PANELS:
+        figure.suptitle(f"{MOST_PANELS} of {count} settings; the table of runs has all", fontsize=9)
 
 
 def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:

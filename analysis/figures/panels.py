@@ -22,6 +22,11 @@ SMALL = 7
 """Least font size in points at that width."""
 ENCODING_NAMES = {"bump": "bump code", "one-hot": "one-hot code", "positional": "positional code", "ramp": "ramp code"}
 DECODER_NAMES = {"cnn": "CNN", "mlp": "MLP"}
+DECODER_MARKERS = {"cnn": "o", "mlp": "s"}
+LEVEL_COLOURS = ("#3465a4", "#e78ac3", "#c8102e", "#606060")
+"""Of the seen compositions, and of levels 1, 2 and 3."""
+HATCHES = ("", "//", "xx", "..")
+"""For who does not see colours: of levels, or of settings."""
 
 
 def rows_of(table: pd.DataFrame, quantity: str, layer: int | None = None, **columns: Any) -> pd.DataFrame:
@@ -86,19 +91,20 @@ def bands(
     axes.plot(x, values_by_seed.mean(axis=0), **{"color": colour, "marker": "o", "ms": 3, "lw": 1.3, "label": label, **style})
 
 
-def lines_by_layer(axes: Axes, table: pd.DataFrame, quantity: str, colour: str, label: str = "", **style: Any) -> None:
+def lines_by_layer(axes: Axes, table: pd.DataFrame, quantity: str, colour: str, label: str) -> None:
     """`bands` of a quantity against the layer; a layer that not every seed has is left out."""
     by_seed = table[table["quantity"] == quantity].pivot_table("value", "seed", "layer").dropna(axis=1)
     if by_seed.empty:
         return
-    bands(axes, by_seed.columns.to_numpy(float), by_seed.to_numpy(), colour, label, **style)
+    bands(axes, by_seed.columns.to_numpy(float), by_seed.to_numpy(), colour, label)
 
 
-def seed_points(axes: Axes, x: float, values: np.ndarray, colour: str, label: str = "", **style: Any) -> None:
-    """Every seed that has a number as a point at x, slightly apart, and their mean as a short line."""
+def seed_points(axes: Axes, x: float, values: np.ndarray, colour: str, mean: bool = True, **style: Any) -> None:
+    """Every seed that has a number as a point at x, slightly apart, and their mean as a short line, if no bar says more."""
     values = values[np.isfinite(values)]
     if not len(values):
         return
     apart = np.linspace(-0.06, 0.06, len(values)) if len(values) > 1 else np.zeros(1)
-    axes.plot(x + apart, values, **{"ls": "none", "marker": "o", "ms": 4, "color": colour, "label": label, **style})
-    axes.plot([x - 0.12, x + 0.12], [values.mean()] * 2, color=colour, lw=1.3)
+    axes.plot(x + apart, values, **{"ls": "none", "marker": "o", "ms": 4, "color": colour, **style})
+    if mean:
+        axes.plot([x - 0.12, x + 0.12], [values.mean()] * 2, color=colour, lw=1.3)

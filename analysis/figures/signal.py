@@ -1,4 +1,4 @@
-"""The figure of the signal study: what a generator draws right of the unseen composition as one factor grows fainter."""
+"""The figure of the signal study: what a generator draws right of the farthest level as one factor grows fainter."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ MISSED: dict[str, Any] = {"color": "black", "mfc": "none", "ms": 7}
 
 
 def draw(answer: Answer) -> Figure:
-    """A panel for each faint factor: by its contrast, the share of pictures at level 2 in which both judges read all factors
-    right (dots, filled if the run has passed, larger and open if it has missed), and in which they read each factor right
-    (a line for each seed). The band is the interval of the least contrast."""
+    """A panel for each faint factor: by its contrast, the share of pictures at the farthest level in which both judges read all
+    factors right (dots, filled if the run has passed, larger and open if it has missed), and in which they read each factor
+    right (a line for each seed). The band is the interval of the least contrast."""
     factors = answer.factors.to_dict("records")
     figure = Figure(figsize=(3.1 * max(1, len(factors)) + 0.4, 3.3), layout="constrained")
     panels = figure.subplots(1, max(1, len(factors)), sharey=True, squeeze=False)[0]
     for axes, row in zip(panels, factors, strict=False):
         _draw_factor(axes, answer, row)
-    panels[0].set_ylabel("read right at level 2, last look", fontsize=8)
+    panels[0].set_ylabel(f"read right at level {answer.level}, last look", fontsize=8)
     handles = [
         Line2D([], [], marker="o", ls="none", **PASSED, label="all factors, passed"),
         Line2D([], [], marker="o", ls="none", **MISSED, label="all factors, missed"),
@@ -47,10 +47,11 @@ def _draw_factor(axes: Axes, answer: Answer, row: dict[str, object]) -> None:
     runs = answer.runs[answer.runs["factor"] == name]
     for factor, colour in zip(FACTORS, COLOURS, strict=False):
         for _, of_seed in runs.groupby("seed"):
-            shares = of_seed.groupby("contrast")[f"level2_{factor}"].median()
+            shares = of_seed.groupby("contrast")[f"level{answer.level}_{factor}"].median()
             axes.plot(shares.index, shares, color=colour, marker=MARKERS[factor], ms=3, lw=0.7, alpha=0.8)
     for passed, part in runs.groupby(runs["status"] == "passed"):
-        axes.plot(part["contrast"], part["level2_both"], "o", **(PASSED if passed else MISSED), zorder=3 if passed else 4)
+        shares = part[f"level{answer.level}_both"]
+        axes.plot(part["contrast"], shares, "o", **(PASSED if passed else MISSED), zorder=3 if passed else 4)
     lower, upper, least = (float(str(row[name])) for name in ("lower", "upper", "contrast"))
     if not math.isnan(lower):
         axes.axvspan(lower, min(upper, 1.05), color="0.88", zorder=0)

@@ -17,7 +17,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
-from orchestrator.command.reading import check_runs, open_to_read
+from orchestrator.command.reading import check_runs, open_store
 from orchestrator.errors import LostRayError, UserError, counted, printable, unwritten
 from orchestrator.store import StoreError
 
@@ -85,11 +85,11 @@ def report(
         _check_port(out, port)
     try:
         for location in (store, *(beside or ())):
-            open_to_read(location).close()
+            open_store(location, read_only=True).close()
     except StoreError as error:
         return _stopped(error)
     if waits:
-        print(f"warning: --store {store} has no runs yet; waiting for the first", file=sys.stderr)
+        print(f"warning: --store {printable(str(store))} has no runs yet; waiting for the first", file=sys.stderr)
     from rich.console import Console
 
     from analysis.measure import Steps, measure_missing
@@ -112,7 +112,7 @@ def report(
     _tell(page)
     pages = [path for path in written if path.suffix in (".html", ".json")]
     for path in pages:
-        print(path)
+        print(printable(str(path)))
     if more := len(written) - len(pages):
         print(f"and {counted(more, 'more file')} beside them")
     for line in page.errors:

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from analysis import regularization, scaling
 from analysis.asked import Asked, is_usual
-from analysis.measures.registry import BUMPS
 from analysis.results import Results
-from orchestrator.searches import Rows
+from orchestrator.searches import Row, Rows
+from orchestrator.searches.axes import BUMPS
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import ConfirmAndJudge
 from orchestrator.searches.threshold import ThresholdSearch
@@ -20,15 +20,13 @@ from orchestrator.study import bracket_of
 from trainables.bumps import BumpSettings, BumpTask
 from trainables.regularization import COMPARED, REGIONS, WEIGHTS
 from trainables.regularization import TASK as PENALTY_TASK
-from trainables.spec import RunSpec
+from trainables.spec import SPEC_FIELDS, RunSpec
 
 RESOLUTIONS = (0.05, 0.02, 0.1, 0.2)
 """Precisions a study may have asked for, the default first: the rows do not tell."""
-SPEC = tuple(RunSpec.__dataclass_fields__)
 SETTINGS = {tuple(weights[name] for name in WEIGHTS): setting for setting, weights in COMPARED.items()}
 """The four settings of the paper's comparison, by the two weights."""
 
-Run = Mapping[str, Any]
 AnyAnswer = TypeVar("AnyAnswer", scaling.Answer, regularization.Answer)
 
 
@@ -70,7 +68,7 @@ def regularization_answer(results: Results) -> Found[regularization.Answer] | No
     return _first(sorted(found, key=rank, reverse=True))
 
 
-def penalty_run(runs: Sequence[Run]) -> Run | None:
+def penalty_run(runs: Sequence[Row]) -> Row | None:
     """A run of the comparison that `regularization_answer` would take, or, while none has all four settings, of the one with
     most runs; None without any."""
     groups = _grouped([run for run in runs if _is_final(run)], but=("seed", *WEIGHTS))
@@ -119,7 +117,7 @@ def _is_comparison(asked: Asked) -> bool:
     )
 
 
-def _rows_of(asked: Iterable[Asked], runs: Iterable[Run]) -> Rows:
+def _rows_of(asked: Iterable[Asked], runs: Iterable[Row]) -> Rows:
     families = frozenset[str]().union(*(one.families for one in asked))
     return Rows(run for run in runs if run["family"] in families)
 
@@ -146,18 +144,18 @@ def _guessed_comparisons(results: Results) -> Iterator[Found[regularization.Answ
         yield Found(regularization.Answer.of([], rows, None, [], settings), settings, guessed=True)
 
 
-def _is_probe(run: Run) -> bool:
+def _is_probe(run: Row) -> bool:
     """Whether a run belongs to a threshold search over the held-out coordinates that are the task's own choice."""
     if run["task"] != BUMPS or run["stop"] == "budget" or run["task_version"] != BumpTask.version:
         return False
     return _is_usual(run)
 
 
-def _is_usual(run: Run) -> bool:
+def _is_usual(run: Row) -> bool:
     return bool(run["holdout"] == BumpSettings(dataset=run["dataset"], decoder=run["decoder"]).holdout)
 
 
-def _is_final(run: Run) -> bool:
+def _is_final(run: Row) -> bool:
     return run["task"] == PENALTY_TASK and run["holdout"] in REGIONS and _weights(run["options"]) in SETTINGS
 
 
@@ -165,23 +163,23 @@ def _weights(options: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(options.get(name) for name in WEIGHTS)
 
 
-def _grouped(runs: Sequence[Run], but: Sequence[str]) -> list[list[Run]]:
+def _grouped(runs: Sequence[Row], but: Sequence[str]) -> list[list[Row]]:
     """Runs that agree in all of the spec (and the task's version) but these fields or options."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[Row]] = {}
     for run in runs:
-        fields = {name: run[name] for name in ("task_version", *SPEC) if name not in (*but, "options")}
+        fields = {name: run[name] for name in ("task_version", *SPEC_FIELDS) if name not in (*but, "options")}
         options = {name: value for name, value in run["options"].items() if name not in but}
         groups.setdefault(json.dumps([fields, options], sort_keys=True), []).append(run)
     return [groups[name] for name in sorted(groups)]
 
 
-def _beyond(asked: Iterable[Asked], groups: Iterable[list[Run]]) -> list[list[Run]]:
+def _beyond(asked: Iterable[Asked], groups: Iterable[list[Row]]) -> list[list[Row]]:
     """The groups that have a run which none of the questions names."""
     families = frozenset[str]().union(*(one.families for one in asked))
     return [group for group in groups if not families.issuperset(run["family"] for run in group)]
 
 
-def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float]:
+def _thresholds(group: Sequence[Row]) -> tuple[list[ThresholdResult], str, float]:
     """The search's answer with the trust in the stopping rule, the resolution and, if need be, without checks, with which most
     of it is known."""
     first = {(run["dataset"], run["N"], run["seed"]): run for run in group}
@@ -199,14 +197,14 @@ def _thresholds(group: Sequence[Run]) -> tuple[list[ThresholdResult], str, float
 # Settings
 
 
-def _scaling_settings(spec: Run, sizes: set[int], stop: str, resolution: float) -> dict[str, Any]:
+def _scaling_settings(spec: Row, sizes: set[int], stop: str, resolution: float) -> dict[str, Any]:
     varied = ("dataset", "N", "data_count", "seed", "holdout", "options")
-    shared = {name: spec[name] for name in SPEC if name not in varied}
+    shared = {name: spec[name] for name in SPEC_FIELDS if name not in varied}
     return shared | dict(spec["options"]) | {"N": sorted(sizes), "stop": stop, "resolution": resolution}
 
 
-def _penalty_settings(spec: Run) -> dict[str, Any]:
-    shared = {name: spec[name] for name in SPEC if name not in ("seed", "options", "dataset", "holdout")}
+def _penalty_settings(spec: Row) -> dict[str, Any]:
+    shared = {name: spec[name] for name in SPEC_FIELDS if name not in ("seed", "options", "dataset", "holdout")}
     options = {name: value for name, value in spec["options"].items() if name not in WEIGHTS}
     return {**shared, "region": spec["holdout"], **options}
 

@@ -5,7 +5,7 @@ Rules are this project's reading of the paper (arXiv 2501.18797); bounds that it
 
 from __future__ import annotations
 
-from analysis.generator_verdicts import LEAST_SEEDS
+from analysis.generators import LEAST_SEEDS
 from analysis.report import decoder_rules as decoders
 from analysis.report import study_rules as studies
 from analysis.report.decoder_rules import DEPTH

@@ -11,8 +11,7 @@ from operator import sub
 
 import pandas as pd
 
-from analysis.generator_verdicts import LEAST_SEEDS
-from analysis.measures import registry
+from analysis.generators import LEAST_SEEDS
 from analysis.report.findings import (
     UNMEASURED,
     Beside,
@@ -32,12 +31,14 @@ from analysis.report.findings import (
 from analysis.report.missing import of_rotation
 from analysis.report.pictures import pictures
 from analysis.results import Results
+from orchestrator.searches.axes import BUMPS as BUMP_TASK
+from trainables.encodings import ENCODINGS
+from trainables.rotation import TASK as ROTATION
 
-ENCODINGS = ("bump", "one-hot", "positional", "ramp")
 LEAST_RATIO: Mapping[str, float] = {"bump": 10, "one-hot": 5, "positional": 5, "ramp": 5}
 """OOD over ID error from which on a decoder counts as failing in the box."""
 DEPTH = 4
-BUMPS: Where = {"task": registry.BUMPS, "dataset": "bumps", "holdout": "center"}
+BUMPS: Where = {"task": BUMP_TASK, "dataset": "bumps", "holdout": "center"}
 CNN: Where = {**BUMPS, "decoder": "cnn"}
 STRIPES: Where = {**BUMPS, "dataset": "stripes+bumps"}
 BESIDE_STRIPES: Mapping[str, Where] = {
@@ -268,7 +269,7 @@ def stripes_come_early(results: Results) -> Finding:
 
 def rotation_mixes(results: Results) -> Finding:
     """What a decoder of rotated digits draws in the gap of angles it has not seen."""
-    choice = choose(results.table, {"rotation": {"task": registry.ROTATION}})
+    choice = choose(results.table, {"rotation": {"task": ROTATION}})
     gap, id_, mix = (choice.values("rotation", "rotation", name) for name in ("gap_mse", "id_mse", "closer_to_mix"))
     conditions = [
         Condition("MSE in the gap / outside", paired(ratio, gap, id_), ">=", 10),

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.generator_verdicts import LEAST_SEEDS
+from analysis.generators import LEAST_SEEDS
 from analysis.report.missing import Lacks, of_decoders
 from analysis.results import Results
 
 REPRODUCED, NOT_REPRODUCED, NOT_ENOUGH = "reproduced", "not reproduced", "not enough runs"
+DEPENDS = "depends"
+"""On the settings: comparisons of some are decided differently from those of others."""
 UNMEASURED = Lacks([], "some were not measured, or their measures are not numbers")
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS
+from analysis.generators import LEAST_SEEDS
 from analysis.report import findings
 from analysis.report.findings import Claim, Comparison, Finding, Picture
 from analysis.report.missing import Lacks
@@ -28,20 +30,22 @@ OPTIONS = {"masking-is-not-it": "--families dit,maskgit,givt,mar"}
 
 def judged(claim: str, figures: Figures, results: Results) -> Finding:
     """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told. Where several
-    have a verdict, it counts if they have the same; figures are of the one with most runs."""
+    have a verdict, it counts if they have the same, and else depends; figures are of the one with most runs."""
     found = results.generators.verdicts_of(claim)
     shown = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     verdicts = {one.verdict for one in found} - {NOT_ENOUGH}
     told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
     told = ["it depends on the settings"] * (len(verdicts) > 1) + told
-    given = next(iter(verdicts)) if len(verdicts) == 1 else NOT_ENOUGH
-    seen = "; ".join(told)
+    words = {WORDS[one] for one in verdicts} or {findings.NOT_ENOUGH}
+    seen, drawn = "; ".join(told), beside(claim, set(shown.runs), figures, results)
+    if shown.seeds < LEAST_SEEDS:
+        drawn = [replace(one, alt=f"{one.alt}; of all runs that there are, as too few count for a verdict") for one in drawn]
     return Finding(
         [],
         seen,
-        pictures=beside(claim, set(shown.runs), figures, results),
+        pictures=drawn,
         lacks=None if not verdicts and any(one.missing for one in found) else Lacks([], seen),
-        given=WORDS[given],
+        given=words.pop() if len(words) == 1 else findings.DEPENDS,
         counted=shown.seeds,
         comparisons=[Comparison(one.about, WORDS[one.verdict], one.numbers, one.seeds) for one in found],
         unmet=sorted(frozenset().union(*(one.unmet for one in found))),

@@ -18,6 +18,7 @@ from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Shee
 from analysis.threshold_notes import notes
 from orchestrator.command.recipe import varied_in
 from orchestrator.command.searched import PARTS
+from orchestrator.errors import counted
 from orchestrator.searches import Row, Rows, ending
 from orchestrator.searches.axes import samples_of
 from orchestrator.searches.bracket import ThresholdResult
@@ -48,6 +49,8 @@ LEAST = (
 )
 Shown = tuple[Sequence[str], Sequence[Sheet], Sequence[Picture]]
 """The lines, the tables and the figures of an answer."""
+TITLED = ("target", "decoder", "encoding")
+"""What the title of a figure of thresholds says of their runs."""
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
 OPPOSED = "the trials by the first two objectives, and what fresh seeds say of the confirmed ones"
 """Where there are several objectives."""
@@ -57,15 +60,16 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     from analysis.figures.scaling import draw
 
     assert isinstance(search, ThresholdSearch)
-    results = search.answer(rows)
-    answer = scaling.Answer.of_results(results, question.settings)
+    results, runs = search.answer(rows), search.runs(rows)
+    trained = {name: runs[0][name] for name in TITLED if runs and name in question.settings}  # a question may say anything
+    answer = scaling.Answer.of_results(results, {**question.settings, **trained})
     left = sum(result.verdict == "open" for result in results)
     failed = sum(result.verdict == "failed" for result in results)
-    keys = frozenset(row["key"] for row in search.runs(rows))
+    keys = frozenset(row["key"] for row in runs)
     state = FAILED if failed else GOING if left else ANSWERED
     doubts = list(filter(None, [search.doubt(rows)])) if state == ANSWERED else []
     state = DOUBTFUL if doubts else state
-    told = f"{len(results) - left - failed} of {len(results)} thresholds, {_runs(keys)}"
+    told = f"{len(results) - left - failed} of {len(results)} thresholds, {counted(len(keys), 'run')}"
     sheets = [_threshold_sheet(search, rows, results, question.task)]
     known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
     if not known:
@@ -131,8 +135,8 @@ def _signal(results: Sequence[ThresholdResult], search: Any, question: Question,
 
     answer = Answer.of(results, search.runs(rows), rows.get, question.settings, around.measured())
     what = (
-        "what a generator draws right at level 2 as one factor grows fainter: a line for each seed, filled dots for runs that "
-        "passed and larger open ones for those that missed; the band is the interval of the least contrast"
+        f"what a generator draws right at level {answer.level} as one factor grows fainter: a line for each seed, filled dots "
+        "for runs that passed and larger open ones for those that missed; the band is the interval of the least contrast"
     )
     sheets = [
         Sheet("factors", "the least contrast of each factor, and what fails below it", answer.factors, (), COUNTS),
@@ -185,7 +189,7 @@ def _of_trials(search: Any, question: Question, rows: Rows, around: Around) -> T
         question,
         title_of(question),
         state,
-        f"{done} of {search.tuning.trials} trials, {_runs(keys)}",
+        f"{done} of {search.tuning.trials} trials, {counted(len(keys), 'run')}",
         [*answer.lines(), *doubts * search.finished(rows)],
         keys,
         _trial_sheets(answer, search, rows),
@@ -259,7 +263,7 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
         sheets += _trial_sheets(answer.search, search.confirming, rows)
     doubts = list(filter(None, [answer.doubt()]))
     state = _state(search, rows, doubts, following)
-    progress = f"{len(trials)} of {search.tuning.trials} trials, {_runs(keys)}"
+    progress = f"{len(trials)} of {search.tuning.trials} trials, {counted(len(keys), 'run')}"
     lines = [*doubts * (state == DOUBTFUL), *answer.lines()]
     return Told(question, title_of(question), state, progress, lines, keys, sheets, pictures)
 
@@ -368,10 +372,6 @@ def _called(found: Sequence[Row], names: Collection[str]) -> dict[str, str]:
     all_names = dict.fromkeys((*NUMBERS, *measured))
     taken = {*names, *OF_RUNS, *(f"{name}_sd" for name in all_names)}
     return {name: f"measure {name}" if name in taken else name for name in all_names}
-
-
-def _runs(keys: Collection[str]) -> str:
-    return f"{len(keys):,} run{'' if len(keys) == 1 else 's'}"
 
 
 def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.fits import LEAST_SIZES
-from analysis.generator_verdicts import LEAST_SEEDS
+from analysis.generators import LEAST_SEEDS
 from trainables.bumps import BumpTask
 from trainables.regularization import PUBLISHED
 from trainables.rotation import DIGIT

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from analysis.figures.style import image
-from analysis.generator_verdicts import LEAST_SEEDS
+from analysis.generators import LEAST_SEEDS
 from analysis.report.cells import MOST_LINES, heads_of, lines_of
 from analysis.report.compare import Compared
 from analysis.report.findings import NOT_ENOUGH, Claim, Condition, Finding, Picture, number

@@ -12,26 +12,25 @@ from typing import Any
 
 from analysis.tasks import BUILT_IN
 from orchestrator.errors import printable
-from orchestrator.searches import ending
-from trainables.spec import RunSpec
-
-Run = Mapping[str, Any]
+from orchestrator.searches import Row, ending
+from trainables.spec import SPEC_FIELDS
 
 CHUNK = 500
 """Runs of one file."""
 MOST_POINTS = 40
 """Of a curve that are shown; all are in the store."""
+MOST_ENDED = 20
+"""Ways of ending badly that are told."""
 MOST_LETTERS = 300
 """Of the last line of an error."""
 FOLDER = "runs"
 INDEX = "index.js"
 FILES = re.compile(r"index\.js|[0-9]+\.js")
 """The names of these files."""
-SPEC = tuple(RunSpec.__dataclass_fields__)
 TEXTS = ("task", "dataset", "decoder", "status")
 NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", "seconds")
 CURVES = ("curve_accuracy", "curve_error", "curve_loss")
-OF_SETTINGS = tuple(name for name in SPEC if name not in ("options", *TEXTS, *NUMBERS))
+OF_SETTINGS = tuple(name for name in SPEC_FIELDS if name not in ("options", *TEXTS, *NUMBERS))
 OF_DETAIL = ("task_version", "fixed_count", "reason", "device", "pack_size", "host", "launch", "versions")
 HARMLESS = "\t\u00a0\u202f\u00ad\u200c\u200d"
 """Letters of texts that are not printable, and change nothing around them: spaces, a hyphen, and what joins letters or not."""
@@ -52,15 +51,15 @@ class Ended:
     text: str
 
 
-def why(run: Run) -> str:
+def why(run: Row) -> str:
     """What an error says in a line: the last one of a traceback, and otherwise the first one."""
     lines = [line for line in (run["error"] or run["reason"] or "").splitlines() if line.strip()] or [""]
     return printable(lines[-1 if lines[0].startswith("Traceback") else 0][:MOST_LETTERS])
 
 
-def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
+def ended_badly(runs: Iterable[Row]) -> list[Ended]:
     """The commonest ways in which runs failed or diverged, see `why`."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for run in runs:
         if run["status"] in ("failed", "diverged"):
             groups.setdefault((run["status"], why(run)), []).append(run)
@@ -68,7 +67,7 @@ def ended_badly(runs: Iterable[Run], most: int = 20) -> list[Ended]:
     for (status, reason), alike in groups.items():
         last = max(alike, key=lambda run: (run["finished_at"], run["key"]))
         found.append(Ended(status, reason, len(alike), last["key"], printable_lines((last["error"] or "").strip())))
-    return sorted(found, key=lambda one: (-one.count, one.status, one.why))[:most]
+    return sorted(found, key=lambda one: (-one.count, one.status, one.why))[:MOST_ENDED]
 
 
 def printable_lines(text: str) -> str:
@@ -90,7 +89,7 @@ class RunFiles:
         """Of all files, those that have not changed among them."""
         return self._written.keys()
 
-    def of(self, runs: Iterable[Run], studies: Mapping[str, Collection[str]]) -> dict[str, bytes]:
+    def of(self, runs: Iterable[Row], studies: Mapping[str, Collection[str]]) -> dict[str, bytes]:
         """The files that have changed since the last call, by name.
 
         Args:
@@ -118,7 +117,7 @@ def call(name: str, value: Any) -> bytes:
     return f"sweep({json.dumps(name)},{text});\n".encode()
 
 
-def _index(runs: Sequence[Run], studies: Mapping[str, Collection[str]]) -> dict[str, Any]:
+def _index(runs: Sequence[Row], studies: Mapping[str, Collection[str]]) -> dict[str, Any]:
     """Every column once, texts by their number in a list of words."""
     varied = {name: place for place, name in enumerate(_varied(runs))}
     study_of: dict[str, list[int]] = {}
@@ -146,10 +145,10 @@ def _words(texts: Sequence[str]) -> dict[str, Any]:
     return {"words": list(map(printable, places)), "of": [places[text] for text in texts]}
 
 
-def _varied(runs: Sequence[Run]) -> list[str]:
+def _varied(runs: Sequence[Row]) -> list[str]:
     """The settings in which the runs differ, but those that have a column of their own."""
     own = {"options", *TEXTS, *NUMBERS}
-    fields = [name for name in SPEC if name not in own and len({run[name] for run in runs}) > 1]
+    fields = [name for name in SPEC_FIELDS if name not in own and len({run[name] for run in runs}) > 1]
     values: dict[str, set[str]] = {}
     for run in runs:
         for name, value in run["options"].items():
@@ -158,7 +157,7 @@ def _varied(runs: Sequence[Run]) -> list[str]:
     return [*fields, *(name for name, found in values.items() if len(found) > 1 or having[name] < len(runs))]
 
 
-def _settings(run: Run, names: Mapping[str, int]) -> str:
+def _settings(run: Row, names: Mapping[str, int]) -> str:
     """Those of a run among these, which are given with their places."""
     own = {name: run[name] for name in OF_SETTINGS if name in names} | run["options"]
     values = ((name, own[name]) for name in sorted(own.keys() & names.keys(), key=names.__getitem__))
@@ -166,7 +165,7 @@ def _settings(run: Run, names: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in told)
 
 
-def _details(runs: Sequence[Run]) -> dict[str, Any]:
+def _details(runs: Sequence[Row]) -> dict[str, Any]:
     """What is known of each run. Most share their settings and how they were trained: these are there once, and a run has their
     number."""
     shared: dict[str, int] = {}
@@ -189,7 +188,7 @@ def _details(runs: Sequence[Run]) -> dict[str, Any]:
     return {"shared": [json.loads(text) for text in shared], "runs": found}
 
 
-def _curves(run: Run) -> dict[str, str]:
+def _curves(run: Row) -> dict[str, str]:
     """Curves as numbers in a text, which is several times smaller and faster than a list of them."""
     steps = run["curve_step"]
     if len(steps) < 2:

@@ -15,12 +15,12 @@ from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
 from analysis.fits import LEAST_SIZES, fit_power_law
-from analysis.generator_verdicts import LEAST_SEEDS
-from analysis.measures.registry import BUMPS
+from analysis.generators import LEAST_SEEDS
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
 from analysis.report.findings import NOT_ENOUGH, REPRODUCED, BySeed, Condition, Finding, Picture, number, paired, ratio, verdict
 from analysis.report.missing import Lacks, of_penalties, of_scaling
 from analysis.results import Results
+from orchestrator.searches.axes import BUMPS
 
 FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]

@@ -14,6 +14,7 @@ import pandas as pd
 from analysis.report.findings import Picture
 from analysis.tasks import BUILT_IN
 from orchestrator.errors import printable
+from orchestrator.searches.axes import BUMPS
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
 from trainables.program import COMMAND, FILES, VALUES
@@ -36,6 +37,8 @@ HERE = ("local", "auto")
 """Addresses that are of no other machine that a command could name."""
 USUAL_STORE, RETRY = "results", "--retry-failed"
 """Where a command without `--store` writes; and the option that is for one launch alone."""
+MOST_LISTED = 8
+"""Values of a setting that a title lists."""
 SHORTENED = 12
 """Letters of an id that are left out where four say enough."""
 TITLES = {
@@ -253,8 +256,7 @@ def _fixed_size(question: Question, specs: Sequence[RunSpec]) -> str:
 def _subject(question: Question, spec: RunSpec) -> str:
     if question.task == PROGRAMS:
         return f"the program {_script(spec)}"
-    known = "trainables.bumps:BumpTask"
-    return f"the {spec.decoder}" if question.task == known else question.task.rpartition(":")[2]
+    return f"the {spec.decoder}" if question.task == BUMPS else question.task.rpartition(":")[2]
 
 
 def _script(spec: RunSpec) -> str:
@@ -266,6 +268,6 @@ def _script(spec: RunSpec) -> str:
     return next((name for name in files if Path(name).suffix), spec.dataset)
 
 
-def _listed(values: Sequence[Any], most: int = 8) -> str:
+def _listed(values: Sequence[Any]) -> str:
     words = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    return ", ".join(words if len(words) <= most else [*words[: most - 2], "...", words[-1]])
+    return ", ".join(words if len(words) <= MOST_LISTED else [*words[: MOST_LISTED - 2], "...", words[-1]])

@@ -77,6 +77,7 @@ def test_overlap_stands_by_block_with_and_without_the_loss() -> None:
         with_it = [[block + 0.2, m / 2] for block, m in zip(BLOCKS, medians, strict=True) if block != 2]
         assert bars(axes) == pytest.approx(np.array(sorted(without + with_it)))
         assert dashed(axes) == [0.9] * 4
+        assert len(axes.lines) == 4 + 7, "beside the bars are points of seeds, and no line of a mean"
         assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3", "4"]
     assert legend(figure) == ["without JEPA", "JEPA 0.6, layers three", "untrained"]
     hatches = {bar.get_hatch() for bar in figure.axes[0].patches}

@@ -155,6 +155,7 @@ def test_bars_of_coverage_are_medians_beside_what_is_allowed() -> None:
     codes, pairs, images = figure.axes
     assert [bar.get_height() for bar in pairs.patches] == pytest.approx([(COMPOSITIONS.index(w) + 1) / 20 for w in BY_LEVEL])
     assert [bar.get_height() for bar in codes.patches] == [0] * 8
+    assert len(images.lines) == 8, "the points of the seeds, and no line of a mean"
     assert [label.get_text() for label in images.get_xticklabels()] == BY_LEVEL
     assert [text.strip() for axes in figure.axes for text in words(axes)] == ["at most 0.01", "at most 0.2"]
     hatches = [bar.get_hatch() for bar in images.patches]
@@ -175,6 +176,7 @@ def test_what_models_were_told_has_a_panel_each_with_the_shares_by_level() -> No
         assert [bar.get_height() for bar in panels[word].patches] == pytest.approx([times * (s + 0.1) for s in of_full])
         (seeds_at_2,) = [line.get_ydata() for line in panels[word].lines if len(line.get_ydata()) == 3][2:]
         assert list(seeds_at_2) == pytest.approx([times * share for share in (0.7, 0.8, 0.9)])
+        assert len(panels[word].lines) == 3, "no line of a mean beside a bar"
     assert not panels["quantised"].patches
     assert words(panels["quantised"]) == ["not compared here"]
     assert panels["full"].get_ylim() == (-0.03, 1.05)  # points at 0 are whole

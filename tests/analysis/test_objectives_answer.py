@@ -36,6 +36,7 @@ from tests.analysis.made_objectives import (
     verdict,
     with_jepa,
 )
+from trainables.generative.shapes import level_of_each
 from trainables.spec import RunSpec
 
 NAN = math.nan
@@ -294,6 +295,65 @@ def test_a_store_of_any_studies_is_answered_by_all_its_generators() -> None:
     labels = [answer.label(spec) for spec in answer.by_setting]
     assert labels == ["dit on vae, width 32", "dit on vq, width 32", "dit on vq, width 64", "maskgit on vq, width 32"]
     assert Answer.of_store([], {}, {}).verdicts[0].verdict == NOT_ENOUGH
+
+
+def test_runs_of_two_precisions_have_names_of_their_own() -> None:
+    specs = {True: (DIT, MASKGIT), False: [dataclasses.replace(one, precision="bfloat16") for one in (DIT, MASKGIT)]}
+    rows = [
+        generator_row(one, level2=0.9 if spec.decoder == "dit" else 0.1 if good else 0.8)
+        for good, pair in specs.items() for spec in pair for one in seeds(spec)
+    ]  # fmt: skip
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row))]
+    answer = Answer.of_store([*parents, *rows], {row["parents"]["tokenizer"]: GOOD for row in rows}, {})
+    told = [f"dit on vq, precision {word} against maskgit on vq, precision {word}" for word in ("float32", "bfloat16")]
+    found = {one.about: one.verdict for one in answer.verdicts_of("continuous-beats-categorical")}
+    assert found == dict(zip(told, (PASS, FAIL), strict=True))
+
+
+def test_real_pictures_of_two_folders_have_names_of_their_own() -> None:
+    about = [("celeba", "0" * 24), ("celeba", "1" * 24), ("shapes2d", "")]
+    rows = [generator_row(spec_of("dit", "vae", dataset=name, content=content)) for name, content in about]
+    answer = Answer.of_store(rows, {}, {})
+    labels = {answer.label(spec) for spec in answer.by_setting}
+    assert labels == {f"dit on vae, dataset {name}" + f", content {text}" * bool(text) for name, text in about}
+    assert "content" not in Answer.of_store(rows[1:], {}, {}).names, "the data set says it"
+
+
+@pytest.mark.parametrize("share", [7.0, -1.0, -0.01, 1.01, math.inf])
+def test_a_share_that_none_can_have_is_counted_for_no_claim(share: float) -> None:
+    good = rows_of(dit=0.9, maskgit=0.1)
+    bad = generator_row(DIT, level2=[*[0.9] * 9, share])
+    rows = [bad, *good[1:]]
+    assert len(Answer.of_store(rows, {}, {}).runs) == 5
+    assert set_aside(rows) == ["1 run of a generator has settings or curves that none can have, and no claim counts it"]
+    assert set_aside([generator_row(DIT, level2=[NAN, 0.0, *[1.0] * 8])]) == []
+
+
+def test_runs_of_a_verdict_are_those_that_it_counts() -> None:
+    rows = rows_of(dit=0.9, maskgit=0.1)
+    trying = [generator_row(one) for one in (*seeds(DIT, 1, 100), *seeds(MASKGIT, 1, 3))]
+    found = verdict("continuous-beats-categorical", [*rows, *trying])
+    assert (found.verdict, set(found.runs)) == (PASS, {row["key"] for row in rows})
+    few = verdict("continuous-beats-categorical", [*rows[:2], *rows[3:], *trying])
+    assert (few.verdict, len(few.runs)) == (NOT_ENOUGH, 7), "all, where too few count"
+
+
+@pytest.mark.parametrize("split", ["fail1", "000,011,101,110"])
+def test_a_split_without_level_2_is_told_where_claims_ask_for_it(split: str) -> None:
+    specs = [spec_of(*kind, holdout=split) for kind in (("dit", "vae"), ("dit", "vq"), ("maskgit", "vq"))]
+    rows = [generator_row(one) for spec in specs for one in seeds(spec)]
+    for row in rows:
+        row["curve_summary"] = {name: one for name, one in row["curve_summary"].items() if not name.endswith("level2")}
+    far = [word for word, level in level_of_each(split).items() if level == 1]
+    unseen = {f"unseen_{of}_{word}": 0.0 for of in ("codes", "pairs", "images") for word in far}
+    answer = answer_of(rows, measured=unseen)
+    told = {one.claim: (one.verdict, one.told, one.missing) for one in answer.verdicts}
+    assert told["continuous-beats-categorical"] == (NOT_ENOUGH, "no composition is of level 2 in this split", False)
+    assert told["tokenizer-does-not-decide"] == told["continuous-beats-categorical"]
+    assert told["categorical-forgets"][0] == FAIL
+    assert answer.lines()[4] == "gate 5, dit on the same codes composes: no composition is of level 2 in this split"
+    two = answer_of([row for row in rows if row["seed"] < 2], measured=unseen)
+    assert two.verdicts_of("continuous-beats-categorical")[0].told == told["continuous-beats-categorical"][1]
 
 
 def test_a_store_is_answered_in_one_order_whichever_run_came_first() -> None:

@@ -255,7 +255,11 @@ def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
 
     early = [0.2, 0.8, 0.9, 0.8, *[0.7] * 6]
     assert of(early).verdict == PASS
-    assert of(early).numbers == pytest.approx({"lost": 0.2, "peak_at": 0.3})
+    assert of(early).numbers == pytest.approx({"lost": 0.2, "peak_at": 0.3, "forget": 3})
+    assert of(early).told == (
+        "level 1 ends 0.20 under its peak, 30% on the way; 3 of 3 seeds end at least 0.1 under one in the first half, and most "
+        "is asked for"
+    )
     assert of([0.2, 0.8, 0.78, *[0.75] * 7]).verdict == FAIL
     assert of([*[0.5] * 6, 0.9, 0.7, 0.7, 0.7]).verdict == FAIL, "the peak is in the second half"
     assert of(early, seen=0.84).verdict == NOT_ENOUGH
@@ -265,6 +269,21 @@ def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
     assert hidden.verdict == NOT_ENOUGH, "its peak was before enough of what is seen was drawn"
     assert "it ends 0.20 under one at 30%" in hidden.told
     assert of([0.2, 0.8, 0.78, *[0.75] * 7], seen=late).verdict == FAIL, "a peak that would change nothing"
+
+
+def test_a_masked_model_forgets_if_most_seeds_do_both() -> None:
+    both, late, little = [0.9, 0.9, *[0.7] * 8], [*[0.7] * 6, 0.9, 0.7, 0.7, 0.7], [0.9, *[0.85] * 9]
+
+    def of(*curves: Curve) -> Verdict:
+        specs = seeds(MASKGIT, len(curves))
+        return verdict("categorical-forgets", [generator_row(s, level1=c) for s, c in zip(specs, curves, strict=True)])
+
+    one = of(both, late, little)
+    assert one.numbers == pytest.approx({"lost": 0.2, "peak_at": 0.1, "forget": 1}), "the medians are of different seeds"
+    assert (one.verdict, "; 1 of 3 seeds end" in one.told) == (FAIL, True)
+    assert of(both, both, little).verdict == PASS
+    assert of(both, both, late, little).verdict == FAIL, "two of four are not most"
+    assert of(both, both, both, little).verdict == PASS
 
 
 def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() -> None:
@@ -292,4 +311,31 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
     assert verdict("abrupt-on-vq", masked).verdict == NOT_ENOUGH, "the same curve, but for when the seen ones are drawn"
     never = verdict("abrupt-on-vq", rows_of(vae=slow, dit=0.05))
     assert never.verdict == NOT_ENOUGH
-    assert never.told == "no number is known of vq"
+    assert never.told == "level 2 of dit on vq ends under 0.1 with 3 of 3 seeds, so nothing is said of its rise"
+
+
+def test_a_seed_that_does_not_rise_hides_no_other() -> None:
+    slow, sudden = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.7, 0.8, 0.8, 0.8, 0.8]
+
+    def of(vae: Sequence[Curve], vq: Sequence[Curve], seen: Curve = 1.0) -> Verdict:
+        rows = [generator_row(one, level2=level2) for one, level2 in zip(seeds(DIT_VAE, len(vae)), vae, strict=True)]
+        last = len(vq) - 1
+        rows += [
+            generator_row(one, level2=level2, seen=seen if place == last else 1.0)
+            for place, (one, level2) in enumerate(zip(seeds(DIT, len(vq)), vq, strict=True))
+        ]
+        return verdict("abrupt-on-vq", rows)
+
+    found = of([slow, slow, slow, 0.05, 0.0], [sudden] * 4)
+    assert (found.verdict, found.numbers) == (PASS, pytest.approx({"vae": 0.7, "vq": 0.1}))
+    assert found.told == (
+        "level 2 rises within 10.0% of the steps on vq, 70.0% on vae, and fewer on vq is asked for; level 2 of dit on vae ends "
+        "under 0.1 with 2 of 5 seeds, which are left out"
+    )
+    few = of([slow, slow, slow], [sudden, sudden, 0.05])
+    assert (few.verdict, few.numbers) == (NOT_ENOUGH, {})
+    assert few.told == "level 2 of dit on vq ends under 0.1 with 1 of 3 seeds, so nothing is said of its rise"
+    unseen = of([slow, slow, slow], [sudden, sudden, sudden], seen=[*[0.5] * 8, 0.8, 0.8])
+    assert unseen.told == (
+        "level 2 of dit on vq ends under 0.1, or is at no look that counts, with 1 of 3 seeds, so nothing is said of its rise"
+    )

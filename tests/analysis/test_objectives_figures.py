@@ -146,6 +146,17 @@ def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None
     assert probe[2::3] == pytest.approx([0.9, 0.7, 0.1])
 
 
+@pytest.mark.parametrize(("count", "told"), [(2, ""), (4, "3 of 4 settings; the table of runs has all")])
+def test_settings_that_are_not_drawn_are_told(count: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.figures.objectives.MOST_PANELS", 3)
+    rows = [generator_row(spec_of("dit", "vq", width=8 * (place + 1))) for place in range(count)]
+    for draw in (draw_curves, draw_levels):
+        figure = draw(answer_of(rows, names={**NAMES, "width": "width"}))
+        assert figure.get_suptitle() == told
+        FigureCanvasAgg(figure).draw()
+        assert figure.bbox.y1 >= max(text.get_window_extent().y1 for text in figure.texts) if told else not figure.texts
+
+
 @pytest.mark.slow(1)
 def test_runs_that_have_one_judge_are_drawn_without_the_other() -> None:
     rows = [generator_row(one, level2=0.5) for one in seeds(spec_of("dit", "vae", dataset="celeba", content="0" * 24))]

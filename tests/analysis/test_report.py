@@ -28,7 +28,7 @@ from analysis.measures.quantity import Quantity
 from analysis.measures.registry import MEASURES, VERSIONS, applicable, load
 from analysis.objectives import Answer
 from analysis.report import page as pages
-from analysis.report.__main__ import app
+from analysis.report.__main__ import _tell, app
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, Picture
 from analysis.report.generative_claims import GENERATIVE_CLAIMS, beside, judged
@@ -94,8 +94,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             weights = safetensors.save(task.model(spec).state_dict())
             [row] = rows.append([make_row(spec, task_version=task.version, fixed_count=0, status="missed", reason="budget")])
             rows.save_weights(row["key"], weights)
-            decoder = load(row, weights)
-            for name in applicable(row):
+            decoder = load(row, weights, row["task"])
+            for name in applicable(row, row["task"]):
                 data = encode(row["key"], name, VERSIONS[name], MEASURES[name](decoder), 0.1)
                 table.save(row["key"], name, VERSIONS[name], data)
         options = {"gap_low": 160.0, "gap_high": 200.0}
@@ -209,6 +209,13 @@ def test_what_is_wrong_with_a_store_is_told_once(tmp_path: Path, capsys: pytest.
         run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), *words])
         told = " ".join(capsys.readouterr().err.split())
         assert told.count("warning:") == told.count("cut.parquet") == 1, told
+
+
+def test_the_files_of_a_page_are_told_in_printable_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ResultStore(tmp_path / "store").close()
+    assert run(app, ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "\x1b[31m\nx")]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1:] == [rf"{tmp_path}/\x1b[31m\nx/{name}" for name in ("index.html", "claims.json")]
 
 
 def test_an_empty_store_gives_a_page_with_the_commands_that_fill_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,8 +356,8 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("verdicts", "given"),
     [
-        (["pass", "fail"], "not enough runs"),
-        (["fail", "pass"], "not enough runs"),
+        (["pass", "fail"], "depends"),
+        (["not enough", "fail", "pass"], "depends"),
         (["not enough", "fail", "fail"], "not reproduced"),
         (["not enough", "pass"], "reproduced"),
     ],
@@ -375,6 +382,49 @@ def found_of(claim: str, rows: list[dict[str, Any]], unseen: float = 0.1) -> Fin
         for run in runs.values() if run["task"] == TOKENIZER for name, share in shares.items()
     ]  # fmt: skip
     return judged(claim, {}, Results([*runs.values()], table_of(measured)))
+
+
+def test_figures_beside_a_claim_are_of_the_runs_that_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+    drawn: list[set[str]] = []
+
+    def of_keys(claim: str, keys: set[str], *_: Any) -> list[Picture]:
+        drawn.append(keys)
+        return [Picture("samples", "pictures", Figure)]
+
+    monkeypatch.setattr("analysis.report.generative_claims.beside", of_keys)
+    rows = drawing(0.9, 0.1)
+    trying = [generator_row(spec_of(family, "vq", 100)) for family in ("dit", "maskgit")]
+    found = found_of("continuous-beats-categorical", [*rows, *trying])
+    assert (found.verdict, [one.alt for one in found.pictures]) == ("reproduced", ["pictures"])
+    few = found_of("continuous-beats-categorical", [*drawing(0.9, 0.1, seeds=2), *trying])
+    told = "pictures; of all runs that there are, as too few count for a verdict"
+    assert (few.verdict, [one.alt for one in few.pictures]) == ("not enough runs", [told])
+    assert drawn[0] == {row["key"] for row in rows}
+    assert len(drawn[1]) == 6
+
+
+def test_a_claim_that_depends_on_settings_is_told_everywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("analysis.generators.oracle_reads", lambda *_: 1.0)
+    [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "continuous-beats-categorical")
+    wide = [
+        generator_row(spec_of(family, "vq", seed, width=64), level2=0.9) for family in ("dit", "maskgit") for seed in range(3)
+    ]
+    finding = found_of(claim.id, [*drawing(0.9, 0.1), *wide])
+    assert (finding.verdict, finding.seeds, finding.speaks) == ("depends", 3, True)
+    assert [one.verdict for one in finding.comparisons] == ["reproduced", "not reproduced"]
+    paper = dataclasses.replace(PAPERS[1], claims=(claim,))
+    report = pages.Report([pages.Part(paper, [(claim, finding, [])])], 12, 1.0)
+    html = report.html()
+    assert '<span class="verdict depends">1 depends</span>' in html
+    assert "No run is missing" not in html
+    [told] = report.to_json()
+    assert (told["verdict"], told["commands"]) == ("depends", [])
+    assert told["seen"].startswith("it depends on the settings; dit on vq, width 32 against maskgit on vq, width 32: reprod")
+    _tell(report)
+    assert capsys.readouterr().out == "depends         continuous-beats-categorical  3 seeds\n"
 
 
 def drawing(dit: float, maskgit: float, seeds: int = 3, **about: Any) -> list[dict[str, Any]]:

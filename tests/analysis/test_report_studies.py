@@ -265,6 +265,22 @@ def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path:
         assert dict(load_questions(store)[0].facts) == {}
 
 
+@pytest.mark.parametrize("told", ["", None, [0.9], {"a": 1}])
+def test_a_figure_is_titled_with_what_its_runs_were_trained_for_whatever_the_question_says(
+    told: Any, ask: Ask, tmp_path: Path
+) -> None:
+    study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
+    launched(tmp_path, study)
+    [path] = tmp_path.glob("questions/*.json")
+    with ResultStore(tmp_path) as store:
+        [question] = load_questions(store)
+        path.unlink()
+        save_question(store, dataclasses.replace(question, settings={**question.settings, "target": told, "decoder": told}))
+    [one] = told_of(tmp_path)
+    figure = one.pictures[0].draw()
+    assert figure.axes[0].get_title() == "Toy, linear, none encoding: accuracy 0.9"
+
+
 HINT = "add --task {} if you trust its code"
 
 

@@ -165,7 +165,29 @@ def test_the_plan_says_of_which_runs_no_claim_of_the_study_is(
 def test_the_plan_says_what_no_seen_composition_has(split: str, lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of(f"--tier smoke --seeds 1 --families dit --split {split}", monkeypatch)
     so = "no model can learn what it never sees, so add such compositions to --split"
-    assert [note for note in study.notes if "level 3" not in note] == [f"no seen composition has {lacks}: {so}"] * bool(lacks)
+    assert [note for note in study.notes if "of level" not in note] == [f"no seen composition has {lacks}: {so}"] * bool(lacks)
+
+
+@pytest.mark.parametrize(("split", "is_told"), [("fail1", True), ("000,011,101,110", True), ("train1", False), ("000", False)])
+def test_the_plan_says_that_no_composition_is_of_level_2(split: str, is_told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(f"--tier smoke --seeds 1 --families dit --tokenizers vq --split {split}", monkeypatch)
+    told = "no composition is of level 2 in this split: only claim 4, categorical-forgets, can have a verdict"
+    assert (told in study.notes) is is_told
+
+
+def test_a_list_of_what_a_name_of_a_split_means_is_that_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(split: str) -> Any:
+        return study_of(f"--tier smoke --seeds 1 --families dit --tokenizers vq --split {split}", monkeypatch)
+
+    for listed, name in (("000,100,010,001", "train1"), ("000,100,010,111", "fail1")):
+        assert (of(listed).specs, of(listed).notes) == (of(name).specs, of(name).notes)
+        assert of(listed).settings["split"] == name
+    other = of("100,000,010,001")
+    assert other.specs[0].holdout == "100,000,010,001"
+    assert other.notes == [
+        "--split 100,000,010,001 is train1 in another order, and its runs are trained beside those of the name: type train1 to "
+        "share them"
+    ]
 
 
 def test_the_plan_says_which_numbers_of_a_token_have_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +246,7 @@ def test_options_reach_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--option tokenizer_width=64", "--option tokenizer_width is for network conv, not linear: omit it, or choose --ne"),
         ("--families givt --option jepa=0.6", "--option jepa is for family dit or maskgit, not givt: omit it, or choose --fa"),
         ("--option sigma=1", "this task has no option 'sigma'"),
-        ("--option tokenizer_images=2147483647", "a run would learn from 2147483647 pictures: give from 8 to 3728270 "),
+        ("--option tokenizer_images=2147483647", "learn from 2147483647 pictures: of 24 x 24 pixels it may learn from 8 to 37"),
         ("--seeds 1000 --codes 2,3,4,5,6 --channels 1,2,3,4,5,6", "120000 runs are too many (at most 100000)"),
         ("--lr 0", "lr must be above 0"),
         ("--schedule linear", "--schedule 'linear' is unknown: choose constant or cosine"),

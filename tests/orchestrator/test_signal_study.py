@@ -18,7 +18,7 @@ from analysis.remake import search_of
 from analysis.report.studies import studies_of
 from analysis.report.told import ANSWERED, Around, Told
 from analysis.results import Results
-from analysis.signal import FRESH, WORST, between_classes
+from analysis.signal import WORST, between_classes
 from orchestrator import launch, signal
 from orchestrator.command.cli import run
 from orchestrator.command.stages import Stages
@@ -38,6 +38,7 @@ from trainables.settings import value_of
 from trainables.spec import RunSpec
 
 SHORT = "--tier smoke --precision float32"
+FRESH = "level2_fresh"
 NEEDED = {"shape": 0.5, "size": 0.2, "colour": 0.1}
 """The contrasts from which made generators compose. It is the tokenizer that does not keep sizes below."""
 
@@ -356,6 +357,31 @@ def test_classes_differ_less_the_fainter_they_are() -> None:
         assert 0.45 < half / usual[place] < 0.7
         others = [between_classes(ShapeSettings(faint=factor, contrast=0.5), 24, other) for other in range(3) if other != place]
         assert others == pytest.approx([usual[other] for other in range(3) if other != place], rel=0.25)
+
+
+@pytest.mark.parametrize(("split", "level"), [("fail1", 1), ("000", 3)])
+def test_what_is_read_is_of_the_farthest_level_of_the_split(
+    split: str, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour --between 0.5..1 --split {split}", monkeypatch)
+
+    def of_level(spec: RunSpec) -> list[Row]:
+        row, *parents = made(spec)
+        curves = {name: one for name, one in row["curve_summary"].items() if not name.endswith("level2")}
+        curves |= {f"{name}_level{level}": [share] * LOOKS for name, share in (("both", 0.7), ("both_colour", 0.8))}
+        return [{**row, "curve_summary": curves}, *parents]
+
+    rows = answered(study, of_level)
+    keys = [row["key"] for row in study.search.runs(rows)]
+    study._take_in({keys[0]: {f"both_level{level}": 0.6}})
+    answer = study._answer(rows)
+    assert set(answer.runs[f"level{level}_both"]) == {0.7}
+    assert set(answer.runs[f"level{level}_colour"]) == {0.8}
+    assert answer.runs.set_index("key")[f"level{level}_fresh"].dropna().to_dict() == {keys[0]: 0.6}
+    assert not [name for name in answer.runs if name.startswith("level2")]
+    [axes] = draw(answer).axes
+    assert axes.get_ylabel() == f"read right at level {level}, last look"
+    assert [list(line.get_ydata()) for line in axes.lines if line.get_marker() == "o"] == [[0.7] * len(keys)]
 
 
 def on_page(study: signal.SignalStudy, rows: Rows, folder: Path, measured: Measured) -> tuple[list[Told], list[str]]:

@@ -94,8 +94,8 @@ class OfTokens(NeedsProbe):
     encoding: str = setting("vq", "Tokens: codes (vq), or continuous latents (vae).", words=KINDS)
     holdout: str = setting("train1", "Seen compositions: train1, fail1, or a list such as 000,100.", shown="train1")
     fit: str = setting("seen", "Compositions that the tokenizer learns from.", words=FITS)
-    stride: int = setting(4, "Pixels by which a token lies from the next; 2, 3, 4, 6 or 8.")
-    channels: int = setting(None, "Numbers of a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
+    stride: int = setting(4, "Pixels from one token to the next: 2, 3, 4, 6 or 8.")
+    channels: int = setting(None, "How many numbers make a token.", low=1, high=1024, shown="12 if linear, 8 if convolutional")
     codes: int = setting(96, "Codes of a vq.", low=2, high=65536)
 
 
@@ -155,7 +155,7 @@ class GeneratorSettings(OfTokens):
     mixture: int = setting(8, "Gaussians of a mixture of givt.", low=1, high=1024, later=True)
     variance_scale: float = setting(0.9, "Factor of the scales of givt in a sample.", low=0.01, high=10, later=True)
     head_width: int = setting(96, "Width of the diffusion of a token of mar.", low=2, high=WIDEST, later=True)
-    head_depth: int = setting(2, "Residual blocks of the same.", low=1, high=DEEPEST, later=True)
+    head_depth: int = setting(2, "Residual blocks of the diffusion of mar.", low=1, high=DEEPEST, later=True)
     head_draws: int = setting(4, "Times at which mar looks at each token in a step.", low=1, high=1000, later=True)
     jepa: float = setting(
         0.0, "Weight of the auxiliary loss of dit and maskgit that guesses tokens of the whole picture; 0 for none.", low=0,
