@@ -42,7 +42,7 @@ from orchestrator.command.progress import (
     say,
     say_aside,
 )
-from orchestrator.command.reading import check_named
+from orchestrator.command.reading import check_named, open_store
 from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
@@ -93,6 +93,10 @@ class LaunchOptions:
     def folder(self, study: str) -> str:
         """Where the study's tables and figures go."""
         return f"{self.store}/{study}" if self.out is None else str(self.out)
+
+    def origin(self, study: str, task_version: str) -> dict[str, str]:
+        """The end of the settings of an answer: what it comes from, and where it lies."""
+        return {"task_version": task_version, "store": self.store, "out": self.folder(study), "versions": versions()}
 
     def check(self) -> None:
         """
@@ -159,7 +163,8 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         return Exit.NOT_ANSWERED
     except UnfitError as error:  # from planning
         raise UserError(str(error)) from None
-    except UnheardError:
+    except UnheardError as error:
+        error.resume = "" if options.dry_run else typed(command)
         raise
     except OSError as error:  # from planning, and from looking for a cluster
         if error.errno not in FULL_DISK:
@@ -168,13 +173,7 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
 
 
 def _launch(study: Study, options: LaunchOptions, command: Sequence[str], console: Console, cluster: Cluster) -> int:
-    try:
-        store = ResultStore(options.store, read_only=options.dry_run, tell=lambda text: say_aside(console, text))
-    except StoreError as error:
-        if error.may_pass:
-            raise
-        raise UserError(str(error)) from None
-    with store:
+    with open_store(options.store, read_only=options.dry_run, tell=lambda text: say_aside(console, text)) as store:
         if options.retry_failed:
             if (retry := getattr(study.search, "retry", None)) is not None:  # one with trials: others ask for them again anyway
                 retry(store.rows(where={**study.wanted, "status": {FAILED}}))
@@ -187,8 +186,9 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         said = _say_notices(store, console, said)
         if lost := stages.lost():
             say(console, f"warning: {lost}")
-        if others := made_by_other_source(study.task, rows):
-            say(console, f"warning: {others}")
+        for path, task in stages.tasks().items():
+            if others := made_by_other_source(path, task, rows, store):
+                say(console, f"warning: {others}")
         if options.dry_run:
             try:
                 plan, seconds = stages.plan(*study.plan(rows))
@@ -272,7 +272,8 @@ def _train_and_answer(
             lambda spec: stages.is_parent(spec) or study.keeps_weights(spec),
             lambda spec: not stages.is_parent(spec) and study.keeps_end(spec),
         ),
-        versions=" ".join(filter(None, (versions(), source_of(study.task)))),
+        versions=versions(),
+        source=source_of,
         launch=secrets.token_hex(6),
         packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
         concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
@@ -322,7 +323,7 @@ def _train_and_answer(
         failed = f", {outcome.failed} failed," if outcome.failed else ""
         say(console, f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
         for file in files:
-            say(console, f"wrote {file}")
+            say(console, f"wrote {printable(str(file))}")
         if unwritten:
             say(console, f"{unwritten}; to continue: {resume}")
         if options.json:

@@ -26,10 +26,19 @@ from rich.text import Text
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import check_new_file, checked, invocation, main_of, one_of
-from orchestrator.command.programs import Described, check_no_program
+from orchestrator.command.programs import Described, check_no_program, precision_of_program
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.ranges import MOST_PLANNED
-from orchestrator.command.recipe import Recipe, check_named, check_points, read_objectives, short, varied_in, with_curves
+from orchestrator.command.recipe import (
+    Recipe,
+    Tried,
+    check_named,
+    check_points,
+    read_objectives,
+    short,
+    varied_in,
+    with_curves,
+)
 from orchestrator.command.searched import OF_RUN, check_columns, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
@@ -43,9 +52,10 @@ from orchestrator.command.trials import (
     trials_table,
 )
 from orchestrator.engine.estimate import StepTimes
-from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.errors import UserError, printable
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Rows, ending
+from orchestrator.searches.axes import BUMPS
 from orchestrator.searches.confirm import FRESH, NO_TRIAL, ConfirmBest, first_seed_of
 from orchestrator.searches.facts import FREE, MOST_LISTED, Table, kept_as
 from orchestrator.searches.objective import COLUMNS, is_hidden
@@ -54,7 +64,7 @@ from orchestrator.searches.samplers import PRUNERS, SAMPLERS
 from orchestrator.searches.space import Dimension, Space, Values, has_value
 from orchestrator.store import Question
 from orchestrator.store.questions import MOST_BYTES, TRIALS
-from orchestrator.study import Unmeasured
+from orchestrator.study import PlainStudy
 from trainables.check import names_of
 from trainables.program import PATH as PROGRAM_TASK
 from trainables.program import VALUES, ProgramTask, names_in
@@ -67,7 +77,6 @@ if TYPE_CHECKING:
     from analysis.tune import Answer
 
 NAME = "tune"
-TASK = "trainables.bumps:BumpTask"
 TARGET = 0.9
 """The accuracy to reach, if the user does not say. Of a program it is 1: one that ends there would be no better than that."""
 MOST_TOLD = 2048
@@ -75,7 +84,7 @@ MOST_TOLD = 2048
 
 
 @dataclass(slots=True)
-class TuneStudy(Unmeasured):
+class TuneStudy(PlainStudy):
     """Trials, their confirmation, and what they say; a `Study`."""
 
     task: Task
@@ -141,10 +150,16 @@ class TuneStudy(Unmeasured):
             return {name: known.get(name) for name in self.varied if name not in known or name not in {**usual, **values}}
 
         found: dict[str, list[tuple[Values, Any]]] = {"follows": []}
+        refused: list[tuple[Values, Any]] = []
         for values in _told(self.dimensions):
-            with contextlib.suppress(ValueError):  # the task cannot do them
+            canonical = values
+            try:
                 canonical = space.canonical(values)
                 found["follows"].append((kept_as(deciding, canonical), told(canonical)))
+            except ValueError:  # the task cannot do them
+                refused.append((kept_as(deciding, canonical), None))
+        if Table.of(with_refused := [*found["follows"], *refused]) is not None:  # else a long range is refused in part
+            found["follows"] = with_refused
         if space.matters is not None:
             found["matters"] = []
             for values in _products(chosen):
@@ -161,12 +176,6 @@ class TuneStudy(Unmeasured):
         seeds = {*self.search.tuning.seeds, *self.search.seeds}
         return {"task": {self.search.tuning.template.task}, "task_version": {self.task.version}, "seed": seeds}
 
-    def keeps_weights(self, spec: RunSpec) -> bool:
-        return False
-
-    def keeps_end(self, spec: RunSpec) -> bool:
-        return False
-
     def answered(self, rows: Rows) -> bool:
         """Whether a trial is confirmed and none of the fresh trainings failed; or no trial is complete, and no run failed."""
         found = [row for _, row in self.search.following(rows)] or rows_of(self.search, rows)
@@ -175,7 +184,7 @@ class TuneStudy(Unmeasured):
     def doubt(self, rows: Rows) -> str | None:
         if not self.search.tuning.finished_trials(rows):
             return NO_TRIAL
-        return self._answer(rows).doubt()
+        return self._known.of(rows).doubt()
 
     def line(self, row: Mapping[str, Any]) -> str:
         spec = RunSpec.from_dict(row)
@@ -191,8 +200,8 @@ class TuneStudy(Unmeasured):
         chosen = self.search.chosen(rows)
         tables = [trials_table(self.search.tuning, rows, running, [trial.number for trial in chosen])]
         if chosen:
-            tables.append(confirmed_table(self.search, rows, running, self._answer(rows).confirmed, interval_text))
-        return Group(*tables, *map(Text, self._answer(rows).lines()))
+            tables.append(confirmed_table(self.search, rows, running, self._known.of(rows).confirmed, interval_text))
+        return Group(*tables, *map(Text, self._known.of(rows).lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
         found, left = rows_of(self.search, rows), runs_left(self.search, rows)
@@ -220,8 +229,10 @@ class TuneStudy(Unmeasured):
         aims = ", ".join(aim.text for aim in tuning.aims)
         where = Text(
             f"{aims}; {s['sampler']} sampler, {'no' if s['pruner'] == 'none' else s['pruner']} pruner\n"
-            f"rows go to {s['store']}/runs, tables and figures to {s['out']}"
+            + printable(f"rows go to {s['store']}/runs, tables and figures to {s['out']}")
         )
+        if (passed_over := Tried.of(tuning.searched, tuning.searched.corners()).passed_over()) is not None:
+            where = Text(f"{passed_over}\n{where}")
         if self.of_program:
             return Group(space, table, where), self.seconds_left(rows)
         times = StepTimes.of(rows_of(self.search, rows), on_gpu=rows.on_gpu)
@@ -236,21 +247,18 @@ class TuneStudy(Unmeasured):
 
         if not force or not rows_of(self.search, rows):
             return []
-        files = write_tune(self._answer(rows), out)
+        files = write_tune(self._known.of(rows), out)
         if self.export is not None and self.search.finished(rows) and self.answered(rows):
             self.search.tuning.export(rows, self.export, NAME)
             files.append(self.export)
         return files
 
     def answer(self, rows: Rows) -> dict[str, Any]:
-        told = self._answer(rows).to_json()
+        told = self._known.of(rows).to_json()
         return told | {"doubt": self.doubt(rows)} if self.search.finished(rows) else told
 
-    def _answer(self, rows: Rows) -> Answer:
-        """The answer as far as it is known."""
-        return self._known.of(rows)
-
     def _answer_of(self, rows: Rows) -> Answer:
+        """The answer as far as it is known."""
         from analysis.tune import Answer
 
         return Answer.of_search(self.search, rows, self.settings)
@@ -274,7 +282,7 @@ def tune(
     ] = "mse",
     trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,
     confirm: Annotated[int, opt.asked(min=1, max=100, help="How many of the best trials are trained anew.")] = 3,
-    seeds: Annotated[int, opt.asked(min=1, max=FRESH, help="Fresh seeds of each of these, which no trial used.")] = 5,
+    seeds: Annotated[int, opt.asked(min=1, max=FRESH, help="Seeds for each of these; no trial has used them.")] = 5,
     target: Annotated[
         float | None,
         opt.asked(help="Accuracy to reach on held-out coordinates, in (0, 1].", show_default=f"{TARGET}; 1 for a program"),
@@ -296,7 +304,7 @@ def tune(
     export_optuna: Annotated[
         Path | None, opt.searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
     ] = None,
-    task: opt.TaskPath = TASK,
+    task: opt.TaskPath = BUMPS,
     N: Annotated[int, opt.subject("--N", min=1, max=LIMITS["N"][1], help="Size of the problem; of bumps, the grid.")] = 16,
     data_count: Annotated[
         int | None, opt.subject(min=0, max=LIMITS["data_count"][1], help="Training samples.", show_default="all there are")
@@ -359,11 +367,9 @@ def tune(
             raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
         changed += ["target"] * (target is not None) + ["save_weights"] * where.save_weights
         target = 1.0 if target is None else target
-        if precision not in ("auto", "float32"):
-            raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
-        precision = "float32"
+        precision = precision_of_program(precision)
     else:
-        check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
+        check_no_program(program_settings, vary, counts)
         task_ = own_task(task)
         target = TARGET if target is None else target
     settings_given = given(task_, subject, option)
@@ -415,8 +421,8 @@ def tune(
         "options": {name: value for name, value in template.options if name not in varied},
         **{"search": {d.name: d.text for d in dimensions}, "objective": [aim.text for aim in aims]},
         **{"trials": trials, "seeds_per_trial": seeds_per_trial, "confirm": confirm, "seeds": seeds},
-        **{"sampler": sampler, "pruner": pruner, "search_seed": search_seed, "task_version": task_.version},
-        **{"store": where.store, "out": where.folder(NAME), "versions": versions()},
+        **{"sampler": sampler, "pruner": pruner, "search_seed": search_seed},
+        **where.origin(NAME, task_.version),
     }
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
     dearness = attrgetter("max_steps", "N", "depth", "width")
@@ -489,7 +495,7 @@ def _check_seed(task: ProgramTask) -> None:
         raise UserError("--program has no {seed}, so a trial and its confirmation would be the same runs: write it there")
 
 
-app = task_app(tune, TASK)
+app = task_app(tune, BUMPS)
 main = main_of(app, "python -m orchestrator.tune")
 
 if __name__ == "__main__":

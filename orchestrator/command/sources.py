@@ -6,15 +6,22 @@ import ast
 import contextlib
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from orchestrator.errors import counted
-from orchestrator.searches import Rows
+from orchestrator.searches import Row
+from orchestrator.store import ResultStore
+from orchestrator.store.rows import decode
 from trainables.task import Task
 
 OWN = ("trainables", "orchestrator", "analysis")
 """Packages of this project: their versions say what they do."""
+SOURCE = " source="
+"""What stands before the digest in the `versions` of a row."""
 INSTALLED = ("site-packages", "dist-packages")
 NAMED = 5
 """Files that are named at most."""
@@ -26,13 +33,18 @@ def source_of(task: Task) -> str:
     return f"source={digests[0]}" if digests else ""
 
 
-def made_by_other_source(task: Task, rows: Rows) -> str | None:
-    """What is to be said if runs of a task were trained when its files had another text, though its version is the same."""
+def made_by_other_source(path: str, task: Task, rows: Iterable[Row], store: ResultStore) -> str | None:
+    """What is to be said if runs of a task were trained when its files had another text, though its version is the same.
+
+    Args:
+        path: that of the task, `module:Class`.
+        rows: of the store, among them those of the task that matter.
+    """
     if not (digests := _digests(task)):
         return None
-    path = f"{type(task).__module__}:{type(task).__name__}"
-    found = [row["versions"].rpartition(" source=") for row in rows if row["task"] == path and row["versions"]]
-    others = sum(before != "" and digest not in digests for before, _, digest in found)
+    sourced = [row for row in rows if row["task"] == path and SOURCE in (row["versions"] or "")]
+    differ = [row for row in sourced if row["versions"].rpartition(SOURCE)[2] not in digests]
+    others = len(differ) - len(with_source_of_another(differ, store))
     if not others:
         return None
     were = f"{counted(others, 'finished run')} of {path} {'was' if others == 1 else 'were'}"
@@ -40,6 +52,38 @@ def made_by_other_source(task: Task, rows: Rows) -> str | None:
     more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
     had = "its file" if len(files) == 1 else f"its files ({', '.join(files[:NAMED])}{more})"
     return f"{were} trained when {had} had another text. If results would differ now, change its version {task.version!r}"
+
+
+def with_source_of_another(rows: Sequence[Row], store: ResultStore) -> set[str]:
+    """The keys of those of the rows that say nothing of the text of their own task: former versions gave all rows of a launch
+    the source of the task that was asked for, also those of runs that its runs needed.
+
+    Args:
+        rows: of the store.
+    """
+    if not (launches := {row["launch"] for row in rows if row["launch"]}):
+        return set()
+    table = store.table(["key", "task", "launch", "versions", "parents"])
+    found = decode(table.filter(pc.is_in(table["launch"], pa.array(sorted(launches)))))
+    task_of = {row["key"]: row["task"] for row in found}
+    tasks: dict[tuple[str, str], set[str]] = {}
+    needed: dict[tuple[str, str], set[str]] = {}
+    for row in found:
+        alike = row["launch"], row["versions"]
+        tasks.setdefault(alike, set()).add(row["task"])
+        parents = (row["parents"] or {}).values()
+        needed.setdefault(alike, set()).update(task_of[key] for key in parents if key in task_of)
+
+    def is_of_another(row: Row) -> bool:
+        of_row, alike = row["task"], (row["launch"], row["versions"])
+        asked = tasks.get(alike, set()) - needed.get(alike, set())
+        return of_row in needed.get(alike, ()) and any(_module(task) != _module(of_row) for task in asked)
+
+    return {row["key"] for row in rows if is_of_another(row)}
+
+
+def _module(path: str) -> str:
+    return path.partition(":")[0]
 
 
 def _digests(task: Task) -> list[str]:

@@ -140,6 +140,13 @@ class Stages:
         """Whether a row of another launch is that of a run that others need."""
         return self._staged is not None and self._staged.name(row["key"]) is not None
 
+    def tasks(self) -> dict[str, Task]:
+        """By path, the tasks of the study, and those of the finished runs that its runs need, as far as these are known."""
+        specs = [spec for of_kind in self._question.specs.values() for spec in of_kind]
+        known = [] if self._staged is None else [key for keys in self._staged.known().values() for key in keys]
+        specs += [RunSpec.from_dict(row) for key in known if (row := self._rows.get(key)) is not None]
+        return {spec.task: self._tasks.of(spec) for spec in specs}
+
     def lost(self) -> str | None:
         """What is to be said at the start of weights that are gone."""
         if self._staged is None:
@@ -212,7 +219,7 @@ class Stages:
             advice.append("where a run failed, fix its task, change its version and that of the tasks that need it")
             advice.append(ELSEWHERE)
         if any(one.row["status"] != "failed" for one in unmet):
-            advice.append("to train with what missed its target all the same, add --no-gates")
+            advice.append("to train them although runs that they need missed their targets, add --no-gates")
         return "; ".join(advice)
 
     def rests_on(self) -> list[dict[str, Any]]:

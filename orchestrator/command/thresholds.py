@@ -29,9 +29,7 @@ def at(spec: RunSpec, along: str) -> At:
     return spec.dataset, value_of(spec, along)
 
 
-def brackets_table(
-    title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running], task: str = BUMPS
-) -> FittingTable:
+def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapping[str, Running], task: str) -> FittingTable:
     """One line per data set and place along: each seed's bracket as it narrows, in images on top of the fixed ones. With
     more than MOST_COLUMNS seeds, or where places have not the same ones: how many are answered, and the brackets still open."""
     axes = results[0].axes
@@ -105,8 +103,17 @@ def what_is_trained(spec: RunSpec, axes: Axes, declared: Collection[str]) -> str
 def outlier_text(result: ThresholdResult, task: str) -> str:
     """Runs that the search did not ask for and that speak against its answer, in words."""
     place = f"{result.dataset}, {result.axes.along} = {result.along}, seed {result.seed}"
-    values = result.axes.told(", ".join(str(value + result.fixed) for value in result.outliers), task)
-    return f"{place}: other runs, with {values}, contradict the threshold"
+    known = [value + result.fixed for value in result.outliers]
+    if result.threshold is not None:
+        return f"{place}: other runs, with {result.axes.told(', '.join(map(str, known)), task)}, contradict the threshold"
+    *most, last = known
+    values = result.axes.told(f"{', '.join(map(str, most))} and {last}" if most else last, task)
+    who, passes, them = ("other runs", "pass", "them") if most else ("another run", "passes", "it")
+    option = "--between or --counts" if task == PROGRAM_TASK and result.axes.least == "data_count" else "--between"
+    return (
+        f"{place}: {who}, with {values}, {passes} although {result.tried[-1][0] + result.fixed} misses. More may make runs "
+        f"worse, or passing is a matter of luck: ask a range that ends near {them} ({option})"
+    )
 
 
 def bracket_text(result: ThresholdResult, probing: Sequence[Running]) -> Text:

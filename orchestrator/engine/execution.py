@@ -80,7 +80,7 @@ LISTENED_SHARE = 0.5
 or busy, does not know why a worker is gone."""
 TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
-CRASHING = "; if its task ends the process by itself, as a crash in a library does, stop with Ctrl-C and mend it"
+CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
 LEFT = "so it is left until the next launch"
 
 
@@ -100,6 +100,8 @@ class Execution:
     packs: PackSizes
     cpu_workers: int = 0
     """Workers without a GPU besides, for the decoders that train on CPUs even so."""
+    source: Callable[[Task], str] = lambda task: ""
+    """Which text a task has, for `versions` of the rows of its runs."""
     concerns: Callable[[Row], bool] = lambda row: True
     """Whether a row of another launch matters to the search."""
     again: Callable[[str], bool] = lambda key: False
@@ -128,6 +130,8 @@ class Execution:
     """Notices of the store that were passed on."""
     _warned: set[str] = field(default_factory=set)
     """Machines that were said to train on the CPU."""
+    _sources: dict[str, str] = field(default_factory=dict)
+    """What `source` said of tasks, by their paths."""
     _told_line: bool = False
     """Whether it was said which line of a program told its accuracy."""
 
@@ -152,8 +156,15 @@ class Execution:
         self.placement.wait(trial_id)
         self._busy |= pack
         for key, spec in pack.items():
+            self._source_of(spec)  # before the run: its files may have changed when it ends
             self.observer.started(key, spec)
         return list(pack.values())
+
+    def _source_of(self, spec: RunSpec) -> str:
+        """Which text the task of a run had when the first run of the task began."""
+        if spec.task not in self._sources:
+            self._sources[spec.task] = self.source(self.tasks.of(spec))
+        return self._sources[spec.task]
 
     def _end_if_nothing_is_left(self) -> None:
         """End the launch if it can train none of the runs that the search asks for."""
@@ -491,7 +502,7 @@ class Execution:
             fixed_count=self.tasks.of(run.spec).counts(run.spec).fixed,
             parents=self.tasks.parents(run.spec) or None,
             launch=self.launch,
-            versions=self.versions,
+            versions=" ".join(filter(None, (self.versions, self._source_of(run.spec)))),
             **{**about, **run.result},
         )
 

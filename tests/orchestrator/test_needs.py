@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -20,12 +22,13 @@ from torch import nn
 
 from examples.own_task import Chords
 from examples.pretraining import FineTuning
-from orchestrator import scaling
+from orchestrator import again, launch, scaling
 from orchestrator.command.cli import run
+from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import Stages, _reached, _told
 from orchestrator.command.thresholds import bracket_text
 from orchestrator.engine import tune
-from orchestrator.engine.execution import Execution, Limits
+from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.errors import UserError
@@ -38,11 +41,12 @@ from orchestrator.store import Question, ResultStore, make_row
 from orchestrator.store.questions import RUNS
 from orchestrator.thresholds import ThresholdStudy
 from tests.chaos.rows import comparable
-from tests.conftest import Command, check_refusal, read_rows, wait_for_rows
+from tests.conftest import Command, check_refusal, read_rows, trained_by, wait_for_rows
 from tests.orchestrator.test_execution import RESULT, Watcher
 from tests.toy import Pupil, Teacher, Toy
 from trainables.needs import Tasks, run_of
 from trainables.spec import Counts, RunSpec, run_key
+from trainables.task import load_task
 
 TOY = ("--task", "tests.toy:Pupil", "--N", "8", "--seeds", "2", "--max-steps", "3", "--resolution", "0.1", "--workers", "2")
 STUDY = (*TOY, "--no-speculate", "--pack-size", "1")
@@ -707,6 +711,140 @@ def test_what_a_row_names_is_not_imported(store: ResultStore) -> None:
     stages_of(store, Rows([row]))
 
 
+# The text of a task that others need
+
+TEXTS = {
+    "own_teacher_net": "WIDTH = 1\n",
+    "own_teacher": (
+        "from own_teacher_net import WIDTH\nfrom tests import toy\n\n\nclass Teacher(toy.Teacher):\n    version = '7'\n"
+    ),
+    "own_pupil": (
+        "from tests import toy\nfrom trainables import run_of\n\n\nclass Pupil(toy.Pupil):\n    version = '7.7'\n\n"
+        "    def needs(self, spec):\n"
+        "        return {'teacher': run_of('own_teacher:Teacher', N=spec.N, seed=spec.seed, data_count=4, max_steps=40)}\n"
+    ),
+}
+ASKED = ("--N", "8", "--resolution", "0.5", "--max-steps", "40", "--no-speculate", "--store", "results")
+OF_TEACHER = "trained when its files (own_teacher.py, own_teacher_net.py) had another text"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """A folder with the files of a teacher and its pupil, and what a study of one of these prints. Nothing is trained."""
+
+    def train(execution: Execution, *_: object) -> Outcome:
+        while not execution.is_over():
+            assert execution.next_pack("a")
+            reports = {}
+            for key, spec in execution.running["a"].items():
+                passed = "Teacher" in spec.task or spec.data_count >= 20
+                result = {**RESULT, "status": "passed" if passed else "missed"}
+                reports[key] = RunReport(result=result, weights=b"w" if execution.limits.save_weights(spec) else None)
+            execution.on_report("a", PackReport(runs=reports))
+        return execution.outcome
+
+    def asked(task: str, *words: str) -> str:
+        assert run(scaling.app, ["--task", task, *ASKED, *words]) == 0
+        return capsys.readouterr().out
+
+    for name, text in TEXTS.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(launch, "executed", trained_by(train))
+    yield asked
+    for name in TEXTS:
+        sys.modules.pop(name, None)
+
+
+def sources(store: str = "results") -> dict[str, set[str]]:
+    """What the rows of each task say of its text."""
+    with ResultStore(store, read_only=True) as opened:
+        rows = opened.rows()
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row["task"], set()).add(row["versions"].split()[-1])
+    return found
+
+
+@pytest.mark.slow(2)
+def test_a_row_names_the_text_of_its_own_task(own: Callable[..., str]) -> None:
+    assert "another text" not in own("own_pupil:Pupil", "--seeds", "2")
+    tasks = {path: load_task(path) for path in ("own_teacher:Teacher", "own_pupil:Pupil")}
+    assert sources() == {path: {source_of(task)} for path, task in tasks.items()}
+    assert len({source_of(task) for task in tasks.values()}) == 2
+    assert "another text" not in own("own_pupil:Pupil", "--seeds", "3", "--dry-run")
+    assert "another text" not in own("own_teacher:Teacher", "--seeds", "2", "--dry-run")
+
+
+@pytest.mark.slow(2)
+def test_another_text_of_what_runs_need_is_told(own: Callable[..., str], tmp_path: Path) -> None:
+    own("own_pupil:Pupil", "--seeds", "2")
+    net = tmp_path / "own_teacher_net.py"
+    net.write_text("WIDTH = 1  # another one\n")
+    for seeds in ("2", "3"):
+        told = " ".join(own("own_pupil:Pupil", "--seeds", seeds, "--dry-run").split())
+        assert f"warning: 2 finished runs of own_teacher:Teacher were {OF_TEACHER}" in told
+        assert "runs of own_pupil:Pupil" not in told
+    told = " ".join(own("own_teacher:Teacher", "--seeds", "2", "--dry-run").split())
+    assert f"warning: 2 finished runs of own_teacher:Teacher were {OF_TEACHER}" in told
+    net.write_text(TEXTS["own_teacher_net"])
+    (tmp_path / "own_pupil.py").write_text(f"{TEXTS['own_pupil']}# another line\n")
+    told = " ".join(own("own_pupil:Pupil", "--seeds", "2", "--dry-run").split())
+    assert "runs of own_teacher:Teacher" not in told
+    assert "finished runs of own_pupil:Pupil were trained when its file had another text" in told
+
+
+@pytest.fixture
+def former(own: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
+    """A store of former versions, which gave the runs that others need the text of these."""
+    own("own_pupil:Pupil", "--seeds", "2")
+    with ResultStore(tmp_path / "results", read_only=True) as store:
+        rows = store.rows()
+    (versions,) = {row["versions"] for row in rows if row["task"] == "own_pupil:Pupil"}
+    (tmp_path / "results").rename(tmp_path / "new")
+    with ResultStore(tmp_path / "results") as store:
+        store.append([{**row, "versions": versions} for row in rows])
+    (tmp_path / "new" / "weights").rename(tmp_path / "results" / "weights")
+    return own
+
+
+@pytest.mark.slow(2)
+def test_rows_of_former_versions_with_the_text_of_those_that_needed_them_are_no_warning(
+    former: Callable[..., str], tmp_path: Path
+) -> None:
+    assert "another text" not in former("own_pupil:Pupil", "--seeds", "3", "--dry-run")
+    assert "another text" not in former("own_teacher:Teacher", "--seeds", "2", "--dry-run")
+    teacher = load_task("own_teacher:Teacher")
+    with ResultStore("results", read_only=True) as store:
+        rows = store.rows()
+        of_teacher = [row for row in rows if row["task"] == "own_teacher:Teacher"]
+        assert made_by_other_source("own_teacher:Teacher", teacher, of_teacher, store) is None
+        alone = [{**row, "launch": "another"} for row in of_teacher]
+        told = made_by_other_source("own_teacher:Teacher", teacher, alone, store)
+        assert told is not None
+        assert OF_TEACHER in told
+    (tmp_path / "own_pupil.py").write_text(f"{TEXTS['own_pupil']}# another line\n")
+    told = " ".join(former("own_pupil:Pupil", "--seeds", "2", "--dry-run").split())
+    assert "finished runs of own_pupil:Pupil were trained when its file had another text" in told
+    assert "runs of own_teacher:Teacher" not in told
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("of_former", [False, True])
+def test_a_run_that_others_need_is_trained_again_with_its_own_text(request: pytest.FixtureRequest, of_former: bool) -> None:
+    asked = request.getfixturevalue("former" if of_former else "own")
+    if not of_former:
+        asked("own_pupil:Pupil", "--seeds", "2")
+    with ResultStore("results", read_only=True) as store:
+        key = next(row["key"] for row in store.rows() if row["task"] == "own_teacher:Teacher")
+    assert run(again.app, [key, "--task", "own_teacher:Teacher"]) == 0
+    with Path("again", "again", f"{key}.json").open() as file:
+        places = json.load(file)["places"]
+    text = source_of(load_task("own_teacher:Teacher"))
+    assert places == ({"versions": {"stored": "none", "now": text}} if of_former else {})
+
+
 # Whole studies
 
 
@@ -761,7 +899,8 @@ def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, 
     refused = here(*missing)
     assert refused.wait() == 1, refused.stdout + refused.stderr
     assert "missed its target (accuracy 0.000, and 0.9 is asked for)" in refused.stdout
-    assert "to train with what missed its target all the same, add --no-gates; to continue: python -m" in refused.stdout
+    told = "to train them although runs that they need missed their targets, add --no-gates; to continue: python -m"
+    assert told in refused.stdout
     assert teachers(tmp_path) == len(read_rows(tmp_path)) > 0
     trained = here(*missing, "--no-gates", "--json")
     assert trained.wait() == 0, trained.stderr

@@ -18,7 +18,7 @@ from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.subject import TaskApp
 from orchestrator.launch import LaunchOptions
 from orchestrator.searches import Rows
-from orchestrator.store import make_row
+from orchestrator.store import ResultStore, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.toy import Toy
 from trainables import setting
@@ -204,10 +204,10 @@ def test_runs_made_by_another_text_of_the_task_are_told(tmp_path: Path, monkeypa
         about = {"task_version": "7", "fixed_count": 0, "status": "missed", "reason": "budget"}
         return Rows(make_row(spec.with_count(3 + n), versions=told, **about) for n, told in enumerate(versions))
 
-    finished = rows("python=3", f"python=3 {before}", f"python=3.12 {before}")
-    assert made_by_other_source(task, finished) is None
+    finished, empty = rows("python=3", f"python=3 {before}", f"python=3.12 {before}"), ResultStore(tmp_path, read_only=True)
+    assert made_by_other_source(path, task, finished, empty) is None
     file.write_text(file.read_text() + "# another line\n")
-    told = made_by_other_source(task, finished)
+    told = made_by_other_source(path, task, finished, empty)
     assert told is not None
     assert told.startswith("2 finished runs of changing_task:Mine were trained when its file had another text.")
     assert source_of(BumpTask()) == ""
@@ -233,11 +233,12 @@ def test_a_module_that_the_task_inherits_from_or_uses_is_watched_too(
     importlib.import_module("mine_other")
     task = load_task("mine_leaf:Mine")
     spec = RunSpec(task="mine_leaf:Mine", dataset="toys", N=8, data_count=3, seed=0, options=tuple(Toy.defaults.items()))
+    empty = ResultStore(tmp_path, read_only=True)
 
     def told(*sources: str) -> str | None:
         about = {"task_version": "7", "fixed_count": 0, "status": "missed", "reason": "budget"}
         rows = [make_row(spec.with_count(3 + n), versions=f"x=1 {of}", **about) for n, of in enumerate(sources)]
-        return made_by_other_source(task, Rows(rows))
+        return made_by_other_source("mine_leaf:Mine", task, rows, empty)
 
     before = source_of(task)
     alone = f"source={hashlib.sha256(texts['mine_leaf'].encode()).hexdigest()[:12]}"

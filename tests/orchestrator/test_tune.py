@@ -185,9 +185,17 @@ MISTAKES = [
     (["lr"], "names no values: write NAME=LOW..HIGH"),
     (["width=8|16", "--width", "8"], "--search and --width both give width"),
     (["lr=1e-4..1e-2", "--lr", "0.01"], "--search and --lr both give lr"),
-    (["noise=0..2,kind=round|square"], "--search allows noise=2, kind=square, which cannot be trained: a square has no noise"),
-    (["data_count=1..17"], "data_count must lie in 1..16 at N = 4, not 17"),
-    (["N=4|2", "--N", "16", "--data-count", "9"], "data_count must lie in 1..4 at N = 2, not 9"),
+    (["noise=2..3", "--option", "kind=square"], "--search allows noise=2, which cannot be trained: a square has no noise"),
+    (
+        ["noise=2..3,lr=0.1..1", "--option", "kind=square"],
+        "--search allows noise=2, lr=0.1, which cannot be trained: a square has no noise above 1",
+    ),
+    (["data_count=1..17"], "--search allows data_count=17, which cannot be trained: data_count must lie in 1..16 at N = 4"),
+    (
+        ["lr=0.1..1,N=4|2", "--N", "16", "--data-count", "9"],
+        "--search allows N=2, which can be trained with none of the other values that were tried, so search other values: "
+        "data_count must lie in 1..4 at N = 2, not 9",
+    ),
     (["lr=1e-4..1e-2", "--objective", "beauty"], "does not tell which way is better: write min:beauty or max:beauty"),
     (["lr=1e-4..1e-2", "--objective", "max:beauty"], "is no number of these runs: choose of mse, id_mse, accuracy, steps"),
     (["lr=1e-4..1e-2", "--objective", "seconds"], "depends on the machine and on what else runs there"),
@@ -1162,7 +1170,7 @@ def test_steps_of_which_no_run_reached_the_target_answer_nothing() -> None:
     told = answer.lines()
     assert told[1].startswith("  steps at least 100, on 3 fresh seeds, which also chose it")
     assert told[-2:] == [f"{s}: 3 of 3 fresh seeds never reached the target: all their steps count" for s in (first, second)]
-    assert not any("alike" in line or "not flattered" in line for line in told)
+    assert not any("alike" in line or "cross-validated" in line for line in told)
     found = json.loads(json.dumps(answer.to_json(), allow_nan=False))
     assert (found["doubt"], found["crossed"]) == (doubt, None)
     assert (found["winner"]["unreached"], found["winner"]["steps_upper"]) == (3, None)
@@ -1181,7 +1189,7 @@ def test_steps_of_runs_that_never_reached_the_target_are_no_known_number() -> No
     assert math.isnan(found["steps_upper"])
     told = answer.lines()
     assert told[1].startswith("  steps at least 39.1 [4.89, unknown], geometric mean over 3 fresh seeds, which also chose it")
-    assert told[2].endswith("each in turn: at least 39.1")
+    assert told[2].endswith("each in turn): at least 39.1")
     assert told[-1] == f"{found['setting']}: 1 of 3 fresh seeds never reached the target: all their steps count"
     told_in_json = answer.to_json()["winner"]
     assert (told_in_json["unreached"], told_in_json["steps_upper"]) == (1, None)
@@ -1250,7 +1258,7 @@ def test_the_winner_is_told_with_what_its_seeds_say(accuracies: Sequence[Sequenc
     first, *others = answer.lines()[1:]
     assert first.startswith(f"  {wanted[0]}; in the search it had ")
     assert "".join(others[-1:]).endswith(wanted[1])
-    assert any(line.startswith("  not flattered, as chosen on") for line in others) == (len(accuracies) > 1 < len(seeds))
+    assert any(line.startswith("  cross-validated (chosen on") for line in others) == (len(accuracies) > 1 < len(seeds))
     if "alike" in wanted[0]:
         told = answer.to_json()
         assert (told["winner"]["accuracy_lower"], told["winner"]["accuracy_upper"]) == (None, None)
@@ -1315,7 +1323,7 @@ def test_words_that_look_like_ranges_or_formulas_are_drawn_as_they_are(tmp_path:
     words = ("--program", "echo {lr} {kind} {seed} {data_count}", "--counts", "1..9", "--vary", "kind=../a.csv")
     searched = "lr=0.1..1:log,kind=../a.csv|1..2|$x^$|c_$1$"
     study = made_by(*words, "--objective", "accuracy", "--search", searched, "--trials", "6")
-    answer = study._answer(walk(study.search))
+    answer = study._known.of(walk(study.search))
     figure = draw_settings(answer)
     assert figure is not None
     assert image(figure)
@@ -1391,6 +1399,59 @@ def test_a_launch_that_continues_finds_runs_that_differ_only_inside_the_space(
         assert [t.row["key"] for t in again.tuning.finished_trials(rows)] == [
             t.row["key"] for t in study.search.tuning.finished_trials(rows)
         ]
+
+
+NOT_TOGETHER = (*CHOOSY, "--search", "noise=0|2,kind=round|square", "--objective", "accuracy", "--pruner", "none")
+
+
+def test_what_the_task_cannot_combine_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = made_by(*NOT_TOGETHER)
+    rows = walk(study.search)
+    tried = [(trial.values["noise"], trial.values["kind"]) for trial in study.search.tuning.finished_trials(rows)]
+    assert (sorted(tried), study.search.tuning.trials) == ([(0.0, "round"), (0.0, "square"), (2.0, "round")], 3)
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    for task in (study.task, None):
+        again = tune_search(question, task, list(rows))
+        assert (again.tuning.trials, again.finished(rows)) == (3, True)
+        assert again.following(rows) == study.search.following(rows)
+    assert run(tune.app, [*NOT_TOGETHER, "--dry-run", "--store", str(tmp_path / "new")]) == 0
+    assert " ".join(capsys.readouterr().out.split()).count(
+        "1 of 4 combinations of values that were tried is passed over, as the task cannot do it: "
+        "noise=2, kind=square (a square has no noise above 1)"
+    ) == 1  # fmt: skip
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+def test_a_range_that_the_task_cannot_combine_with_a_word_is_searched_with_the_others(sampler: str) -> None:
+    words = (*CHOOSY, "--search", "kind=square|round,noise=0..4,lr=0.1..1", "--trials", "12", "--sampler", sampler)
+    study = made_by(*words)
+    assert study.search.tuning.template.option("kind") == "square"
+    rows = walk(study.search.tuning)
+    found = [(row["options"]["kind"], row["options"]["noise"]) for row in rows]
+    assert all(kind == "round" or noise <= 1 for kind, noise in found)
+    assert {kind for kind, _ in found} == {"square", "round"}
+    assert max(noise for _, noise in found) > 1
+    assert len(found) == (12 if sampler != "grid" else study.search.tuning.trials)
+
+
+class Strict(Choosy):
+    """Its model refuses what its `counts` does not."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=spec.N**2)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        Choosy.counts(self, spec)
+        return super().model(spec)
+
+
+def test_what_the_model_alone_refuses_is_told_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = changed(NOT_TOGETHER, "--task", f"{__name__}:Strict")
+    hint = (
+        "(with noise=2, kind=square, which --search allows: if the settings or counts() of the task raise a ValueError for "
+        "them, the search passes over them)"
+    )
+    check_refusal(tune.app, words, hint, tmp_path, capsys)
 
 
 AGAIN = {
