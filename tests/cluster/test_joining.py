@@ -4,7 +4,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,10 +48,11 @@ def test_auto_does_not_wait_for_the_ray_of_another_study(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(15)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_study_that_waits_for_a_busy_head(number: signal.Signals, code: int, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.2", 0)) as server:
+        server.settimeout(60)
         address = f"127.0.0.2:{server.getsockname()[1]}"
         pipe = subprocess.PIPE
         with subprocess.Popen(
@@ -60,10 +60,11 @@ def test_a_signal_ends_a_study_that_waits_for_a_busy_head(number: signal.Signals
         ) as command:
             assert command.stderr is not None
             assert "has said nothing for 5 s" in command.stderr.readline()
-            time.sleep(5)  # now Ray asks for it
-            command.send_signal(number)
             try:
-                out, err = command.communicate(timeout=60)
+                server.accept()[0].close()  # of the study, which has heard nothing
+                with server.accept()[0]:  # now Ray asks for it
+                    command.send_signal(number)
+                    out, err = command.communicate(timeout=60)
             finally:
                 command.kill()
     assert (command.returncode, out, err) == (code, "", "interrupted: no cluster was joined\n")

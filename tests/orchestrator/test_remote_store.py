@@ -35,8 +35,8 @@ import orchestrator.store.turns as turns_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError
 from orchestrator.store.bucket import Bucket
 from orchestrator.store.measures import encode
-from orchestrator.store.parts import parquet_bytes
-from orchestrator.store.remote import Remote, RemoteError, grown
+from orchestrator.store.parts import grown, parquet_bytes
+from orchestrator.store.remote import Remote, RemoteError
 from orchestrator.store.rows import SCHEMAS
 from orchestrator.store.rows import encode as encode_rows
 from tests.conftest import Command
@@ -702,22 +702,38 @@ def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:
     assert sorted(plain_keys(uri)) == keys([1, 2])
 
 
-@pytest.mark.slow(10)
+def claimed(server: Server, uri: str) -> set[str]:
+    """The runs that launches have claimed and that have no row yet."""
+    claims = {name.partition("/claim=")[2] for name in names(server, uri, "launches")}
+    return claims - {"", *plain_keys(uri)}
+
+
+@pytest.mark.slow(25)
 def test_a_study_goes_on_from_the_bucket_alone(server: Server, uri: str, tmp_path: Path, here: Callable[..., Command]) -> None:
     options = ("--task", "tests.toy:Toy", "--N", "8,16", "--seeds", "2", "--max-steps", "3", "--resolution", "0.01")
-    options = (*options, "--workers", "2", "--option", "pause=0.3", "--store", uri)
-    first = here(*options)
-    while not names(server, uri) or len(plain_keys(uri)) < 3:
+    options = (*options, "--workers", "2", "--no-speculate", "--option", "pause=0.1", "--store", uri)
+    first = here(*options, study="tests.orchestrator.short_lease")
+    held: set[str] = set()
+    while not held:
+        first.process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
         assert first.process.poll() is None, first.stdout + first.stderr
-        time.sleep(0.5)
+        first.process.send_signal(signal.SIGSTOP)
+        if names(server, uri) and len(plain_keys(uri)) >= 3:
+            held = claimed(server, uri)
+            time.sleep(0.1)
+            held &= claimed(server, uri)  # no row of them was on its way
+    killed_at = time.time()
     first.process.kill()
     assert first.wait() == -signal.SIGKILL
     before = set(plain_keys(uri))
     shutil.rmtree(tmp_path / "a")
-    second = here(*options)
+    second = here(*options, study="tests.orchestrator.short_lease")
     assert second.wait() == 0, second.stdout + second.stderr
     assert before < set(plain_keys(uri))
     assert len(plain_keys(uri)) == len(set(plain_keys(uri)))
+    ended = pd.read_parquet(f"{uri}/runs").set_index("key")["finished_at"]
+    assert min(at.timestamp() for at in ended[sorted(held)]) > killed_at + 4, "it did not wait for the lease"
     table = pd.read_csv(io.BytesIO(get(server, uri, "scaling/scaling.csv")))
     assert [*table["threshold"]] == [threshold(N, seed) for N in (8, 16) for seed in (0, 1)]
     assert f"wrote {uri}/scaling/scaling.png" in second.stdout
