@@ -224,7 +224,7 @@ class Answer:
         )
 
 
-def summarise(finals: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+def summarise(finals: pd.DataFrame) -> pd.DataFrame:
     """One row per setting: what its seeds say together.
 
     `seeds` counts the trainings that are averaged; `failed` those that are not, as they failed or diverged (`note` says
@@ -249,7 +249,7 @@ def summarise(finals: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
             "note": "; ".join(notes),
         }
         for error in ERRORS:
-            row |= {f"{error}_{name}": value for name, value in _statistics(counted[error].to_numpy(float), confidence).items()}
+            row |= {f"{error}_{name}": value for name, value in _statistics(counted[error].to_numpy(float)).items()}
         rows.append(row)
     return pd.DataFrame(rows, columns=list(SUMMARY))
 
@@ -260,8 +260,8 @@ def describe(row: Mapping[str, Any], error: str) -> str:
     return f"{mean:.1e}" + ("" if math.isnan(lower) else f" [{lower:.1e}, {upper:.1e}]")
 
 
-def _statistics(values: np.ndarray, confidence: float) -> dict[str, float]:
-    gmean, lower, upper = tune.interval(np.maximum(values, LEAST).tolist(), True, confidence)
+def _statistics(values: np.ndarray) -> dict[str, float]:
+    gmean, lower, upper = tune.interval(np.maximum(values, LEAST).tolist(), True)
     return {"mean": float(values.mean()) if len(values) else math.nan, "gmean": gmean, "lower": lower, "upper": upper}
 
 

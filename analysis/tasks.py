@@ -10,14 +10,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 
-from analysis.measures.registry import BUMPS, ROTATION
 from orchestrator.errors import UserError
+from orchestrator.searches.axes import BUMPS
 from trainables.bumps import BumpTask
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.tokenizer_task import TokenizerTask
 from trainables.program import PATH as PROGRAMS
 from trainables.regularization import TASK as PENALTIES
+from trainables.rotation import TASK as ROTATION
 from trainables.rotation import RotationTask
 from trainables.task import Task, load_task
 

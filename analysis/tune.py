@@ -140,7 +140,7 @@ class Answer:
             crossed = number_text(self.crossed, digits[self.aims[0].name])
             if self.aims[0].name == STEPS and any(row[UNREACHED] for row in rows if not row["failed"]):
                 crossed = f"at least {crossed}"
-            lines.append(f"  not flattered, as chosen on all seeds but one and judged on that one, each in turn: {crossed}")
+            lines.append(f"  cross-validated (chosen on all seeds but one and judged on that one, each in turn): {crossed}")
         if self.comparison is not None:
             lines.append(comparison_text(self.comparison))
         lines += [
@@ -200,7 +200,7 @@ def interval_text(found: Mapping[str, Any], name: str, digits: int) -> str:
     return least + number_text(middle, digits) + ends
 
 
-def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> tuple[float, float, float]:
+def interval(numbers: Sequence[float], logs: bool) -> tuple[float, float, float]:
     """The mean and its t-interval; of the logarithms where `logs`. NaN for what is not known: the bounds of a single number, or
     of several that are alike. Bounds that no float holds are infinite."""
     if not numbers:
@@ -209,7 +209,7 @@ def interval(numbers: Sequence[float], logs: bool, confidence: float = 0.95) -> 
         return mean(list(numbers), logs), math.nan, math.nan
     n, scaled = len(numbers), pd.Series([math.log(number) if logs else number for number in numbers])
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers near the largest float the deviation is infinite
-        half = half_width(scaled.std(ddof=1), n, confidence)
+        half = half_width(scaled.std(ddof=1), n)
         middle = float(scaled.mean())
     bounds = (-math.inf, math.inf) if math.isnan(middle - half) else (middle - half, middle + half)
     lower, upper = (exp_or_inf(bound) if logs else bound for bound in bounds)

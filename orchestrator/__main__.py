@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import shlex
 import sys
@@ -30,6 +31,17 @@ STUDIES = {
     for study in (scaling, tune, regularization, encodings, geometry, tuning, rotation, objectives, conditioning, jepa, signal)
 }
 """Every study by its name, which is that of its module and of its command."""
+OTHERS = {
+    "again": ("orchestrator.again", "Train one run of a store once more: does it end as the store says?"),
+    "measure": ("analysis.measure", "Measure every trained network in a store."),
+    "merge": ("orchestrator.merge", "Add the rows of a copy of a store to the store."),
+    "report": (
+        "analysis.report.__main__",
+        "Write a page of every study in a store: its answer, its runs, and the claims of the papers.",
+    ),
+    "export": ("analysis.export", "Write the runs of a store for TensorBoard, or as one CSV file."),
+}
+"""The module and the line of help of every other command."""
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 app = App(
@@ -37,59 +49,19 @@ app = App(
 )
 
 
-def _add(name: str) -> None:
-    """The command of a study, whose options may depend on its words."""
-    study = STUDIES[name]
-    (registered,) = study.app.registered_commands
-    line = (inspect.getdoc(registered.callback) or "").partition("\n")[0]
+def _add(name: str, module: str, line: str) -> None:
+    """A command, whose options may depend on its words. Its module is imported when it runs."""
 
     @app.command(name, context_settings=_PASSED_ON, help=line)
     def command(context: typer.Context) -> int:
-        return run(study.app, context.args, context.command_path)
+        return run(importlib.import_module(module).app, context.args, context.command_path)
 
 
-for name in STUDIES:
-    _add(name)
-
-
-@app.command("again", context_settings=_PASSED_ON)
-def again(context: typer.Context) -> int:
-    """Train one run of a store once more: does it end as the store says?"""
-    from orchestrator.again import app
-
-    return run(app, context.args, context.command_path)
-
-
-@app.command("measure", context_settings=_PASSED_ON)
-def measure(context: typer.Context) -> int:
-    """Measure every trained network in a store."""
-    from analysis.measure import app
-
-    return run(app, context.args, context.command_path)
-
-
-@app.command("merge", context_settings=_PASSED_ON)
-def merge(context: typer.Context) -> int:
-    """Add the rows of a copy of a store to the store."""
-    from orchestrator.merge import app
-
-    return run(app, context.args, context.command_path)
-
-
-@app.command("report", context_settings=_PASSED_ON)
-def report(context: typer.Context) -> int:
-    """Write a page of every study in a store: its answer, its runs, and the claims of the papers."""
-    from analysis.report.__main__ import app
-
-    return run(app, context.args, context.command_path)
-
-
-@app.command("export", context_settings=_PASSED_ON)
-def export(context: typer.Context) -> int:
-    """Write the runs of a store for TensorBoard, or as one CSV file."""
-    from analysis.export import app
-
-    return run(app, context.args, context.command_path)
+for name, study in STUDIES.items():
+    (registered,) = study.app.registered_commands
+    _add(name, study.__name__, (inspect.getdoc(registered.callback) or "").partition("\n")[0])
+for name, (module, line) in OTHERS.items():
+    _add(name, module, line)
 
 
 def _tell_version(asked: bool) -> None:

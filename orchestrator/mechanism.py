@@ -15,13 +15,13 @@ from orchestrator.command.cli import checked, invocation
 from orchestrator.command.ranges import parse_grid
 from orchestrator.command.subject import given
 from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.launch import LaunchOptions, launch
+from orchestrator.searches.axes import BUMPS
 from orchestrator.study import GridStudy
 from trainables.settings import spec_fields
 from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
-TASK = "trainables.bumps:BumpTask"
 BOXES = ("center", "corner")
 
 
@@ -60,11 +60,11 @@ class DecoderOptions:
         Raises:
             UserError: what the task or a spec cannot do.
         """
-        task = load_task(TASK)
+        task = load_task(BUMPS)
         asked = {"dataset": dataset, "decoder": decoder, "depth": depth, "encoding": encoding, "holdout": holdout}
         spec = checked(
             RunSpec,
-            task=TASK,
+            task=BUMPS,
             N=self.N,
             data_count=0,
             seed=0,
@@ -99,13 +99,10 @@ def depths(option: str, text: str) -> tuple[int, ...]:
 
 def train(name: str, specs: Iterable[RunSpec], asked: dict[str, Any], decoder: DecoderOptions, where: LaunchOptions) -> int:
     """Train what is missing of `specs` and table it; the exit code."""
-    task = load_task(TASK)
+    task = load_task(BUMPS)
     settings = {
         **asked,
         **{f.name: getattr(decoder, f.name) for f in dataclasses.fields(decoder)},
-        "task_version": task.version,
-        "store": where.store,
-        "out": where.folder(name),
-        "versions": versions(),
+        **where.origin(name, task.version),
     }
     return launch(GridStudy(name, task, list(specs), settings), where, invocation())

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from orchestrator.command.cli import App, Exit, grouped, main_of
-from orchestrator.command.reading import check_named, check_runs, open_to_read
+from orchestrator.command.reading import check_named, check_runs, open_store
 from orchestrator.errors import UserError, counted, printable
-from orchestrator.store import ResultStore, StoreError, location_of
+from orchestrator.store import StoreError, location_of
 from orchestrator.store.merge import merge
 
 app = App()
@@ -40,7 +40,7 @@ def merge_stores(
     """
     _check(copy, store)
     try:
-        with open_to_read(copy) as there, _opened(store) as here:
+        with open_store(copy, read_only=True) as there, open_store(store) as here:
             try:
                 merged = merge(there, here)
             finally:
@@ -77,20 +77,6 @@ def _check(copy: str, store: str) -> None:
 
 def _place(given: str) -> str:
     return (location_of(given) or given) if "://" in given else os.path.realpath(given)
-
-
-def _opened(store: str) -> ResultStore:
-    """
-    Raises:
-        UserError: it cannot be written.
-        StoreError: a bucket does not answer.
-    """
-    try:
-        return ResultStore(store)
-    except StoreError as error:
-        if error.may_pass:
-            raise
-        raise UserError(str(error)) from None
 
 
 main = main_of(app, "python -m orchestrator.merge")

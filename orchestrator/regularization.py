@@ -38,8 +38,8 @@ from orchestrator.command.trials import (
     trials_table,
 )
 from orchestrator.engine.estimate import StepTimes
-from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.errors import UserError, printable
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Row, Rows, ending
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
@@ -47,7 +47,7 @@ from orchestrator.searches.samplers import PRUNERS
 from orchestrator.searches.space import Dimension, in_turn, known_points
 from orchestrator.store import Question
 from orchestrator.store.questions import TRIALS
-from orchestrator.study import Unmeasured
+from orchestrator.study import PlainStudy
 from trainables.regularization import BOXES, COMPARED, DECODER_TASK, REGIONS, TASK, WEIGHTS
 from trainables.settings import settings_class, settings_of, spec_fields, value_of, with_values
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -96,7 +96,7 @@ more seeds. Decoders learn from fewer passes, as their learning rate is searched
 
 
 @dataclass(slots=True)
-class RegularizationStudy(Unmeasured):
+class RegularizationStudy(PlainStudy):
     """Tuning, ablation and their figures; a `Study`."""
 
     task: Task
@@ -138,9 +138,6 @@ class RegularizationStudy(Unmeasured):
         told: dict[str, Collection[object]] = {name: {getattr(spec, name) for spec in specs} for name in shared}
         return {"task_version": {tuning.task_version}, "seed": seeds} | told
 
-    def keeps_end(self, spec: RunSpec) -> bool:
-        return False
-
     def answered(self, rows: Rows) -> bool:
         """Whether every setting, the tuned one included, has all its seeds, none of them failed; or, if no trial could be
         chosen, whether no run of the search and of its confirmation failed."""
@@ -150,7 +147,7 @@ class RegularizationStudy(Unmeasured):
         return self.search.finished(rows) and all(row is not None and row["status"] != "failed" for row in found)
 
     def doubt(self, rows: Rows) -> str | None:
-        return self._answer(rows).doubt()
+        return self._known.of(rows).doubt()
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         """Embeddings, images and volumes are drawn from the weights of the final runs."""
@@ -159,7 +156,8 @@ class RegularizationStudy(Unmeasured):
     def line(self, row: Mapping[str, Any]) -> str:
         spec = RunSpec.from_dict(row)
         kind = "final" if row["holdout"] == self.settings["region"] else "trial"
-        names = [name for name in (*WEIGHTS, *self.search.tuning.space) if kind == "trial" or name in WEIGHTS]
+        searched = [one.name for one in self.search.tuning.dimensions]
+        names = [name for name in (*WEIGHTS, *searched) if kind == "trial" or name in WEIGHTS]
         values = ", ".join(f"{name.removeprefix('lambda_')} {short(value_of(spec, name))}" for name in dict.fromkeys(names))
         run = f"{kind} ({values}) seed {row['seed']}: {ending(row)}"
         if row["ood_mse"] is None:
@@ -170,7 +168,7 @@ class RegularizationStudy(Unmeasured):
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         from analysis.tune import interval_text
 
-        answer, confirming = self._answer(rows), self.search.confirming
+        answer, confirming = self._known.of(rows), self.search.confirming
         tables = [trials_table(self.search.tuning, rows, running)]
         if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
             tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
@@ -196,7 +194,7 @@ class RegularizationStudy(Unmeasured):
         where = (
             f"N = {s['N']}, {s['region']}, {s['epochs']} epochs; {s['sampler']} sampler, {s['pruner']} pruner\n"
             f"searched: {searched}\n"
-            f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}"
+            + printable(f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}")
         )
         return Group(table, Text(where)), self._steps_left(rows) * times(template)
 
@@ -213,20 +211,17 @@ class RegularizationStudy(Unmeasured):
         if not force or not self._rows(rows):
             return []
         tuning = self.search.tuning
-        files = write_regularization(self._answer(rows), out, weights_of(self.settings["store"]))
+        files = write_regularization(self._known.of(rows), out, weights_of(self.settings["store"]))
         if self.export is not None and self.search.finished(rows) and self.answered(rows):
             tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
             files.append(self.export)
         return files
 
     def answer(self, rows: Rows) -> dict[str, Any]:
-        return self._answer(rows).to_json()
-
-    def _answer(self, rows: Rows) -> Answer:
-        """The answer as far as it is known."""
-        return self._known.of(rows)
+        return self._known.of(rows).to_json()
 
     def _answer_of(self, rows: Rows) -> Answer:
+        """The answer as far as it is known."""
         from analysis.regularization import Answer
 
         return Answer.of_search(self.search, rows, self.settings)
@@ -260,7 +255,7 @@ def regularization(
         opt.asked(
             min=1,
             max=100,
-            help="The best so many trials are trained on fresh seeds before one is chosen.",
+            help="How many of the best trials are trained on fresh seeds; one of these is then chosen.",
             show_default=f"{CONFIRMED}, or all if there are fewer",
         ),
     ] = None,
@@ -438,8 +433,8 @@ def regularization(
         **{name: value_of(spec, name) for name in ("padding", "ema", "beta2") if path == DECODER_TASK},
         **{"search": search, "space": {one.name: one.text for one in dimensions}, "trials": trials, "sampler": sampler},
         **{"pruner": pruner, "objectives": objectives, "seeds_per_trial": seeds_per_trial, "confirm": confirm},
-        **{"confirm_seeds": confirm_seeds, "search_seed": search_seed, "seeds": seeds, "task_version": task.version},
-        **{"store": where.store, "out": where.folder(NAME), "versions": versions()},
+        **{"confirm_seeds": confirm_seeds, "search_seed": search_seed, "seeds": seeds},
+        **where.origin(NAME, task.version),
     }
     judging = ConfirmAndJudge(confirming, known_finals, finals)
     return launch(RegularizationStudy(task, judging, templates, settings, export_optuna), where, invocation())

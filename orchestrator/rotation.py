@@ -14,16 +14,15 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of
 from orchestrator.command.options import steps_of
 from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.study import GridStudy
 from trainables.idx import SIDE, read_digit
-from trainables.rotation import DIGIT, image_option
+from trainables.rotation import DIGIT, TASK, image_option
 from trainables.settings import spec_fields
 from trainables.spec import LIMITS, RunSpec
 from trainables.task import load_task
 
 NAME = "rotation"
-TASK = "trainables.rotation:RotationTask"
 
 app = App()
 
@@ -97,7 +96,7 @@ def rotation(
     settings = {
         **{"digit": digit, "mnist": mnist and str(mnist), "angles": angles, "gap": [low, high], "seeds": seeds, "N": N},
         **{"width": width, "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay},
-        **{"task_version": task.version, "store": where.store, "out": where.folder(NAME), "versions": versions()},
+        **where.origin(NAME, task.version),
     }
     return launch(GridStudy(NAME, task, specs, settings), where, invocation())
 

@@ -19,12 +19,13 @@ from typing import Any
 from orchestrator.command import axes as read
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation, main_of, one_of
-from orchestrator.command.programs import Described, check_no_program
+from orchestrator.command.programs import Described, check_no_program, precision_of_program
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.subject import given, own_task, task_app
 from orchestrator.errors import UserError
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches.audits import STOPS
+from orchestrator.searches.axes import BUMPS
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.narrowing import MOST_SEEDS
 from orchestrator.study import bracket_of
@@ -37,7 +38,6 @@ from trainables.spec import RunSpec
 from trainables.task import Task
 
 NAME = "scaling"
-TASK = "trainables.bumps:BumpTask"
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
 
@@ -55,7 +55,7 @@ def scaling(
     until_width: opt.UntilWidth = None,
     speculate: opt.Speculate = True,
     stop: opt.Stop = "auto",
-    task: opt.TaskPath = TASK,
+    task: opt.TaskPath = BUMPS,
     subject: Any = None,
     option: opt.TaskOption = None,
     program: opt.Program = None,
@@ -110,7 +110,7 @@ def scaling(
         described = Described.of(program, program_settings, vary or (), counts, least, along, between, data_count)
         task = PROGRAM_TASK
     else:
-        check_no_program({"--program-settings": program_settings, "--vary": vary, "--counts": counts})
+        check_no_program(program_settings, vary, counts)
     task_: Task = own_task(task) if described is None else described.task()
     asked = read.read_axes(task_, least, along, between, N, usual["N"])
     if described is not None:
@@ -118,9 +118,7 @@ def scaling(
         named += ["save_weights"] * where.save_weights
         assert isinstance(task_, ProgramTask)
         described.check_named(task_, len(asked.sizes), seeds, named)
-        if precision not in ("auto", "float32"):
-            raise UserError(f"--precision {precision} is of trainings here: a program chooses its own, so omit the option")
-        precision, stop = "float32", "budget"  # none is ever given up
+        precision, stop = precision_of_program(precision), "budget"  # none is ever given up
     settings_given = given(task_, subject, option)
     read.check_free(asked, [*settings_given, *chosen])
     read.check_alone(task_, asked, settings_given)
@@ -173,10 +171,7 @@ def _settings(
         "seeds": seeds,
         "resolution": resolution,
         "stop": stop,
-        "task_version": task.version,
-        "store": where.store,
-        "out": where.folder(NAME),
-        "versions": versions(),
+        **where.origin(NAME, task.version),
     }
     if isinstance(task, ProgramTask):
         ranges = dict.fromkeys(str(bracket.template.option(COUNTS)) for bracket in brackets)
@@ -184,7 +179,7 @@ def _settings(
     return settings
 
 
-app = task_app(scaling, TASK, "dataset")
+app = task_app(scaling, BUMPS, "dataset")
 main = main_of(app, "python -m orchestrator.scaling")
 
 if __name__ == "__main__":

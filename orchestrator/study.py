@@ -13,8 +13,9 @@ from rich.text import Text
 
 from orchestrator.command.cli import spelled
 from orchestrator.command.progress import Running, format_seconds
-from orchestrator.command.tables import FittingTable
+from orchestrator.command.tables import FittingTable, runs_text
 from orchestrator.engine.estimate import StepTimes
+from orchestrator.errors import printable
 from orchestrator.searches import Row, Rows, Search, ending
 from orchestrator.searches.axes import USUAL, Axes, Between
 from orchestrator.searches.bracket import Bracket
@@ -206,17 +207,27 @@ class Study(Protocol):
         """Why the answer means nothing though it is complete, and what to do; None if it does mean something."""
 
 
-class Unmeasured:
-    """Of a `Study` that shows nothing of what was measured in the store."""
+class PlainStudy:
+    """Of a `Study` that shows nothing of what was measured in the store, keeps nothing of its runs but their rows, and whose
+    answer always means something."""
 
     __slots__ = ()
 
     def read_measures(self, *, patient: bool = False) -> None:
         """There is nothing to take in."""
 
+    def keeps_weights(self, spec: RunSpec) -> bool:
+        return False
+
+    def keeps_end(self, spec: RunSpec) -> bool:
+        return False
+
+    def doubt(self, rows: Rows) -> str | None:
+        return None
+
 
 @dataclass(slots=True)
-class GridStudy(Unmeasured):
+class GridStudy(PlainStudy):
     """Every spec of a list, over seeds: trained, their weights kept, what came out in a table. A `Study`.
 
     What the decoders do inside is measured and drawn from their weights afterwards, by `python -m analysis.report`.
@@ -259,14 +270,8 @@ class GridStudy(Unmeasured):
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
 
-    def keeps_end(self, spec: RunSpec) -> bool:
-        return False
-
     def answered(self, rows: Rows) -> bool:
         return self.search.finished(rows) and all(row["status"] != "failed" for row in self.search.runs(rows))
-
-    def doubt(self, rows: Rows) -> str | None:
-        return None
 
     def line(self, row: Mapping[str, Any]) -> str:
         run = f"{', '.join(map(str, self._setting(RunSpec.from_dict(row))))}, seed {row['seed']}: {ending(row)}"
@@ -282,7 +287,7 @@ class GridStudy(Unmeasured):
         table = self._begun(f"{self.name}: means over seeds", "runs", "ID MSE", "OOD MSE", "OOD accuracy")
         for setting, specs in self._by_setting(rows).items():
             found = [row for spec in specs if (row := self.search.row(rows, spec)) is not None]
-            runs = f"{len(found)}/{len(specs)}" + (f" +{n}" if (n := busy.count(setting)) else "")
+            runs = runs_text(len(found), len(specs), busy.count(setting))
             means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
             table.add_row(*self._cells(setting), runs, *means)
         return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
@@ -311,7 +316,7 @@ class GridStudy(Unmeasured):
             f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
             f"the table to {self.settings['out']}"
         )
-        return Group(table, *map(Text, (*self.notes, where))), total
+        return Group(table, *map(Text, (*self.notes, printable(where)))), total
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""

@@ -13,6 +13,7 @@ from rich.text import Text
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.thresholds import At, at, brackets_table, plan_table, what_is_trained
 from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, probes_left, usual_of
+from orchestrator.errors import printable
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.axes import BUMPS, Axes, value_of
 from orchestrator.searches.bracket import MISSED, Bracket, ThresholdResult
@@ -20,7 +21,7 @@ from orchestrator.searches.narrowing import threshold_search
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from orchestrator.store.questions import THRESHOLDS
-from orchestrator.study import Unmeasured, facts_of
+from orchestrator.study import PlainStudy, facts_of
 from trainables.program import ProgramTask
 from trainables.settings import settings_class, settings_of
 from trainables.spec import GIVEN_UP, RunSpec
@@ -31,7 +32,7 @@ TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 
 
 @dataclass(slots=True)
-class ThresholdStudy(Unmeasured):
+class ThresholdStudy(PlainStudy):
     """Thresholds for every data set, grid size (or other value along) and seed; a `Study`."""
 
     task: Task
@@ -93,9 +94,6 @@ class ThresholdStudy(Unmeasured):
     @property
     def wanted(self) -> Mapping[str, Collection[object]]:
         return {"family": self.search.families}
-
-    def keeps_weights(self, spec: RunSpec) -> bool:
-        return False
 
     def keeps_end(self, spec: RunSpec) -> bool:
         return self.search.may_audit(spec)
@@ -205,7 +203,7 @@ class ThresholdStudy(Unmeasured):
         declared = settings_of(settings_class(self.task))
         where = (
             f"{what_is_trained(self.brackets[0].template, self.axes, declared)}\n"
-            f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}"
+            + printable(f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}")
         )
         return Group(table, Text(where)), sum(seconds.values()) if pace.times else None
 

@@ -22,6 +22,7 @@ from trainables.settings import defaults_of, setting
 from trainables.spec import LIMITS, Counts, RunSpec, Scalar
 from trainables.task import Data, Split
 
+TASK = "trainables.rotation:RotationTask"
 DIGIT, PIXELS = "digit-", "pixels:"
 SMALLEST_N = 8
 MOST_PIXELS = 2**27

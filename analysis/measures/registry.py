@@ -20,11 +20,13 @@ from analysis.measures import (
 )
 from analysis.measures.quantity import Quantity
 from analysis.trained import Trained, TrainedDecoder
+from orchestrator.searches.axes import BUMPS
 from trainables.decoders import DECODERS
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
 from trainables.generative.settings import REAL
 from trainables.heldout import box_bounds
 from trainables.needs import Parent
+from trainables.rotation import TASK as ROTATION
 
 OF_DECODERS = {
     "images": images,
@@ -43,8 +45,6 @@ _ALL = {**OF_DECODERS, **OF_ROTATIONS, **OF_PROBES, **OF_TOKENIZERS, **OF_GENERA
 MEASURES: Mapping[str, Callable[[Any], Iterator[Quantity]]] = {name: module.measure for name, module in _ALL.items()}
 VERSIONS: Mapping[str, int] = {name: module.VERSION for name, module in _ALL.items()}
 
-BUMPS = "trainables.bumps:BumpTask"
-ROTATION = "trainables.rotation:RotationTask"
 TASKS = (BUMPS, ROTATION, PROBE, TOKENIZER, GENERATOR)
 """The tasks whose networks are measured."""
 MOST_N = {"kernel": 64}
@@ -59,7 +59,7 @@ _LOADED: Mapping[str, type[Trained]] = {
 }
 
 
-def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
+def applicable(row: Mapping[str, Any], kind: str) -> list[str]:
     """Names of the measures that a finished run of the store is given: one of the bump task whose decoder was judged in a
     box, or one of another of TASKS. Those of generators, tokenizers and probes render pictures to compare with, so runs on
     real pictures are given none.
@@ -67,18 +67,17 @@ def applicable(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
     Those that MOST_N names are left out of larger ones.
 
     Args:
-        kind: the one of these tasks that the task of the run is or extends; not given: the task of the run.
+        kind: the one of these tasks that the task of the run is or extends.
     """
     return [name for name in _of_any_size(row, kind) if row["N"] <= MOST_N.get(name, row["N"])]
 
 
-def too_large(row: Mapping[str, Any], kind: str | None = None) -> list[str]:
+def too_large(row: Mapping[str, Any], kind: str) -> list[str]:
     """Names of the measures that would be `applicable` to a smaller run."""
     return [name for name in _of_any_size(row, kind) if row["N"] > MOST_N.get(name, row["N"])]
 
 
-def _of_any_size(row: Mapping[str, Any], kind: str | None) -> list[str]:
-    kind = kind or row["task"]
+def _of_any_size(row: Mapping[str, Any], kind: str) -> list[str]:
     if row["dataset"] in REAL:
         return []
     if kind == BUMPS and row["decoder"] in DECODERS and box_bounds(row["holdout"], row["N"]) is not None:
@@ -86,7 +85,7 @@ def _of_any_size(row: Mapping[str, Any], kind: str | None) -> list[str]:
     return list({ROTATION: OF_ROTATIONS, PROBE: OF_PROBES, TOKENIZER: OF_TOKENIZERS, GENERATOR: OF_GENERATORS}.get(kind, ()))
 
 
-def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None, parents: Mapping[str, Parent] | None = None) -> Any:
+def load(row: Mapping[str, Any], weights: bytes, kind: str, parents: Mapping[str, Parent] | None = None) -> Any:
     """The trained network as the measures of its task take it. Its task is loaded; `kind` as above.
 
     Args:
@@ -96,4 +95,4 @@ def load(row: Mapping[str, Any], weights: bytes, kind: str | None = None, parent
         SafetensorError, RuntimeError: the weights are damaged, or those of another network.
         ParentError: those of a run that it needed are.
     """
-    return _LOADED[kind or row["task"]].load(row, weights, parents)
+    return _LOADED[kind].load(row, weights, parents)

@@ -130,7 +130,7 @@ def _searched(known: Mapping[str, Setting], least: str) -> Setting:
     ordered = {n: s for n, s in known.items() if s.kind in (int, float) and n not in NOT_SEARCHED}
     if least in known and least not in (*ordered, *COLUMNS):
         numbers = alternatives([n for n in ordered if n not in COLUMNS])
-        why = "runs pass less easily the larger it is" if least in NOT_SEARCHED else "a number is searched"
+        why = "a larger value makes it harder for a run to pass" if least in NOT_SEARCHED else "a number is searched"
         raise UserError(f"--least {least} is not possible, because {why}: choose {numbers}")
     return _setting(ordered, "--least", least)
 

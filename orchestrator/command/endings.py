@@ -11,12 +11,12 @@ from typing import Any
 
 from orchestrator.errors import printable
 from orchestrator.searches import Row
+from trainables.training.result import CURVES
 
 WORDS = ("status", "reason")
 NUMBERS = ("steps", "passage_step", "accuracy", "id_mse", "ood_mse", "loss")
 NAMED = ("measures", "curve_summary")
 """Columns that hold values by name."""
-CURVES = ("curve_step", "curve_loss", "curve_accuracy", "curve_error")
 PLACES = ("host", "device", "pack_size", "versions")
 """Of PROVENANCE, what may change the last digits of a result."""
 SHOWN, NAME_SHOWN = 6, 40

@@ -183,7 +183,7 @@ class Progress:
         if not self._connected:
             return "Ray is starting"
         if not running:
-            return "no run is in training here: what is left waits for another try, or other launches train it"
+            return "no run is in training here: the runs that are left wait for another try, or another launch trains them"
         if not any(run.step for run in running):
             return f"{len(running)} running, their workers are starting"
         step, most = max((run.step, run.spec.max_steps) for run in running)

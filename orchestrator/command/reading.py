@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import UserError
 from orchestrator.store import ResultStore, StoreError
@@ -32,15 +33,15 @@ def check_runs(option: str, location: str) -> None:
         raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
 
 
-def open_to_read(store: str | Path) -> ResultStore:
-    """The store at a location that the user gave. Nothing in it is changed.
+def open_store(store: str | Path, **how: Any) -> ResultStore:
+    """The store at a location that the user gave, opened as `ResultStore` does it.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: it cannot be opened.
         StoreError: a bucket does not answer.
     """
     try:
-        return ResultStore(store, read_only=True)
+        return ResultStore(store, **how)
     except StoreError as error:
         if error.may_pass:
             raise
@@ -49,14 +50,14 @@ def open_to_read(store: str | Path) -> ResultStore:
 
 @contextmanager
 def read_store(store: str) -> Iterator[ResultStore]:
-    """As `open_to_read`, of a store that has runs. After the block its notices are told.
+    """The store, which has runs, opened for reading only. After the block its notices are told.
 
     Raises:
         UserError: there is none.
         StoreError: a bucket does not answer.
     """
     check_runs("--store", store)
-    with open_to_read(store) as opened:
+    with open_store(store, read_only=True) as opened:
         try:
             yield opened
         finally:

@@ -18,6 +18,11 @@ LEAST_PLAIN, MOST_PLAIN = 1e-4, 1e6
 """Sizes of the numbers that are written without an exponent."""
 
 
+def runs_text(done: int, asked: int, busy: int) -> str:
+    """`2/5 +1`: the runs that are done, of how many, and those in progress."""
+    return f"{done}/{asked}" + (f" +{busy}" if busy else "")
+
+
 class FittingTable(Table):
     """Where there is not room for all, its cells break between words, and it drops its padding before that would not do. Only
     where not even the longest words have room side by side, these break, and none is cut. Words are shown as they are: some are

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
-from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text
+from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
 from orchestrator.errors import UserError
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
@@ -165,7 +165,7 @@ def confirmed_table(
         told = [(number_text(found[f"{name}_search"], n), interval(found, name, n)) for name, n in digits.items()]
         style = "bold green" if found["winner"] else ""
         cells = [cell for pair in told for cell in pair]
-        table.add_row(setting, f"{done}/{len(specs)}" + (f" +{started}" if started else ""), *cells, style=style)
+        table.add_row(setting, runs_text(done, len(specs), started), *cells, style=style)
     return table
 
 
@@ -194,7 +194,7 @@ def judged_table(
         started = sum(spec in busy for spec in specs)
         numbers = [(found.get(name), form) for name, form in JUDGED]
         cells = ["" if value is None or value != value else f"{value:{form}}" for value, form in numbers]
-        seeds = f"{done}/{len(specs)}" + (f" +{started}" if started else "")
+        seeds = runs_text(done, len(specs), started)
         table.add_row(setting, *(f"{specs[0].option(name):.3g}" for name in names), seeds, *cells)
     return table
 

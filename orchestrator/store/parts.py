@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ from orchestrator.store.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upg
 
 MOST_BYTES = 256 << 20
 """Of a part, packed or unpacked. No part is written with more than a quarter."""
+PACKED: Mapping[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_page_checksum": True}
+"""How a part is written."""
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 """How columns may be packed: of all others nobody knows beforehand how much they hold."""
 
@@ -166,5 +169,16 @@ def slices(table: pa.Table, most_rows: int) -> list[pa.Table]:
 
 def parquet_bytes(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="snappy", use_dictionary=False, write_page_checksum=True)
+    pq.write_table(table, buffer, **PACKED)
     return buffer.getvalue()
+
+
+def grown(former: bytes, table: pa.Table) -> bytes:
+    """A Parquet file of `table` that begins with the bytes of a `former` one. Readers of a bucket take the size first and then
+    read piece by piece: so one that is in the middle of the former file goes on reading that."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **PACKED) as writer:
+        sink.write(former[4:])  # the writer has begun with the same four bytes
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data

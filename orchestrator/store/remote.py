@@ -29,7 +29,6 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$")
@@ -460,15 +459,3 @@ def _read(file: pa.NativeFile, sizes: list[int], fill: bytes) -> bytes | None:
                 return None
             at += size
     return bytes(data)
-
-
-def grown(former: bytes, table: pa.Table) -> bytes:
-    """A Parquet file of `table` that begins with the bytes of a `former` one. Readers of a bucket take the size first and then
-    read piece by piece: so one that is in the middle of the former file goes on reading that."""
-    sink = pa.BufferOutputStream()
-    options = {"compression": "snappy", "use_dictionary": False, "write_page_checksum": True}
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
-        sink.write(former[4:])  # the writer has begun with the same four bytes
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data

@@ -20,10 +20,10 @@ from orchestrator.store import remote
 from orchestrator.store.bucket import Bucket
 from orchestrator.store.contents import RETRIED
 from orchestrator.store.leases import APPEND
-from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.parts import grown, parquet_bytes
 from orchestrator.store.place import Place, Stamp
 from orchestrator.store.reader import Reader
-from orchestrator.store.remote import LapsedError, grown
+from orchestrator.store.remote import LapsedError
 
 PULL_EVERY = 2.0
 """Seconds between two looks at a bucket, unless one is needed."""

@@ -204,6 +204,7 @@ def test_help_has_the_true_defaults(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+LEFT = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def failing_app(fails: Any) -> cli.App:
@@ -229,24 +230,25 @@ def test_a_full_disk_under_a_task_is_not_said_to_be_the_output(capsys: pytest.Ca
     assert (sys.stdout, sys.stderr) == before
 
 
+@pytest.mark.parametrize("why", [FULL, LEFT])
 @pytest.mark.parametrize("how", ["write", "flush"])
-def test_an_output_that_cannot_be_written_is_told_as_such(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_cannot_be_written_is_told_as_such(how: str, why: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         encoding = "utf-8"
 
         def write(self, text: str) -> int:
             if how == "write":
-                raise FULL
+                raise why
             return len(text)
 
         def flush(self) -> None:
-            raise FULL
+            raise why
 
-    told: list[OSError] = []
+    told: list[cli.UnheardError] = []
     monkeypatch.setattr(sys, "stdout", Full())
     monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
     assert run(failing_app(lambda: print("answer")), []) == 1
-    assert [error.errno for error in told] == [errno.ENOSPC]
+    assert [(str(error), error.is_left) for error in told] == [(why.strerror, why is LEFT)]
 
 
 def test_a_code_stays_if_what_was_printed_cannot_be_written_at_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("s: Ray is starting")
         progress.connected(2)
         wait_for_line("Ray is running with 2 in parallel; the first workers are starting")
-        wait_for_line("s: no run is in training here: what is left waits for another try, or other launches train it")
+        wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch trains th")
         progress.started("a", SPEC)
         progress.started("b", SPEC)
         wait_for_line("s: 2 running, their workers are starting")

@@ -184,7 +184,7 @@ def test_without_fresh_seeds_nothing_is_said_of_them(objectives: str) -> None:
     rows = carried_out(study)
     winner = study.search.confirming.winner(rows)
     assert study.search.confirming.chosen(rows) == [winner]
-    told, lines = study.answer(rows), study._answer(rows).lines()
+    told, lines = study.answer(rows), study._known.of(rows).lines()
     assert winner is not None
     assert told["best"]["number"] == winner.number
     assert (told["winner"], told["comparison"], told["confirmed"]) == (None, None, [])
@@ -200,12 +200,12 @@ def test_one_fresh_seed_gives_the_errors_of_the_chosen_trial() -> None:
     [error] = judged_rows(study, rows, 1)
     best = study.answer(rows)["best"]
     assert (best["validation_mse"], best["id_mse"], best["seeds"]) == (error, error / 10, 1)
-    assert "on one fresh seed)" in study._answer(rows).lines()[0]
+    assert "on one fresh seed)" in study._known.of(rows).lines()[0]
     several = made_by("--confirm-seeds", "2")
     rows = carried_out(several)
     errors = judged_rows(several, rows, 2)
     assert several.answer(rows)["best"]["validation_mse"] == pytest.approx(math.sqrt(math.prod(errors)))
-    assert "geometric means over 2 fresh seeds)" in several._answer(rows).lines()[0]
+    assert "geometric means over 2 fresh seeds)" in several._known.of(rows).lines()[0]
 
 
 @pytest.mark.slow(1)

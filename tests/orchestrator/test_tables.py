@@ -113,7 +113,7 @@ def test_a_plan_for_a_gpu_is_timed_where_only_runs_on_cpus_are_known(monkeypatch
     by_rows = study.plan(on_cpu)[1]
     assert where == []
     timed = study.plan(on_gpu)[1]
-    assert where == [True]
+    assert where == [True, True], "both sizes"
     assert by_rows
     assert timed
     assert study.seconds_left(on_gpu) is None
