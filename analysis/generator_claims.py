@@ -75,6 +75,8 @@ class Claim(NamedTuple):
     says: str
     """In a sentence."""
     rule_text: str
+    needed: str
+    """The same in a few words, beside what was found."""
     sides: Mapping[str, SideOf]
     """What each of the settings that it compares is, by what it is called."""
     ignored: tuple[str, ...]
@@ -147,7 +149,7 @@ def outside(study: str, specs: Iterable[RunSpec], given: Collection[str]) -> lis
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
     vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
-    told = f"level 2 {vae:.2f} on vae, {vq:.2f} on vq, and at most 0.15 apart is asked for, both at least {COMPOSES}"
+    told = f"level 2 {vae:.2f} on vae, {vq:.2f} on vq"
     return Found(at_most(0.15, abs(vae - vq)) and at_least(COMPOSES, vae, vq), told, {"vae": vae, "vq": vq})
 
 
@@ -156,7 +158,7 @@ def continuous_beats_categorical(sides: Mapping[str, Side], judge: str) -> Found
     numbers = {"dit": dit, "maskgit": maskgit}
     if not at_least(COMPOSES, dit):
         return _no_control(dit, numbers)
-    told = f"level 2 {dit:.2f} of dit, {maskgit:.2f} of maskgit, and at most 0.25 is asked for, 0.4 lower"
+    told = f"level 2 {dit:.2f} of dit, {maskgit:.2f} of maskgit"
     return Found(at_most(0.25, maskgit) and at_least(0.4, dit - maskgit), told, numbers)
 
 
@@ -165,7 +167,7 @@ def masking_is_not_it(sides: Mapping[str, Side], judge: str) -> Found:
     dit, maskgit, givt, mar = numbers.values()
     if not at_least(COMPOSES, dit):
         return _no_control(dit, numbers)
-    told = f"level 2 {givt:.2f} of givt, {mar:.2f} of mar, {maskgit:.2f} of maskgit, and either at least 0.3 above is asked for"
+    told = f"level 2 {givt:.2f} of givt, {mar:.2f} of mar, {maskgit:.2f} of maskgit"
     return Found(at_least(0.3, givt - maskgit, mar - maskgit), told, numbers)
 
 
@@ -174,8 +176,8 @@ def categorical_forgets(sides: Mapping[str, Side], judge: str) -> Found:
     (lost, when, forget), (in_all, when_in_all, forget_in_all) = (_fall(side, judge, whole) for whole in (False, True))
     numbers = {"lost": lost, "peak_at": when, "forget": float(forget)}
     told = (
-        f"level 1 ends {lost:.2f} under its peak, {when:.0%} on the way; {forget} of {len(side.runs)} seeds end at least 0.1 "
-        "under one in the first half, and most is asked for"
+        f"level 1 ends {lost:.2f} under its peak, {when:.0%} on the way, and with {forget} of {len(side.runs)} seeds at least "
+        "0.1 under one in the first half"
     )
     holds, would_hold = (2 * count > len(side.runs) for count in (forget, forget_in_all))
     if holds != would_hold:
@@ -205,7 +207,7 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
         if len(side.runs) < LEAST_SEEDS:
             return Found(None, f"{why}, so nothing is said of its rise", {})
     vae, vq = (side.median(took) for side in both)
-    told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae, and fewer on vq is asked for"
+    told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae"
     told += "".join(f"; {why}, which are left out" for why in without if why)
     look = min(side.median(lambda run: float(run.at[0]) / run.spec.max_steps if len(run.at) else math.nan) for side in both)
     if at_least(look, abs(vae - vq)) is False:
@@ -229,13 +231,13 @@ def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
 
 def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
     full, both = (sides[name].final("level2", judge) for name in ("dit, full", "dit, both"))
-    told = f"level 2 {full:.2f} if all is told, {both:.2f} with classes and dropout, and at most 0.2, 0.4 lower, is asked for"
+    told = f"level 2 {full:.2f} if all is told, {both:.2f} with classes and dropout"
     return Found(at_least(0.4, full - both) and at_most(0.2, both), told, {"full": full, "both": both})
 
 
 def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
     full, dropout = (sides[name].final("level2", judge) for name in ("dit, full", "dit, dropout"))
-    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout, and at least 0.3 lower is asked for"
+    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout"
     return Found(at_least(0.3, full - dropout), told, {"full": full, "dropout": dropout})
 
 
@@ -246,7 +248,7 @@ def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
     numbers = {"full": full, "full_range": full_range, "quantised": quantised, "quantised_range": quantised_range}
     told = (
         f"level 2 {quantised:.2f} over a range of {quantised_range:.2f} if classes are told, {full:.2f} over {full_range:.2f} "
-        "if values are, and not more over a larger range is asked for"
+        "if values are"
     )
     return Found(quantised <= full and quantised_range > full_range, told, numbers)
 
@@ -269,7 +271,7 @@ def jepa_helps(sides: Mapping[str, Side], judge: str) -> Found:
 
 def jepa_many_layers(sides: Mapping[str, Side], judge: str) -> Found:
     one, three = (sides[f"maskgit with jepa at {layers}"].final("level2", judge) for layers in ("one layer", "three layers"))
-    told = f"level 2 {three:.2f} with the loss at three layers, {one:.2f} with it at one, and not less is asked for"
+    told = f"level 2 {three:.2f} with the loss at three layers, {one:.2f} with it at one"
     return Found(at_least(one, three), told, {"one": one, "three": three})
 
 
@@ -281,7 +283,7 @@ def jepa_heads(sides: Mapping[str, Side], judge: str) -> Found:
     lower = sum(b < a for a, b in zip(overlap, with_jepa, strict=True))
     numbers = {f"overlap_{block}": value for block, value in zip(blocks, overlap, strict=True)}
     numbers |= {f"overlap_{block}_jepa": value for block, value in zip(blocks, with_jepa, strict=True)}
-    told = f"heads are less polysemantic in {lower} of {len(blocks)} blocks, and more than half is asked for"
+    told = f"heads are less polysemantic in {lower} of {len(blocks)} blocks"
     return Found(lower > len(blocks) / 2, told, numbers)
 
 
@@ -294,8 +296,8 @@ def jepa_circuits(sides: Mapping[str, Side], judge: str) -> Found:
     numbers = {"lower": float(lower), "one_apart": near, "two_apart": far}
     numbers |= {f"{name}_jepa": float(np.mean([with_jepa[pair] for pair in pairs])) for name, pairs in APART.items()}
     told = (
-        f"circuits share less in {lower} of {len(PAIRS)} pairs, and at least 4 is asked for; without the loss they share "
-        f"{near:.2f} one factor apart and {far:.2f} two apart, and more of the former is asked for"
+        f"circuits share less in {lower} of {len(PAIRS)} pairs; without the loss they share {near:.2f} one factor apart "
+        f"and {far:.2f} two apart"
     )
     return Found(lower >= 4 and near > far, told, numbers)
 
@@ -335,12 +337,14 @@ CLAIMS: Mapping[str, Claim] = {
         1,
         "Whether tokens are continuous or codes does not decide whether a diffusion model composes.",
         f"Level 2 of DiT on VAE and of DiT on VQ at most 0.15 apart, both at least {COMPOSES}.",
+        f"at most 0.15 apart, both at least {COMPOSES}",
         BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", tokenizer_does_not_decide,
     ),
     "continuous-beats-categorical": Claim(
         2,
         "On the same codes a continuous objective composes where a categorical one does not.",
         f"On the same VQ tokens: level 2 of DiT at least {COMPOSES}, of MaskGIT at most 0.25, and by at least 0.4 lower.",
+        "at most 0.25 of maskgit, and 0.4 less than of dit",
         _side("dit", "vq") | _side("maskgit", "vq"), OBJECTIVE, "level2", continuous_beats_categorical,
     ),
     "masking-is-not-it": Claim(
@@ -348,6 +352,7 @@ CLAIMS: Mapping[str, Claim] = {
         "What keeps a categorical objective from composing is not that it masks: masked continuous ones compose.",
         f"On the same VQ tokens, where level 2 of DiT is at least {COMPOSES}: level 2 of GIVT and of MAR at least 0.3 above "
         "that of MaskGIT.",
+        "at least 0.3 more of givt and of mar than of maskgit",
         _side("maskgit", "vq") | _side("givt", "vq") | _side("mar", "vq") | _side("dit", "vq"), OBJECTIVE, "level2",
         masking_is_not_it,
     ),
@@ -357,6 +362,7 @@ CLAIMS: Mapping[str, Claim] = {
         "MaskGIT, with most seeds: level 1 at its peak less that at the end at least 0.1, and the peak is in the first half of "
         "the steps. The peak is of looks that draw enough of the seen compositions; nothing is said if all looks would say "
         "otherwise.",
+        "most seeds",
         _side("maskgit", "vq"), (), "level1", categorical_forgets,
     ),
     "abrupt-on-vq": Claim(
@@ -366,24 +372,28 @@ CLAIMS: Mapping[str, Claim] = {
         "Less than one look apart decides nothing. A rise that is under way when enough of the seen compositions is drawn "
         "began at the first look from which on it was always there. Seeds whose level 2 ends under 0.1 have not risen, and are "
         "left out while three of a side remain.",
+        "fewer steps on vq",
         BOTH_DITS, ("encoding", *OF_KIND["vq"]), "level2", abrupt_on_vq,
     ),
     "conditioning": Claim(
         6,
         "A model that is told classes in place of values, and not always all factors, does not compose.",
         "Level 2 of DiT told classes with dropout at most 0.2, and by at least 0.4 lower than told all.",
+        "at most 0.2 with classes and dropout, and 0.4 less than if all is told",
         _told("full", "both"), CONDITIONING, "level2", conditioning_decides, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),
     "dropout-hurts": Claim(
         7,
         "A model that is not always told all factors composes less.",
         "Level 2 of DiT with dropout by at least 0.3 lower than told all.",
+        "0.3 less with dropout",
         _told("full", "dropout"), CONDITIONING, "level2", dropout_hurts, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),
     "quantised-unstable": Claim(
         8,
         "How well a model composes that is told classes in place of values is a matter of luck.",
         "Level 2 of DiT told classes at most that of one told values, and its range over equally many seeds larger.",
+        "no more, over a larger range, if classes are told",
         _told("full", "quantised"), CONDITIONING, "level2", quantised_unstable, "conditioning", LEAST_SEEN_TOLD_LESS,
     ),
     "jepa-helps": Claim(
@@ -391,6 +401,7 @@ CLAIMS: Mapping[str, Claim] = {
         "A loss on what a network says inside helps a categorical objective to compose, but not as far as a continuous one.",
         "Level 2 of MaskGIT with JEPA by at least 0.15 above that without, and under that of DiT; seen at most 0.05 lower; the "
         "Frechet distance of all it draws at most a tenth larger.",
+        "0.15 more with the loss and still less than of dit, seen at most 0.05 less, the distance at most a tenth larger",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH, "dit": {**WITHOUT, "decoder": "dit"}}, (*OBJECTIVE, *JEPA),
         "level2", jepa_helps, "jepa",
     ),
@@ -398,6 +409,7 @@ CLAIMS: Mapping[str, Claim] = {
         10,
         "Such a loss helps more if it is asked of several layers of the network.",
         "Level 2 of MaskGIT with JEPA at three layers at least that with it at one.",
+        "no less at three layers",
         {
             "maskgit with jepa at one layer": {**WITH, "jepa_layers": _has_layers(1)},
             "maskgit with jepa at three layers": {**WITH, "jepa_layers": _has_layers(3)},
@@ -408,6 +420,7 @@ CLAIMS: Mapping[str, Claim] = {
         11,
         "With such a loss heads react to single factors.",
         "Polysemanticity of heads of MaskGIT with JEPA lower than without in more than half of the blocks.",
+        "more than half of the blocks",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_heads, "jepa",
     ),
     "jepa-circuits": Claim(
@@ -415,6 +428,7 @@ CLAIMS: Mapping[str, Claim] = {
         "With such a loss compositions are drawn by circuits of their own.",
         "Jaccard index of the circuits of two compositions of MaskGIT with JEPA lower than without in at least 4 of the 6 "
         "pairs of shape and colour; without it, larger for pairs that differ in one factor than in two.",
+        "at least 4 pairs, and more shared one factor apart than two",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH}, JEPA, "level2", jepa_circuits, "jepa",
     ),
 }  # fmt: skip

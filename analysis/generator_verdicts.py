@@ -82,11 +82,12 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
     if math.isnan(agreement):
         return Verdict(name, NOT_ENOUGH, f"nothing is known of {LEVELS[claim.level]}, or of how often the judges agree on it")
     by_judge = {judge: _by_judge(claim, usable, judge) for judge in JUDGES}
+    needed = f"; needed: {claim.needed}" if any(found.holds is not None for found in by_judge.values()) else ""
     if agreement >= AGREEMENT:
         found = by_judge["both"]
-        return Verdict(name, _verdict(found.holds), found.told, numbers=found.numbers, unmet=found.unmet)
+        return Verdict(name, _verdict(found.holds), found.told + needed, numbers=found.numbers, unmet=found.unmet)
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
-    told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items())
+    told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items()) + needed
     held = {found.holds for found in by_judge.values()}
     why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
     unmet = frozenset().union(*(found.unmet for found in by_judge.values()))

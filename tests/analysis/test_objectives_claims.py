@@ -257,8 +257,8 @@ def test_a_masked_model_forgets_if_level_1_peaks_early_and_falls() -> None:
     assert of(early).verdict == PASS
     assert of(early).numbers == pytest.approx({"lost": 0.2, "peak_at": 0.3, "forget": 3})
     assert of(early).told == (
-        "level 1 ends 0.20 under its peak, 30% on the way; 3 of 3 seeds end at least 0.1 under one in the first half, and most "
-        "is asked for"
+        "level 1 ends 0.20 under its peak, 30% on the way, and with 3 of 3 seeds at least 0.1 under one in the first half; "
+        "needed: most seeds"
     )
     assert of([0.2, 0.8, 0.78, *[0.75] * 7]).verdict == FAIL
     assert of([*[0.5] * 6, 0.9, 0.7, 0.7, 0.7]).verdict == FAIL, "the peak is in the second half"
@@ -280,7 +280,7 @@ def test_a_masked_model_forgets_if_most_seeds_do_both() -> None:
 
     one = of(both, late, little)
     assert one.numbers == pytest.approx({"lost": 0.2, "peak_at": 0.1, "forget": 1}), "the medians are of different seeds"
-    assert (one.verdict, "; 1 of 3 seeds end" in one.told) == (FAIL, True)
+    assert (one.verdict, "and with 1 of 3 seeds at" in one.told) == (FAIL, True)
     assert of(both, both, little).verdict == PASS
     assert of(both, both, late, little).verdict == FAIL, "two of four are not most"
     assert of(both, both, both, little).verdict == PASS
@@ -294,8 +294,8 @@ def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() ->
     tie = verdict("abrupt-on-vq", rows_of(vae=sudden, dit=sudden))
     assert (tie.verdict, tie.numbers) == (NOT_ENOUGH, pytest.approx({"vae": 0.1, "vq": 0.1}))
     assert tie.told == (
-        "level 2 rises within 10.0% of the steps on vq, 10.0% on vae, and fewer on vq is asked for; they are less than one "
-        "look apart, which is 10.0%"
+        "level 2 rises within 10.0% of the steps on vq, 10.0% on vae; they are less than one look apart, which is "
+        "10.0%"
     )
     longer = [*[0.0] * 4, 0.6, 0.7, *[0.8] * 4]  # one look more
     assert verdict("abrupt-on-vq", rows_of(vae=longer, dit=sudden)).verdict == PASS
@@ -329,8 +329,8 @@ def test_a_seed_that_does_not_rise_hides_no_other() -> None:
     found = of([slow, slow, slow, 0.05, 0.0], [sudden] * 4)
     assert (found.verdict, found.numbers) == (PASS, pytest.approx({"vae": 0.7, "vq": 0.1}))
     assert found.told == (
-        "level 2 rises within 10.0% of the steps on vq, 70.0% on vae, and fewer on vq is asked for; level 2 of dit on vae ends "
-        "under 0.1 with 2 of 5 seeds, which are left out"
+        "level 2 rises within 10.0% of the steps on vq, 70.0% on vae; level 2 of dit on vae ends under 0.1 with 2 of "
+        "5 seeds, which are left out; needed: fewer steps on vq"
     )
     few = of([slow, slow, slow], [sudden, sudden, 0.05])
     assert (few.verdict, few.numbers) == (NOT_ENOUGH, {})
