@@ -113,9 +113,12 @@ class Answer:
                 found.setdefault((run.tokenizer, run.spec.max_steps), []).append(run)
         return found
 
-    def label(self, spec: RunSpec) -> str:
-        """A setting in words, such as `dit on vq, codes 64`."""
+    def label(self, spec: RunSpec, beside: Sequence[RunSpec] | None = None) -> str:
+        """A setting in words, such as `dit on vq, codes 64`: in what it may differ from all others, or does from
+        those beside."""
         names = {name: told for name, told in self.names.items() if name not in (*_meaningless(spec), *NAMES)}
+        if beside is not None:
+            names = {name: told for name, told in names.items() if _differs(beside, name)}
         values = {told: known_value(spec, name) for name, told in names.items()}
         more = [f"{told} {value}" for told, value in values.items() if value not in (None, "")]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
@@ -201,14 +204,17 @@ class Answer:
         if not pairs:
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
+        compared = [spec for pair in pairs for spec in pair]
+        by_label: dict[str, tuple[RunSpec, ...]] = {}
+        for pair in sorted(pairs, key=lambda pair: len(self._keys(pair))):  # of those alike but for keys, that of most runs
+            by_label[" against ".join(self.label(spec, compared) for spec in pair)] = pair
+        labels = {pair: label for label, pair in by_label.items()}
         verdicts = []
-        for pair in pairs:
+        for pair in filter(labels.__contains__, pairs):
             one = judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)])
-            verdicts.append(dataclasses.replace(one, runs=one.runs or self._keys(pair)))
-        if len(pairs) == 1:
-            return verdicts
-        labels = [" against ".join(self.label(spec) for spec in pair) for pair in pairs]
-        return [dataclasses.replace(one, about=label) for one, label in zip(verdicts, labels, strict=True)]
+            about = labels[pair] if len(labels) > 1 else ""
+            verdicts.append(dataclasses.replace(one, runs=one.runs or self._keys(pair), about=about))
+        return verdicts
 
     def _most(self, sides: Mapping[str, Sequence[RunSpec]]) -> tuple[str, ...]:
         """The runs of that setting of each side that has most."""

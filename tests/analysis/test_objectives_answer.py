@@ -310,6 +310,23 @@ def test_runs_of_two_precisions_have_names_of_their_own() -> None:
     assert found == dict(zip(told, (PASS, FAIL), strict=True))
 
 
+def test_a_comparison_is_named_by_what_differs_from_others_of_the_claim_and_told_once() -> None:
+    def of(level2: float, spec: RunSpec, count: int = 3) -> list[dict[str, Any]]:
+        return [generator_row(one, level2=level2) for one in seeds(spec, count)]
+
+    longer = [dataclasses.replace(spec, max_steps=2 * spec.max_steps) for spec in (DIT, MASKGIT)]
+    same = spec_of("dit", "vq", variance_scale=0.5)  # of givt, and means nothing to a dit
+    rows = [*of(0.9, DIT), *of(0.7, same, 4), *of(0.1, MASKGIT), *of(0.9, longer[0]), *of(0.8, longer[1])]
+    rows += of(0.5, spec_of("dit", "vae", channels=7))  # of no comparison of codes
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row))]
+    answer = Answer.of_store([*parents, *rows], {row["parents"]["tokenizer"]: GOOD for row in rows}, {})
+    found = {one.about: (one.verdict, one.numbers["dit"]) for one in answer.verdicts_of("continuous-beats-categorical")}
+    assert found == {
+        f"dit on vq, max steps {DIT.max_steps} against maskgit on vq, max steps {DIT.max_steps}": (PASS, 0.7),
+        f"dit on vq, max steps {2 * DIT.max_steps} against maskgit on vq, max steps {2 * DIT.max_steps}": (FAIL, 0.9),
+    }
+
+
 def test_real_pictures_of_two_folders_have_names_of_their_own() -> None:
     about = [("celeba", "0" * 24), ("celeba", "1" * 24), ("shapes2d", "")]
     rows = [generator_row(spec_of("dit", "vae", dataset=name, content=content)) for name, content in about]
