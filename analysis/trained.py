@@ -79,7 +79,7 @@ def _numbers(task: Task, spec: RunSpec) -> int | None:
 def most_bytes(task: Task, spec: RunSpec) -> int | None:
     """The most that the weights of a run take as a file; None if the size of its network is not known."""
     numbers = _numbers(task, spec)
-    return None if numbers is None else 8 * numbers + BESIDE
+    return None if numbers is None else 16 * numbers + BESIDE
 
 
 def parents_of(row: Mapping[str, Any], load: Load) -> dict[str, Parent]:

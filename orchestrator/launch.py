@@ -182,12 +182,13 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
         said = _say_notices(store, console)  # also if the question is refused: no later launch finds what was set aside
         question = study.question
         stages = Stages(study.task, study.search, question, store, rows, options.gates)
-        is_new = not options.dry_run and save_question(store, replace(question, command=command))
+        asked = replace(question, command=command)
+        is_new = not options.dry_run and save_question(store, asked)
         said = _say_notices(store, console, said)
         if lost := stages.lost():
             say(console, f"warning: {lost}")
-        for path, task in stages.tasks().items():
-            if others := made_by_other_source(path, task, rows, store):
+        for path, task in (tasks := stages.tasks()).items():
+            if others := made_by_other_source(path, task, rows, store, tasks.values()):
                 say(console, f"warning: {others}")
         if options.dry_run:
             try:
@@ -200,12 +201,15 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             _say_notices(store, console, said)
             return Exit.ANSWERED
         try:
-            return _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
-        except UserError:  # nothing was stored, and the command will be another
-            if is_new:
-                with contextlib.suppress(StoreError):
+            code = _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
+        except UserError:  # this launch has stored nothing, and the command will be another
+            with contextlib.suppress(StoreError):
+                if is_new and not store.rows(["key"], study.wanted):
                     drop_question(store, question)
             raise
+        with contextlib.suppress(StoreError):  # another launch may have been refused meanwhile
+            save_question(store, asked)
+        return code
 
 
 def _say_notices(store: ResultStore, console: Console, said: int = 0) -> int:

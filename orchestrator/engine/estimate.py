@@ -21,8 +21,10 @@ WARM_STEPS = 5
 """Steps of a GPU before that: it records the fourth."""
 SLOW_STEP = 0.5
 """Seconds of a step from which on no look is timed, as one may take minutes."""
-DEAR_STEP = 0.1
-"""Seconds of a step, as far as can be said beforehand, from which on no second size is timed."""
+DEAR_STEP, DEAR_RUN = 0.1, 5.0
+"""Seconds of a step, and of all it takes to time some, from which on no second size is timed, as far as can be said before."""
+APART = 1.5
+"""Two sizes tell how a step grows if the larger one is at least so many times the smaller one."""
 
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
@@ -66,9 +68,10 @@ class StepTimes:
 
     It is the mean over all steps of the finished runs of the same network and size. Of other sizes of that network it is a
     part that is the same for all, and one in proportion to N to a power, that of the pixels unless told otherwise: the line
-    through the two sizes that enclose it, or through the least and the largest. A single size is all in proportion. Where no
-    run of the network is known, those of any other tell. Runs of a decoder that is trained on a GPU now tell nothing if they
-    were trained on a CPU, and the other way round; but where it is not known which decoders are.
+    through the two sizes that enclose it, or through the least and the largest. A single size is all in proportion, and so is
+    the nearest one where these are not well apart. Where no run of the network is known, those of any other tell. Runs of a
+    decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way round; but where it is
+    not known which decoders are.
     """
 
     power: float = 2.0
@@ -96,30 +99,32 @@ class StepTimes:
             sizes[spec.N] = Mean(step_seconds(spec, task, self._on_gpu(spec.decoder)), 1)
 
     def measure_sizes(self, specs: Iterable[RunSpec], task: Task) -> None:
-        """Measure the smallest of these runs, and the largest of those whose steps are not dear, if nothing is known of their
-        network and size: how a step grows with N is the task's own."""
+        """Measure the smallest of these runs, and one of about twice its size if that is not dear, unless their network and
+        size are known: how a step grows with N is the task's own."""
         smallest, *others = sorted(specs, key=lambda spec: spec.N)
+        began = time.perf_counter()
         self.measure(smallest, task)
-        for spec in reversed(others):
-            if spec.N > smallest.N and self(spec) <= DEAR_STEP:
-                with contextlib.suppress(UntimedError):  # there is a guess without it
-                    self.measure(spec, task)
-                break
+        spent = time.perf_counter() - began
+        apart = [spec for spec in others if spec.N >= APART * smallest.N]
+        second = next((spec for spec in apart if spec.N >= 2 * smallest.N), apart[0] if apart else None)
+        if second is None or self(second) > DEAR_STEP or spent * (second.N / smallest.N) ** self.power > DEAR_RUN:
+            return
+        with contextlib.suppress(UntimedError):  # there is a guess without it
+            self.measure(second, task)
 
     def __call__(self, spec: RunSpec) -> float:
         shape = _shape(spec.decoder, spec.depth, spec.width, spec.encoding)
         sizes = self._known.get(shape) or self._of_any_network(self._on_gpu(spec.decoder))
         if not sizes:
             return 0.0
-        nearest = min(sizes, key=lambda N: abs(N - spec.N))
-        if nearest == spec.N or not self.power:
-            return sizes[nearest].value
-        if len(sizes) == 1:
-            return sizes[nearest].value * (spec.N / nearest) ** self.power
         low, high = min(sizes), max(sizes)
         if low < spec.N < high:
-            low, high = max(N for N in sizes if N < spec.N), min(N for N in sizes if N > spec.N)
-        return _between(spec.N, low, sizes[low].value, high, sizes[high].value, self.power)
+            low, high = max(N for N in sizes if N <= spec.N), min(N for N in sizes if N >= spec.N)
+            return _line(spec.N, {N: sizes[N].value for N in (low, high)}, self.power)
+        nearest = low if low >= spec.N else high
+        if self.power and nearest != spec.N and high / low >= APART:
+            return _beyond(spec.N, low, sizes[low].value, high, sizes[high].value, self.power)
+        return sizes[nearest].value * (spec.N / nearest) ** self.power
 
     def _on_gpu(self, decoder: str) -> bool:
         return self.on_gpu is not None and self.on_gpu(decoder)
@@ -135,16 +140,25 @@ class StepTimes:
         return self._known.setdefault(shape, {})
 
 
-def _between(N: int, low: int, at_low: float, high: int, at_high: float, power: float) -> float:
-    """Seconds at N by the line in N to this power through two sizes. If it falls, those of the nearer size. If it is below zero
-    at N = 0, seconds grow with a higher power, which the two sizes tell.
+def _line(N: int, at: Mapping[int, float], power: float) -> float:
+    """Seconds at N by the line in N to this power through two sizes; of one size, those."""
+    (low, at_low), (high, at_high) = min(at.items()), max(at.items())
+    if low == high or not power:
+        return at_low if N - low <= high - N else at_high
+    return at_low + (at_high - at_low) * (N**power - low**power) / (high**power - low**power)
+
+
+def _beyond(N: int, low: int, at_low: float, high: int, at_high: float, power: float) -> float:
+    """Seconds at N below or above two sizes: by their line. If it falls, those of the nearer size. If it is below zero at 0,
+    they grow with a higher power, as the two sizes tell, by at most 1.
     """
+    near, at_near = (low, at_low) if low >= N else (high, at_high)
     if at_high <= at_low:
-        return at_low if N - low < high - N else at_high
-    slope = (at_high - at_low) / (high**power - low**power)
-    if (at_zero := at_low - slope * low**power) >= 0:
-        return at_zero + slope * N**power
-    return at_low * (N / low) ** (math.log(at_high / at_low) / math.log(high / low))
+        return at_near
+    known = {low: at_low, high: at_high}
+    if _line(0, known, power) >= 0:
+        return _line(N, known, power)
+    return at_near * (N / near) ** min(math.log(at_high / at_low) / math.log(high / low), power + 1)
 
 
 @dataclass(slots=True)

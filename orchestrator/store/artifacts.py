@@ -20,7 +20,7 @@ from orchestrator.store.remote import Tell, tell_on_stderr
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096
 """No measurement of a pack size gets so far."""
-MOST_WEIGHTS, MOST_CHECKPOINT = 4 << 30, 16 << 30
+MOST_WEIGHTS, MOST_CHECKPOINT = 64 << 30, 256 << 30
 """Bytes of a file, where nothing says how large the network is. A checkpoint also has what the optimizer remembers."""
 METADATA, DIGEST = "__metadata__", "contents_sha256"
 """Where in the header of a safetensors file its digest is: of the rest of the header, as JSON with sorted names and no spaces,

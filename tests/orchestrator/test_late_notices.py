@@ -14,7 +14,7 @@ from orchestrator.command.stages import Stages
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
 from orchestrator.searches.threshold import ThresholdSearch
-from orchestrator.store import ResultStore, StoreError
+from orchestrator.store import ResultStore, StoreError, make_row
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import trained_by
 
@@ -88,6 +88,35 @@ def test_a_launch_that_is_a_mistake_leaves_no_question_unless_it_was_asked_befor
         assert study() == 1
     assert study() == 2
     assert len(list(tmp_path.rglob("questions/*"))) == asked_before
+
+
+def test_a_launch_that_is_a_mistake_leaves_the_question_that_another_one_is_at(
+    study: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(execution: Execution, *_: object) -> Outcome:
+        spec = execution.next_pack("a")[0]
+        with ResultStore(tmp_path / "store") as other:
+            other.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason="budget")])
+        raise UserError("the program prints no accuracy")
+
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: False)
+    monkeypatch.setattr(launch, "executed", trained_by(train))
+    assert study() == 2
+    assert len(list(tmp_path.rglob("questions/*"))) == 1
+
+
+def test_a_question_that_another_launch_took_away_is_there_again_when_all_is_told(
+    study: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(*_: object) -> Outcome:
+        for file in tmp_path.rglob("questions/*"):
+            file.unlink()
+        return Outcome()
+
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: False)
+    monkeypatch.setattr(launch, "executed", trained_by(train))
+    assert study() == 1
+    assert len(list(tmp_path.rglob("questions/*"))) == 1
 
 
 def test_what_is_set_aside_at_the_start_of_a_launch_that_is_refused_is_told(
