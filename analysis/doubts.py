@@ -46,11 +46,11 @@ def doubts(known: pd.DataFrame, axes: Axes, task: str) -> list[str]:
     unlucky, lost, near = [], [], []
     for dataset, rows in of_datasets:
         contrary = [(one, doubt) for one in rows.to_dict("records") if (doubt := _contrary(one, axes, task))]
-        far = [(one, doubt) for one, doubt in contrary if _times(one) > BAD_LUCK]
+        some = [(one, doubt) for one, doubt in contrary if not math.isnan(one["images"])]
         meaning = f"{_share(rows.to_dict('records'))}. {UNLUCKY}"
-        unlucky += line_of(dataset, [doubt for one, doubt in far if not math.isnan(one["images"])], axes, meaning)
-        lost += line_of(dataset, [doubt for one, doubt in far if math.isnan(one["images"])], axes, LOST)
-        near += _near(dataset, [doubt for one, doubt in contrary if _times(one) <= BAD_LUCK], axes)
+        unlucky += line_of(dataset, [doubt for one, doubt in some if _times(one) > BAD_LUCK], axes, meaning)
+        lost += line_of(dataset, [doubt for one, doubt in contrary if math.isnan(one["images"])], axes, LOST)
+        near += _near(dataset, [doubt for one, doubt in some if _times(one) <= BAD_LUCK], axes)
     apart = [line for dataset, rows in of_datasets for line in line_of(dataset, _apart(rows, axes, task), axes, SEEDS_APART)]
     single = [line for dataset, rows in of_datasets for line in line_of(dataset, _single(rows, axes, task), axes, ONE_MISS)]
     return [*unlucky, *lost, *near, *single, *apart]

@@ -172,12 +172,17 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
 
 def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
     """Whether a threshold may lie below the least value that could be tried: this one passes. It may do so with `non-monotone`
-    too, as `images_lower` tells, which old tables lack."""
+    too, as `tried` tells: if nothing below is known to miss, `lower` is that value."""
+
+    def passes_at_least(line: Mapping[Hashable, Any]) -> bool:
+        tried = line.get("tried")
+        if line["verdict"] != "non-monotone" or not isinstance(tried, Sequence) or not tried:
+            return False
+        least, passed = tried[0]
+        return passed and least + line["fixed_images"] == line["lower"] and not axes.is_floor(least)
+
     cut = (results["verdict"] == "minimum") & ~results["threshold"].map(axes.is_floor).astype(bool)
-    if "images_lower" in results:
-        passes = (results["verdict"] == "non-monotone") & results["images_lower"].isna()
-        cut |= passes & ~(results["lower"] - results["fixed_images"]).map(axes.is_floor).astype(bool)
-    return cut
+    return cut | pd.Series([passes_at_least(line) for line in results.to_dict("records")], results.index, dtype=bool)
 
 
 def _with_alternatives(law: PowerLaw, used: pd.DataFrame, along: str) -> PowerLaw:

@@ -32,11 +32,11 @@ COLUMNS = ("decoder", "dataset", "N", "seed", *IMAGES, "verdict", "runs", "steps
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a scaling study found. `table`: a row per threshold (COLUMNS). `summary`: a row per data set and N. `fits`: the
-    power law of each data set that has one. If `axes` are others, the axis along is a column in the place of N, and the least
-    values are in the columns of images."""
+    """What a scaling study found. `known`: a row per threshold (COLUMNS, and `tried`). `summary`: a row per data set and N.
+    `fits`: the power law of each data set that has one. If `axes` are others, the axis along is a column in the place of N,
+    and the least values are in the columns of images."""
 
-    table: pd.DataFrame
+    known: pd.DataFrame
     summary: pd.DataFrame
     fits: Mapping[str, PowerLaw]
     settings: Mapping[str, Any]
@@ -58,12 +58,11 @@ class Answer:
         columns = dict.fromkeys(axes.along if name == "N" else name for name in COLUMNS)
         known = pd.DataFrame(list(results), columns=[*columns, "tried"])
         known = known[known["verdict"] != "open"].reset_index(drop=True)
-        table = known[list(columns)]
         parts = known.groupby("dataset", sort=False) if axes.scaled else ()
         task = settings.get("task", BUMPS)
         fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
         told = doubts(known, axes, str(task))
-        return cls(table, summarise(table, axes=axes), fits, settings, rules, axes, told)
+        return cls(known, summarise(known, axes=axes), fits, settings, rules, axes, told)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
@@ -74,6 +73,11 @@ class Answer:
             records.setdefault(r.dataset, {})[r.curve] = r.rule
         rules = {dataset: merged([*of_curves.values()]).to_dict() for dataset, of_curves in records.items()}
         return cls.of([r.to_row() for r in results], settings, rules, axes)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The thresholds without the runs of their walks."""
+        return self.known.drop(columns="tried")
 
     @property
     def task(self) -> str:
@@ -119,7 +123,7 @@ class Answer:
     def _cuts(self) -> list[str]:
         """Of categories, where less than the lowest value may do. Of numbers the note of a fit says so."""
         told: dict[str, list[Doubt]] = {}
-        for (dataset, along), seeds in self.table.groupby(["dataset", self.axes.along], sort=False):
+        for (dataset, along), seeds in self.known.groupby(["dataset", self.axes.along], sort=False):
             if not self.axes.scaled and (cut := int(is_cut(seeds, self.axes).sum())):
                 many = f"{cut} of {len(seeds)} seeds pass at the lowest {self.axes.least}"
                 told.setdefault(f"{dataset}: ", []).append(Doubt(along, f"at {self.axes.along} = {along} {many}"))

@@ -152,7 +152,7 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
     these has none, and no seed has one from fewer than LEAST_SIZES sizes."""
     if answer is None:
         return {}
-    table = answer.table[(answer.table["dataset"] == dataset) & (answer.table["verdict"] != "failed")]
+    table = answer.known[(answer.known["dataset"] == dataset) & (answer.known["verdict"] != "failed")]
     whole = table.groupby("N")["total_images"].transform(lambda values: values.notna().all()).astype(bool)
     used = table[whole]
     if used["N"].nunique() < LEAST_SIZES:

@@ -129,8 +129,10 @@ class ThresholdResult:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the threshold may lie below the least value that could be tried: this one passes."""
-        doubted = self.verdict == "non-monotone" and self.missed is None and self.threshold is not None
+        """Whether the threshold may lie below the least value that could be tried: this one passes. If its run
+        failed, it does not."""
+        passes = self.tried[:1] == ((self.lower, True),)
+        doubted = self.verdict == "non-monotone" and passes and self.threshold is not None
         least = self.threshold if self.verdict == "minimum" else self.lower if doubted else None
         return least is not None and not self.axes.is_floor(least)
 

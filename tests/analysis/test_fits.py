@@ -348,17 +348,18 @@ class TestPowerLaw:
         assert (fit_power_law(frame(*single)).sizes, fit_power_law(frame(*single)).note) == (3, "")
 
     def test_a_lowest_count_that_passes_hides_what_is_below_also_where_a_larger_one_misses(self) -> None:
-        ends = {"verdict": "non-monotone", "fixed_images": 0, "images_lower": math.nan}
+        ends = {"verdict": "non-monotone", "fixed_images": 0, "tried": ((10, True), (20, False), (32, True))}
         lines = [line(N, s, 2 * N, lower=10, **ends if N == 16 else {}) for N in (16, 24, 32, 48) for s in range(3)]
         law = fit_power_law(frame(*lines))
         assert (law.sizes, law.note) == (3, "without N = 16: the lowest data_count passes, and less cannot be tried")
         (summed,) = summarise(frame(*lines[:3])).to_dict("records")
         assert (summed["total_images"], math.isnan(summed["lower"])) == (pytest.approx(32), True)
         assert summed["note"] == "3 of 3 pass at the lowest data_count, so less may do; 3 non-monotone"
-        known = [one | {"images_lower": 20} for one in lines]
-        floor = [one | {"lower": 1} for one in lines]
-        fixed = [one | {"lower": 11, "fixed_images": 10} for one in lines]
-        assert [fit_power_law(frame(*of)).sizes for of in (known, floor, fixed)] == [4, 4, 4]
+        missed = [one | {"tried": ((10, False), (15, True), (20, False), (32, True))} for one in lines]
+        crashed = [one | {"tried": ((15, True), (20, False), (32, True))} for one in lines]
+        floor = [one | {"lower": 1, "tried": ((1, True), (20, False), (32, True))} for one in lines]
+        fixed = [one | {"lower": 11, "fixed_images": 10, "tried": ((1, True), (10, False), (22, True))} for one in lines]
+        assert [fit_power_law(frame(*of)).sizes for of in (missed, crashed, floor, fixed)] == [4, 4, 4, 4]
 
     @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
     def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:

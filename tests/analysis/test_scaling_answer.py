@@ -100,6 +100,15 @@ def test_a_threshold_that_is_none_as_more_hurts_is_told_of() -> None:
     ]
 
 
+def test_a_pass_slightly_below_the_highest_count_that_misses_is_no_threshold() -> None:
+    none = row("bumps", 24, 0, math.nan, "non-monotone", lower=47, upper=math.inf)
+    tried = (47, False), (190, True), (200, False)
+    assert Answer.of([none | {"tried": tried}], SETTINGS).doubts == [
+        "bumps: at N = 24, seed 0, a run with 190 images passes and one with 200 images misses. So no value is known from "
+        "which on all runs pass: larger values make runs worse, or passing is a matter of luck"
+    ]
+
+
 def test_seeds_that_lie_far_apart_are_told_of() -> None:
     def of(N: int, *thresholds: int) -> list[dict[str, Any]]:
         return [row("bumps", N, seed, n, lower=n - 1) for seed, n in enumerate(thresholds)]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from analysis.fits import summarise
+from analysis.scaling import Answer
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.probing import CHASE, Outcome, Start, ladder, next_probe
@@ -269,6 +270,23 @@ class TestContradictions:
         result = alone(search, lambda s: "passed" if s.data_count <= 30 or s.data_count >= 60 else "missed")
         assert (result.verdict, result.threshold, result.lower, result.missed) == ("non-monotone", 62, low, None)
         assert result.is_cut == (low > 1)
+
+    @pytest.mark.parametrize(("fails_below", "is_cut"), [(11, False), (1, True)])
+    def test_a_crash_below_all_misses_is_no_pass_at_the_lowest_count(self, fails_below: int, is_cut: bool) -> None:
+        """Misses by luck from 45 to 110 send the search down, past a pass at 29 to the lowest count."""
+
+        def ending(spec: RunSpec) -> str:
+            passes = spec.data_count >= (1 if is_cut else 22) and not 45 <= spec.data_count <= 110
+            return "failed" if spec.data_count < fails_below else "passed" if passes else "missed"
+
+        search = ThresholdSearch([bracket(N=8, low=10, high=400)])
+        result = alone(search, ending)
+        assert (result.verdict, result.threshold, result.lower, result.missed) == ("non-monotone", 112, 10, None)
+        assert result.tried[0] == ((10, True) if is_cut else (29, True))
+        assert result.is_cut is is_cut
+        (summed,) = Answer.of_results([result], {}).summary.to_dict("records")
+        assert math.isnan(summed["lower"]) is is_cut
+        assert ("pass at the lowest data_count" in summed["note"]) is is_cut
 
     def test_where_more_hurts_a_search_goes_down_to_what_passes(self) -> None:
         def accuracy(spec: RunSpec) -> float:
