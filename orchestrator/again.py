@@ -284,7 +284,7 @@ def _loaded(row: Row, task: str | None, program: str | None) -> Task:
     if path == PROGRAM_TASK:
         filled, given = _commands(row)
         if program is None or _words(program) not in given:
-            asked = f"--program {shlex.quote(printable(_spelled(filled)))}"
+            asked = f"--program {_quoted(_spelled(filled))}"
             raise UserError(f"{run} starts a program, and only your command may name one: add {asked} if you trust it")
     elif program is not None:
         raise UserError(f"--program is for runs of programs, and {run} is of the task {printable(path)!r}: omit it")
@@ -323,6 +323,20 @@ def _words(command: str) -> list[str]:
 def _spelled(words: Sequence[str]) -> str:
     """A command with no more quotes than it needs."""
     return " ".join(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
+
+
+def _quoted(text: str) -> str:
+    """A text as one word for a shell, in letters that every terminal takes as they are meant: others by their bytes."""
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
+
+    def spelled(letter: str) -> str:
+        if letter in plain or letter.isprintable():
+            return plain.get(letter, letter)
+        return "".join(f"\\{byte:03o}" for byte in letter.encode(errors="surrogatepass"))
+
+    return f"$'{''.join(map(spelled, text))}'"
 
 
 def _check_current(row: Row, spec: RunSpec, task: Task) -> None:

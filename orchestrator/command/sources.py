@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.errors import counted
@@ -33,17 +32,21 @@ def source_of(task: Task) -> str:
     return f"source={digests[0]}" if digests else ""
 
 
-def made_by_other_source(path: str, task: Task, rows: Iterable[Row], store: ResultStore) -> str | None:
+def made_by_other_source(
+    path: str, task: Task, rows: Iterable[Row], store: ResultStore, beside: Iterable[Task] = ()
+) -> str | None:
     """What is to be said if runs of a task were trained when its files had another text, though its version is the same.
 
     Args:
         path: that of the task, `module:Class`.
         rows: of the store, among them those of the task that matter.
+        beside: the tasks of the study. A row with the source of another one says nothing of its own task (see
+            `with_source_of_another`).
     """
     if not (digests := _digests(task)):
         return None
-    sourced = [row for row in rows if row["task"] == path and SOURCE in (row["versions"] or "")]
-    differ = [row for row in sourced if row["versions"].rpartition(SOURCE)[2] not in digests]
+    passed_over = {"", *digests, *(digest for other in beside for digest in _digests(other))}
+    differ = [row for row in rows if row["task"] == path and _source(row) not in passed_over]
     others = len(differ) - len(with_source_of_another(differ, store))
     if not others:
         return None
@@ -56,30 +59,36 @@ def made_by_other_source(path: str, task: Task, rows: Iterable[Row], store: Resu
 
 def with_source_of_another(rows: Sequence[Row], store: ResultStore) -> set[str]:
     """The keys of those of the rows that say nothing of the text of their own task: former versions gave all rows of a launch
-    the source of the task that was asked for, also those of runs that its runs needed.
+    the source of the task that was asked for, also those of runs that its runs needed. They are known by a run of the store
+    that has the same source, of a task that needed theirs and lies in another module.
 
     Args:
         rows: of the store.
     """
-    if not (launches := {row["launch"] for row in rows if row["launch"]}):
+    if not any(map(_source, rows)):
         return set()
-    table = store.table(["key", "task", "launch", "versions", "parents"])
-    found = decode(table.filter(pc.is_in(table["launch"], pa.array(sorted(launches)))))
-    task_of = {row["key"]: row["task"] for row in found}
-    tasks: dict[tuple[str, str], set[str]] = {}
-    needed: dict[tuple[str, str], set[str]] = {}
-    for row in found:
-        alike = row["launch"], row["versions"]
-        tasks.setdefault(alike, set()).add(row["task"])
+    table = store.table(["key", "task", "versions", "parents"])
+    task_of = dict(zip(table["key"].to_pylist(), table["task"].to_pylist(), strict=True))
+    needing: dict[str, set[str]] = {}
+    needed: dict[str, set[str]] = {}
+    for row in decode(table.filter(pc.is_valid(table["parents"]))):
+        source = _source(row)
+        needing.setdefault(source, set()).add(row["task"])
         parents = (row["parents"] or {}).values()
-        needed.setdefault(alike, set()).update(task_of[key] for key in parents if key in task_of)
+        needed.setdefault(source, set()).update(task_of[key] for key in parents if key in task_of)
 
     def is_of_another(row: Row) -> bool:
-        of_row, alike = row["task"], (row["launch"], row["versions"])
-        asked = tasks.get(alike, set()) - needed.get(alike, set())
-        return of_row in needed.get(alike, ()) and any(_module(task) != _module(of_row) for task in asked)
+        of_row, source = row["task"], _source(row)
+        asked = needing.get(source, set()) - needed.get(source, set())
+        return source != "" and of_row in needed.get(source, ()) and any(_module(task) != _module(of_row) for task in asked)
 
     return {row["key"] for row in rows if is_of_another(row)}
+
+
+def _source(row: Row) -> str:
+    """The digest in a row; nothing if it has none."""
+    _, found, digest = (row["versions"] or "").rpartition(SOURCE)
+    return digest if found else ""
 
 
 def _module(path: str) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -382,6 +383,24 @@ def test_a_text_of_a_row_is_part_of_a_command_only_if_the_user_has_written_it(
     assert run(again.app, [keys[0], *words, filled]) == 0
     assert run(again.app, [keys[1], *words, numbers["program"]]) == 0
     assert run(again.app, [keys[1], *words, "python my.py --images 10 --noise 0.5 --fast true"]) == 0
+
+
+def test_a_command_with_letters_that_no_terminal_shows_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    words = ["sh", "it's\ta\\n.sh", "\n7\x1b[31m", "\x7f\x857\u2028é", "10"]
+    spec = dataclasses.replace(OF_PROGRAM, options=tuple({**PARTS, "program": shlex.join(words)}.items()))
+    key = kept(tmp_path / "results", row(spec))
+    where = [key, "--store", str(tmp_path / "results"), "--dry-run"]
+    assert run(again.app, where) == 2
+    (line,) = capsys.readouterr().err.rstrip("\n").split("\n")
+    assert line.isprintable()
+    asked = line.partition("--program ")[2].partition(" if you trust it")[0]
+    given = subprocess.run(["bash", "-c", f"printf %s {asked}"], capture_output=True, check=True, timeout=20).stdout
+    assert shlex.split(given.decode()) == words
+    assert run(again.app, [*where, "--program", given.decode()]) == 0
 
 
 @pytest.mark.parametrize("program", [None, "", "sh '", "sh {none}"])

@@ -820,14 +820,35 @@ def test_rows_of_former_versions_with_the_text_of_those_that_needed_them_are_no_
         rows = store.rows()
         of_teacher = [row for row in rows if row["task"] == "own_teacher:Teacher"]
         assert made_by_other_source("own_teacher:Teacher", teacher, of_teacher, store) is None
-        alone = [{**row, "launch": "another"} for row in of_teacher]
-        told = made_by_other_source("own_teacher:Teacher", teacher, alone, store)
+        elsewhere = [{**row, "launch": "another"} for row in of_teacher]
+        assert made_by_other_source("own_teacher:Teacher", teacher, elsewhere, store) is None
+        changed = [{**row, "versions": f"{row['versions'][:-12]}{'0' * 12}"} for row in of_teacher]
+        told = made_by_other_source("own_teacher:Teacher", teacher, changed, store)
         assert told is not None
         assert OF_TEACHER in told
     (tmp_path / "own_pupil.py").write_text(f"{TEXTS['own_pupil']}# another line\n")
     told = " ".join(former("own_pupil:Pupil", "--seeds", "2", "--dry-run").split())
     assert "finished runs of own_pupil:Pupil were trained when its file had another text" in told
     assert "runs of own_teacher:Teacher" not in told
+
+
+@pytest.mark.slow(2)
+def test_a_run_of_a_former_version_that_others_needed_is_no_warning_before_one_of_these_is_stored(
+    former: Callable[..., str], tmp_path: Path
+) -> None:
+    with ResultStore("results", read_only=True) as store:
+        rows = [row for row in store.rows() if row["task"] == "own_teacher:Teacher"]
+    (tmp_path / "results" / "runs").rename(tmp_path / "all")
+    with ResultStore("results") as store:
+        store.append(rows)
+    assert "another text" not in former("own_pupil:Pupil", "--seeds", "2", "--dry-run")
+    assert "another text" not in former("own_pupil:Pupil", "--seeds", "3"), "which trains the pupils, in another launch"
+    (tmp_path / "own_pupil.py").write_text(f"{TEXTS['own_pupil']}# another line\n")
+    for task in ("own_pupil:Pupil", "own_teacher:Teacher"):
+        assert "runs of own_teacher:Teacher" not in " ".join(former(task, "--seeds", "2", "--dry-run").split())
+    (tmp_path / "own_teacher_net.py").write_text("WIDTH = 1  # another one\n")
+    told = " ".join(former("own_pupil:Pupil", "--seeds", "3", "--dry-run").split())
+    assert f"warning: 1 finished run of own_teacher:Teacher was {OF_TEACHER}" in told, "only that of the third seed is known"
 
 
 @pytest.mark.slow(3)
