@@ -19,6 +19,7 @@ from analysis.generators import (
     LEAST_SEEDS,
     LEAST_SEEN,
     LEAST_SEEN_TOLD_LESS,
+    LEVELS,
     Run,
     at_least,
     at_most,
@@ -27,6 +28,7 @@ from analysis.generators import (
 from analysis.measures.circuits import APART, PAIRS
 from trainables.generative.jepa import layers_of
 from trainables.generative.settings import JEPA, OF_CONDITIONING, OF_HEAD, OF_KIND
+from trainables.generative.shapes import level_of_each
 from trainables.spec import RunSpec, Scalar
 
 
@@ -38,6 +40,8 @@ class Found(NamedTuple):
     numbers: Mapping[str, float]
     unmet: frozenset[int] = frozenset()
     """The gates that are not met."""
+    left_out: frozenset[str] = frozenset()
+    """The keys of the runs that it is not found by, as nothing is known of what the rule asks of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,11 @@ class Side:
     def spread(self, level: str, judge: str) -> float:
         """The largest share at the end less the smallest; of more runs it is larger."""
         return float(np.ptp([run.final(level, judge) for run in self.runs]))
+
+    def known(self, number: Callable[[Run], float]) -> tuple[Side, frozenset[str]]:
+        """The runs of which a number is known; and the keys of the others."""
+        others = frozenset(run.key for run in self.runs if math.isnan(number(run)))
+        return Side(self.name, [run for run in self.runs if run.key not in others]), others
 
 
 SideOf = Mapping[str, Scalar | Callable[[RunSpec], bool]]
@@ -147,6 +156,24 @@ def outside(study: str, specs: Iterable[RunSpec], given: Collection[str]) -> lis
     return [*notes]
 
 
+def out_of_reach(study: str, specs: Sequence[RunSpec]) -> list[str]:
+    """Notes of the levels of the split that the runs share: which claims of a study can have a verdict if none is level 2, and
+    what is of a level that no claim is about."""
+    levels = level_of_each(specs[0].holdout)
+    notes = []
+    if 2 not in levels.values():
+        left = [
+            f"claim {claim.number}, {name}," for name, claim in CLAIMS.items()
+            if claim.study == study and [*LEVELS].index(claim.level) in levels.values()
+            and all(any(is_side(side, spec) for spec in specs) for side in claim.sides.values())
+        ]  # fmt: skip
+        which = f"only {' '.join(left)}" if left else "no claim that is about these runs"
+        notes.append(f"no composition is of level 2 in this split: {which} can have a verdict")
+    if far := [word for word, level in levels.items() if level > 2]:
+        notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
+    return notes
+
+
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
     vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
     told = f"level 2 {vae:.2f} on vae, {vq:.2f} on vq"
@@ -172,19 +199,24 @@ def masking_is_not_it(sides: Mapping[str, Side], judge: str) -> Found:
 
 
 def categorical_forgets(sides: Mapping[str, Side], judge: str) -> Found:
-    side = sides["maskgit on vq"]
+    (every,) = sides.values()
+    side, others = every.known(lambda run: run.peak("level1", judge).share)
+    lacks = f"level 1 of {side.name} is at no look that counts with {len(others)} of {len(every.runs)} seeds"
+    if len(side.runs) < LEAST_SEEDS:
+        return Found(None, f"{lacks}, so nothing is said of its peak", {})
     (lost, when, forget), (in_all, when_in_all, forget_in_all) = (_fall(side, judge, whole) for whole in (False, True))
     numbers = {"lost": lost, "peak_at": when, "forget": float(forget)}
     told = (
         f"level 1 ends {lost:.2f} under its peak, {when:.0%} on the way, and with {forget} of {len(side.runs)} seeds at least "
         "0.1 under one in the first half"
     )
+    told += f"; {lacks}, which are left out" * bool(others)
     holds, would_hold = (2 * count > len(side.runs) for count in (forget, forget_in_all))
     if holds != would_hold:
         more = f"{in_all:.2f} under one at {when_in_all:.0%} ({forget_in_all} seeds)"
         why = "where too little of what was seen is drawn, so the peak that counts may not be the highest"
-        return Found(None, f"{told}; by all looks it ends {more}, {why}", numbers)
-    return Found(holds, told, numbers)
+        return Found(None, f"{told}; by all looks it ends {more}, {why}", numbers, left_out=others)
+    return Found(holds, told, numbers, left_out=others)
 
 
 def _fall(side: Side, judge: str, whole: bool) -> tuple[float, float, int]:
@@ -202,26 +234,27 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
         first, last = run.rise("level2", judge)
         return (last - first) / run.spec.max_steps
 
-    both, without = zip(*(_risen(sides[name], judge) for name in ("dit on vae", "dit on vq")), strict=True)
+    both, without, others = zip(*(_risen(sides[name], judge) for name in ("dit on vae", "dit on vq")), strict=True)
+    left_out = frozenset[str]().union(*others)
     for side, why in zip(both, without, strict=True):
         if len(side.runs) < LEAST_SEEDS:
             return Found(None, f"{why}, so nothing is said of its rise", {})
     vae, vq = (side.median(took) for side in both)
+    numbers = {"vae": vae, "vq": vq}
     told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae"
     told += "".join(f"; {why}, which are left out" for why in without if why)
     look = min(side.median(lambda run: float(run.at[0]) / run.spec.max_steps if len(run.at) else math.nan) for side in both)
     if at_least(look, abs(vae - vq)) is False:
-        return Found(None, f"{told}; they are less than one look apart, which is {look:.1%}", {"vae": vae, "vq": vq})
-    return Found(vq < vae, told, {"vae": vae, "vq": vq})
+        return Found(None, f"{told}; they are less than one look apart, which is {look:.1%}", numbers, left_out=left_out)
+    return Found(vq < vae, told, numbers, left_out=left_out)
 
 
-def _risen(side: Side, judge: str) -> tuple[Side, str]:
-    """The runs of which it is known when level 2 rose; and how many others there are and why, if there are any."""
-    rose = Side(side.name, [run for run in side.runs if not math.isnan(run.rise("level2", judge)[1])])
-    others = len(side.runs) - len(rose.runs)
+def _risen(side: Side, judge: str) -> tuple[Side, str, frozenset[str]]:
+    """The runs of which it is known when level 2 rose; how many others there are and why, if there are any; and their keys."""
+    rose, others = side.known(lambda run: run.rise("level2", judge)[1])
     under = sum(run.final("level2", judge) < LEAST_RISE for run in side.runs)
-    ends = f"ends under {LEAST_RISE}" + ", or is at no look that counts," * (under < others)
-    return rose, f"level 2 of {side.name} {ends} with {others} of {len(side.runs)} seeds" * bool(others)
+    ends = f"ends under {LEAST_RISE}" + ", or is at no look that counts," * (under < len(others))
+    return rose, f"level 2 of {side.name} {ends} with {len(others)} of {len(side.runs)} seeds" * bool(others), others
 
 
 def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
@@ -361,7 +394,7 @@ CLAIMS: Mapping[str, Claim] = {
         "A categorical objective composes early in training, and loses it later.",
         "MaskGIT, with most seeds: level 1 at its peak less that at the end at least 0.1, and the peak is in the first half of "
         "the steps. The peak is of looks that draw enough of the seen compositions; nothing is said if all looks would say "
-        "otherwise.",
+        "otherwise. Seeds without such a look are left out while three remain.",
         "most seeds",
         _side("maskgit", "vq"), (), "level1", categorical_forgets,
     ),

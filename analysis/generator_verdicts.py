@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +38,14 @@ class Verdict:
     """The keys of the runs that count; of all that are compared, or would be, where too few do."""
     seeds: int = 0
     """The least number of runs of a side that counted."""
+    few: bool = False
+    """Whether too few runs of a side count."""
     missing: bool = False
     """Whether runs are missing, so that more training may give a verdict."""
     unmet: frozenset[int] = frozenset()
     """The gates that are not met, for want of which there is no verdict."""
+    left_out: frozenset[str] = frozenset()
+    """The keys of the runs that the claim leaves out by each judge, as nothing is known of what it asks of them."""
 
     @property
     def line(self) -> str:
@@ -63,14 +68,15 @@ def _judged(name: str, sides: Sequence[Side]) -> Verdict:
     if short := [side for side in sides if len(usable[side.name].runs) < LEAST_SEEDS]:
         told, missing = "; ".join(map(_shortage, short)), any(map(_lacks_runs, short))
         unmet = frozenset(gate for side in short for gate in GATES_OF_RUNS if False in _met(side, gate))
-        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, missing=missing, unmet=unmet)
+        return Verdict(name, NOT_ENOUGH, told, seeds=seeds, few=True, missing=missing, unmet=unmet)
     if CLAIMS[name].is_paired:
         shared = set.intersection(*({run.spec.seed for run in side.runs} for side in usable.values()))
         if (seeds := len(shared)) < LEAST_SEEDS:
-            return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, missing=True)
+            return Verdict(name, NOT_ENOUGH, _unpaired([*usable.values()], seeds), seeds=seeds, few=True, missing=True)
         usable = {side.name: Side(side.name, [run for run in side.runs if run.spec.seed in shared]) for side in usable.values()}
-    counted = tuple(run.key for side in usable.values() for run in side.runs)
-    return dataclasses.replace(_decided(name, usable), seeds=seeds, runs=counted)
+    found = _decided(name, usable)
+    counted = [[run.key for run in side.runs if run.key not in found.left_out] for side in usable.values()]
+    return dataclasses.replace(found, seeds=min(map(len, counted)), runs=tuple(itertools.chain(*counted)))
 
 
 def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
@@ -85,15 +91,19 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
     needed = f"; needed: {claim.needed}" if any(found.holds is not None for found in by_judge.values()) else ""
     if agreement >= AGREEMENT:
         found = by_judge["both"]
-        return Verdict(name, _verdict(found.holds), found.told + needed, numbers=found.numbers, unmet=found.unmet)
+        told = found.told + needed
+        return Verdict(name, _verdict(found.holds), told, numbers=found.numbers, unmet=found.unmet, left_out=found.left_out)
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
     told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items()) + needed
     held = {found.holds for found in by_judge.values()}
     why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
     unmet = frozenset().union(*(found.unmet for found in by_judge.values()))
+    left_out = frozenset.intersection(*(found.left_out for found in by_judge.values()))
     if len(held) == 1:
-        return Verdict(name, _verdict(held.pop()), f"{told} ({why}, but this by either)", numbers=numbers, unmet=unmet)
-    return Verdict(name, NOT_ENOUGH, f"{why}, and differ: {told}", numbers=numbers, unmet=unmet)
+        verdict, told = _verdict(held.pop()), f"{told} ({why}, but this by either)"
+    else:
+        verdict, told = NOT_ENOUGH, f"{why}, and differ: {told}"
+    return Verdict(name, verdict, told, numbers=numbers, unmet=unmet, left_out=left_out)
 
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:

@@ -37,7 +37,7 @@ from orchestrator.generator_study import GeneratorStudy
 from orchestrator.launch import LaunchOptions, launch, versions
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
-from trainables.generative.shapes import ShapeSettings, level_of_each
+from trainables.generative.shapes import ShapeSettings
 from trainables.generative.tiers import CHOOSING, FIGURES, TIERS, generator
 from trainables.settings import RUN_SETTINGS, Setting, settings_of, value_of
 from trainables.spec import LIMITS, SCHEDULES, RunSpec, Scalar
@@ -148,7 +148,7 @@ class Planned:
     values: Mapping[str, Sequence[Scalar]]
     """The values of each setting that was given some."""
     notes: Sequence[str]
-    """What is left out, and which options do nothing for some runs."""
+    """What is left out, and what there is to say of the options; nothing of claims."""
 
 
 def planned(
@@ -224,11 +224,6 @@ def planned(
         notes += layers_twice([str(word) for word in layers], templates[0].depth, asks_for)
     notes += spare_channels(templates, asks_for)
     notes += [*of_split, *never_seen(split, options.dataset, templates)]
-    levels = level_of_each(split)
-    if 2 not in levels.values():
-        notes.append("no composition is of level 2 in this split: only claim 4, categorical-forgets, can have a verdict")
-    if far := [word for word, level in levels.items() if level > 2]:
-        notes.append(f"{', '.join(far)} is of level 3: tables and claims are of levels 1 and 2, figures of all")
     settings = {
         **{"tier": options.tier, **asked, "split": split, **shown},
         **{"seeds": options.seeds, "first_seed": options.first_seed},
@@ -256,7 +251,7 @@ def train(
     Raises:
         UserError: what cannot be trained.
     """
-    from analysis.generator_claims import outside
+    from analysis.generator_claims import out_of_reach, outside
 
     plan = planned(asked, varied, options, where, usual=usual)
     specs = [dataclasses.replace(template, seed=seed) for seed in plan.seeds for template in plan.templates]
@@ -265,7 +260,7 @@ def train(
     if "channels" not in plan.values:
         del about["channels"]  # it follows from the network
     spares = _spares(plan.seeds) if where.gates else 0
-    notes = [*plan.notes, *outside(name, plan.templates, plan.settings["options"])]
+    notes = [*plan.notes, *out_of_reach(name, plan.templates), *outside(name, plan.templates, plan.settings["options"])]
     settings = {**plan.settings, "spares": spares, "out": where.folder(name), "versions": versions()}
     study = GeneratorStudy(name, load_task(GENERATOR), specs, settings, about, always, notes)
     return launch(study, where, invocation())

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from orchestrator.command import options as opt
 from orchestrator.command.axes import HINT, check_resolution, read_between
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
@@ -74,6 +77,8 @@ class OfContrast(GeneratorOptions):
 class SignalStudy(WithMeasures, ThresholdStudy):
     """Thresholds of contrast for every factor and seed."""
 
+    told: Sequence[str] = ()
+    """What else the plan says."""
     _measured: Measured = field(default_factory=dict)
 
     def _take_in(self, measured: Measured) -> None:
@@ -81,6 +86,10 @@ class SignalStudy(WithMeasures, ThresholdStudy):
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
+
+    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+        plan, seconds = ThresholdStudy.plan(self, rows)
+        return Group(plan, *map(Text, self.told)) if self.told else plan, seconds
 
     def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
         from analysis.signal import Answer
@@ -165,7 +174,7 @@ def signal(
         "share": share, "max_steps": template.max_steps, "resolution": resolution,
         "decoder": family, "encoding": tokenizer, "task": GENERATOR, "out": where.folder(NAME), "versions": versions(),
     }  # fmt: skip
-    study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME)
+    study = SignalStudy(task, brackets, resolution, settings, speculate, BUDGET, name=NAME, told=plan.notes)
     return launch(study, where, invocation())
 
 

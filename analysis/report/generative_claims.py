@@ -8,7 +8,6 @@ from functools import partial
 
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS
-from analysis.generators import LEAST_SEEDS
 from analysis.report import findings
 from analysis.report.findings import Claim, Comparison, Finding, Picture
 from analysis.report.missing import Lacks
@@ -38,7 +37,7 @@ def judged(claim: str, figures: Figures, results: Results) -> Finding:
     told = ["it depends on the settings"] * (len(verdicts) > 1) + told
     words = {WORDS[one] for one in verdicts} or {findings.NOT_ENOUGH}
     seen, drawn = "; ".join(told), beside(claim, set(shown.runs), figures, results)
-    if shown.seeds < LEAST_SEEDS:
+    if shown.few or shown.missing:
         drawn = [replace(one, alt=f"{one.alt}; of all runs that there are, as too few count for a verdict") for one in drawn]
     return Finding(
         [],

@@ -286,6 +286,27 @@ def test_a_masked_model_forgets_if_most_seeds_do_both() -> None:
     assert of(both, both, both, little).verdict == PASS
 
 
+def test_a_masked_model_that_never_draws_what_it_has_seen_hides_no_other() -> None:
+    forgets, few = [0.9, 0.9, *[0.7] * 8], 0.80
+
+    def of(seen: Sequence[Curve], rows: Sequence[Any] = ()) -> tuple[Verdict, list[Any]]:
+        made = [generator_row(one, seen=of, level1=forgets) for one, of in zip(seeds(MASKGIT, len(seen)), seen, strict=True)]
+        return verdict("categorical-forgets", made), made
+
+    found, rows = of([1.0] * 12 + [few])
+    assert (found.verdict, found.numbers) == (PASS, pytest.approx({"lost": 0.2, "peak_at": 0.1, "forget": 12}))
+    assert found.told == (
+        "level 1 ends 0.20 under its peak, 10% on the way, and with 12 of 12 seeds at least 0.1 under one in the first half; "
+        "level 1 of maskgit on vq is at no look that counts with 1 of 13 seeds, which are left out; needed: most seeds"
+    )
+    assert (found.seeds, found.runs) == (12, tuple(row["key"] for row in rows[:12]))
+    short, rows = of([1.0, 1.0, few])
+    assert (short.verdict, short.numbers, short.seeds) == (NOT_ENOUGH, {}, 3)
+    assert short.told == (
+        "level 1 of maskgit on vq is at no look that counts with 1 of 3 seeds, so nothing is said of its peak"
+    )
+
+
 def test_level_2_comes_more_abruptly_on_codes_if_it_takes_fewer_steps_there() -> None:
     slow, sudden = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.8, 0.8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.7, 0.8, 0.8, 0.8, 0.8]
     found = verdict("abrupt-on-vq", rows_of(vae=slow, dit=sudden))
@@ -332,6 +353,14 @@ def test_a_seed_that_does_not_rise_hides_no_other() -> None:
         "level 2 rises within 10.0% of the steps on vq, 70.0% on vae; level 2 of dit on vae ends under 0.1 with 2 of "
         "5 seeds, which are left out; needed: fewer steps on vq"
     )
+    kept = {generator_row(one)["key"] for one in (*seeds(DIT_VAE, 3), *seeds(DIT, 4))}
+    assert (found.seeds, set(found.runs), len(found.runs)) == (3, kept, 7)
+    by_probe = [
+        generator_row(one, level2=curve, oracle2=0.05 if one.seed == 3 else curve)
+        for spec, curve in ((DIT_VAE, slow), (DIT, sudden)) for one in seeds(spec, 4)
+    ]  # fmt: skip
+    either = verdict("abrupt-on-vq", by_probe)
+    assert (either.verdict, either.seeds, len(either.runs)) == (PASS, 4, 8), "what one judge leaves out, the other counts"
     few = of([slow, slow, slow], [sudden, sudden, 0.05])
     assert (few.verdict, few.numbers) == (NOT_ENOUGH, {})
     assert few.told == "level 2 of dit on vq ends under 0.1 with 1 of 3 seeds, so nothing is said of its rise"

@@ -402,6 +402,11 @@ def test_figures_beside_a_claim_are_of_the_runs_that_it_counts(monkeypatch: pyte
     assert (few.verdict, [one.alt for one in few.pictures]) == ("not enough runs", [told])
     assert drawn[0] == {row["key"] for row in rows}
     assert len(drawn[1]) == 6
+    bad = found_of("continuous-beats-categorical", rows, unseen=0.3)
+    assert (bad.verdict, [one.alt for one in bad.pictures], len(drawn[2])) == ("not enough runs", [told], 6)
+    split = [generator_row(spec_of(family, "vq", seed, holdout="fail1")) for family in ("dit", "maskgit") for seed in range(3)]
+    none = found_of("continuous-beats-categorical", split)
+    assert (none.seen, [one.alt for one in none.pictures]) == ("no composition is of level 2 in this split", ["pictures"])
 
 
 def test_a_claim_that_depends_on_settings_is_told_everywhere(

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import generators
-from orchestrator import conditioning, objectives
+from orchestrator import conditioning, jepa, objectives
 from orchestrator import generators as of_generators
 from orchestrator.command.cli import App, run
 from orchestrator.generator_study import GeneratorStudy
@@ -27,6 +27,12 @@ def study_of(app: App, words: str, monkeypatch: pytest.MonkeyPatch) -> Generator
     monkeypatch.setattr(of_generators, "launch", lambda study, *_: found.append(study) or 0)
     assert run(app, words.split()) == 0
     return found[0]
+
+
+@pytest.mark.parametrize("app", [conditioning.app, jepa.app])
+def test_no_claim_of_these_studies_has_a_verdict_without_level_2(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "no composition is of level 2 in this split: no claim that is about these runs can have a verdict"
+    assert study_of(app, "--tier smoke --seeds 1 --split fail1", monkeypatch).notes[-1] == told
 
 
 def test_dit_is_told_the_factors_in_four_ways_and_the_first_of_them_is_a_run_of_the_objectives_study(

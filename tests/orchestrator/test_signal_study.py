@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
 
 from analysis import generators
 from analysis.figures.signal import MARKERS, draw
@@ -115,6 +117,26 @@ def test_a_plan_counts_the_runs_that_unnamed_runs_will_need(monkeypatch: pytest.
         own = study.seconds_left(rows)
         left = sum(r.probes_left or GUESSED_PROBES for r in study.results(rows))
         assert stages.seconds_left(own) == pytest.approx(own + 2 * 120 * left, rel=0.1)
+
+
+def test_the_plan_says_what_the_options_mean_and_nothing_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 1.0)
+
+    def told(split: str) -> list[str]:
+        console = Console(width=400, file=StringIO())
+        console.print(study_of(f"{SHORT} --seeds 1 --factors colour --split {split}", monkeypatch).plan(Rows())[0])
+        lines = console.file.getvalue().splitlines()
+        return [line.rstrip() for line in lines if "split" in line or "composition" in line or "claim" in line]
+
+    assert told("000") == [
+        "no seen composition has a plus (the first bit is 1), a small figure (the second bit is 1) or a blue figure (the third "
+        "bit is 1): no model can learn what it never sees, so add such compositions to --split"
+    ]
+    assert told("100,000,010,001") == [
+        "--split 100,000,010,001 is train1 in another order, and its runs are trained beside those of the name: type train1 to "
+        "share them"
+    ]
+    assert told("fail1") == told("train1") == []
 
 
 def test_a_usual_contrast_is_looked_up_though_runs_do_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
