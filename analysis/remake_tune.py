@@ -57,7 +57,10 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     if alike is None:
         raise ValueError("it must tell its seeds and what was varied")
     recipe = None if task is None or isinstance(task, ProgramTask) else _recipe(task, template, search["varied"])
+    candidates = [row for row in rows if alike.holds(row)]
     kept = None if recipe is not None or "follows" not in question.facts else Kept.of(question, dimensions)
+    if kept is not None and any(map(kept.is_denied_by, candidates)):
+        kept = None
     ran: dict[tuple[Any, ...], RunSpec] = {}
 
     def make(values: Values, seed: int) -> RunSpec:
@@ -77,7 +80,6 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     else:
         matters = None if kept is None or kept.mattering is None else kept.matters
     within = Space(dimensions, make, matters)
-    candidates = [row for row in rows if alike.holds(row)]
     is_mixed = False
     if kept is None:
         own, is_mixed = _own(candidates, question, within, strict=recipe is None)
@@ -142,11 +144,12 @@ def _check_told(question: Question, search: ConfirmBest, candidates: Sequence[Ro
     if lacking := without if kept is None else kept.lacking:
         raise TaskNeededError(f"some of its runs have no setting {lacking[0]!r:.100}")
     why = MIXED if is_mixed else ""
-    if kept is None and candidates and not why:
-        odd = [d.name for d, values in found.items() if not all(map(d.holds, values))]
+    if candidates and not why:
+        odd = [d.name for d, values in found.items() if not all(map(d.holds, values))] if kept is None else []
         if odd or search.tuning.trials != question.search["trials"]:
             of_which = f": some runs have a {odd[0]} that was not searched" if odd else ""
-            why = f"it does not tell which of the searched settings matter beside others{of_which}"
+            told = "which of the searched settings matter beside others" if kept is None else "all that the task cannot combine"
+            why = f"it does not tell {told}{of_which}"
     if why and not search.finished(Rows(candidates)):
         raise TaskNeededError(why)
 
@@ -203,6 +206,18 @@ class Kept:
             (spec if name in spec else options)[name] = value
         carried = {name: value for name, value in options.items() if value is not None}
         return RunSpec.from_dict({**spec, "options": carried})
+
+    def is_denied_by(self, row: Row) -> bool:
+        """Whether this is a run that the task could not do by this: the launch asked it at some values of a long range only."""
+        values = _settings(row, [one.name for one in self.dimensions])
+        if None in values.values() or not all(one.holds(values[one.name]) for one in self.dimensions):
+            return False
+        matters = None if self.mattering is None else self.matters
+        try:
+            self.make(Space(self.dimensions, self.make, matters).canonical(values), row["seed"])
+        except ValueError:
+            return True
+        return False
 
     @property
     def lacking(self) -> list[str]:

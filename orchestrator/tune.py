@@ -143,26 +143,19 @@ class TuneStudy(PlainStudy):
             return {}
         usual = _usual(self.dimensions)
 
-        def told(values: Values) -> dict[str, Scalar | None]:
+        def told(values: Values, spec: RunSpec) -> dict[str, Scalar | None]:
             """Of the run with these values what they do not say; None: it does not carry this option."""
-            fields = space.make({**usual, **values}, 0).to_dict()
+            fields = spec.to_dict()
             known = {**fields["options"], **{name: value for name, value in fields.items() if name != "options"}}
             return {name: known.get(name) for name in self.varied if name not in known or name not in {**usual, **values}}
 
-        found: dict[str, list[tuple[Values, Any]]] = {"follows": []}
-        refused: list[tuple[Values, Any]] = []
-        for values in _told(self.dimensions):
-            canonical = values
-            try:
-                canonical = space.canonical(values)
-                found["follows"].append((kept_as(deciding, canonical), told(canonical)))
-            except ValueError:  # the task cannot do them
-                refused.append((kept_as(deciding, canonical), None))
-        if Table.of(with_refused := [*found["follows"], *refused]) is not None:  # else a long range is refused in part
-            found["follows"] = with_refused
+        asked = _asked(self.search.tuning)
+        possible = [(kept_as(deciding, values), told(values, spec)) for values, spec in asked if spec is not None]
+        impossible = [(kept_as(deciding, values), None) for values in _refused(self.dimensions, asked)]
+        found: dict[str, list[tuple[Values, Any]]] = {"follows": [*possible, *impossible]}
         if space.matters is not None:
             found["matters"] = []
-            for values in _products(chosen):
+            for values in [*_products(chosen), *(values for values, spec in asked if spec is not None)]:
                 with contextlib.suppress(ValueError):
                     mattering = space.matters(values)
                     found["matters"].append((kept_as(deciding, values), [name for name in names if name in mattering]))
@@ -414,7 +407,8 @@ def tune(
     tuning = checked(made, template, task_.version, dimensions, trials, sampler, pruner, aims, search_seed)
     check_grid(tuning, trials)
     fresh = range(first_seed + FRESH, first_seed + FRESH + seeds)
-    varied = list(dict.fromkeys([*names, *varied_in([*corners, *tuning.listed(), *_inside(space)])]))
+    inside = [spec for _, spec in _asked(tuning) if spec is not None]
+    varied = list(dict.fromkeys([*names, *varied_in([*corners, *tuning.listed(), *inside])]))
     settings = {
         "task": task,
         **{name: value for name, value in template.to_dict().items() if name not in (*varied, "seed", "options", "task")},
@@ -456,11 +450,43 @@ def _told(dimensions: Sequence[Dimension]) -> Iterator[Values]:
         yield from ({**base, one.name: value} for one in deciding for value in one.points(MOST_LISTED))
 
 
-def _inside(space: Space) -> Iterator[RunSpec]:
-    """The runs at these points, as far as the task can do them."""
-    for values in _told(space.dimensions):
+def _asked(tuning: OptunaSearch) -> list[tuple[Values, RunSpec | None]]:
+    """Points at which the task is asked what follows from them, and their runs; None where the task cannot do them. If the
+    points of a long range are refused beside some values, the task is asked there at others."""
+    space = tuning.searched
+    usual = _usual(space.dimensions)
+
+    def ask(values: Values) -> tuple[Values, RunSpec | None]:
         with contextlib.suppress(ValueError):
-            yield space.make({**_usual(space.dimensions), **space.canonical(values)}, 0)
+            values = space.canonical(values)
+            return values, space.make({**usual, **values}, 0)
+        return values, None
+
+    found = [ask(values) for values in _told(space.dimensions)]
+    refused = _refused(space.dimensions, found)
+    return [*found, *(ask(values) for values in _others(tuning, refused))]
+
+
+def _refused(dimensions: Sequence[Dimension], asked: Sequence[tuple[Values, RunSpec | None]]) -> list[Values]:
+    """A point of each line of a table of which all points were refused."""
+    keys = [json.dumps(kept_as(_deciding(dimensions), values)) for values, _ in asked]
+    possible = {key for key, (_, spec) in zip(keys, asked, strict=True) if spec is not None}
+    return [*{key: values for key, (values, _) in zip(keys, asked, strict=True) if key not in possible}.values()]
+
+
+def _others(tuning: OptunaSearch, refused: Sequence[Values]) -> Iterator[Values]:
+    """Other points of the lines of these: those that the search has, if they are listed, or up to MOST_LISTED of each line."""
+    deciding = _deciding(tuning.dimensions)
+    lines = [kept_as(deciding, values) for values in refused]
+    if lines != [*refused] and (listed := [*tuning.listed()]):
+        points = (values for spec in listed if (values := tuning.searched.values(spec)) is not None)
+        keys = set(map(json.dumps, lines))
+        yield from (values for values in points if json.dumps(kept_as(deciding, values)) in keys)
+        return
+    for line, point in zip(lines, refused, strict=True):
+        if long := [one for one in deciding if one.name in point and line[one.name] != point[one.name]]:
+            side = round(min(MOST_LISTED, MOST_TOLD / len(lines)) ** (1 / len(long)))
+            yield from ({**point, **others} for others in _products({d.name: d.points(side)[len(d.words) :] for d in long}))
 
 
 def _products(choices: Mapping[str, Sequence[Scalar | None]]) -> Iterator[Values]:

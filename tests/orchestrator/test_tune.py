@@ -30,6 +30,7 @@ from analysis.asked import tuned
 from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
 from analysis.files import write_tune
+from analysis.question_fields import TaskNeededError
 from analysis.remake_tune import tune_search
 from analysis.report.answers import scaling_answer
 from analysis.report.kinds import OF_SEARCH
@@ -1432,6 +1433,78 @@ def test_a_range_that_the_task_cannot_combine_with_a_word_is_searched_with_the_o
     assert {kind for kind, _ in found} == {"square", "round"}
     assert max(noise for _, noise in found) > 1
     assert len(found) == (12 if sampler != "grid" else study.search.tuning.trials)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadedSettings:
+    heads: int = setting(4, low=1, high=4096)
+    kind: str = setting("a", words=("a", "b", "c"))
+    norm: str = setting("x", words=("x", "y", "z"))
+
+    def __post_init__(self) -> None:
+        if self.kind == "b" and self.norm == "y" and self.heads % 4:
+            raise ValueError("b with y takes heads in fours")
+        if self.kind == "c" and self.norm == "z":
+            raise ValueError("there is no c with z")
+
+
+class Headed(Choosy):
+    """It takes few numbers of heads with two of its words."""
+
+    settings = HeadedSettings
+
+    def matters(self, settings: Mapping[str, Scalar]) -> list[str]:
+        return list(settings)
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=spec.N**2)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(1, 1)
+
+
+class Halved(Headed):
+    """There are half as many samples with these words."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=spec.N**2 // (1 + ((spec.option("kind"), spec.option("norm")) == ("b", "y"))))
+
+
+def headed(task: type, heads: str, sampler: str) -> tuple[tune.TuneStudy, Rows]:
+    words = ["--task", f"{__name__}:{task.__name__}", "--N", "6", "--max-steps", "20", "--trials", "60", "--sampler", sampler]
+    words += ["--search", f"heads={heads},kind=a|b|c,norm=x|y|z,lr=0.001..0.1:log", "--confirm", "1", "--seeds", "1"]
+    study = made_by(*words, "--objective", "loss", "--pruner", "none", "--search-seed", "2")
+    return study, walk(study.search)
+
+
+@pytest.mark.parametrize(
+    ("task", "heads", "sampler", "has_few"),
+    [
+        (Headed, "2..90", "random", True),
+        (Halved, "2..90", "random", True),
+        (Halved, "2..90", "grid", False),
+        (Headed, "3..129", "random", True),  # all that the launch asks for with these words is odd or no multiple
+    ],
+)
+def test_the_report_counts_the_trials_of_a_long_range_of_which_some_words_take_few(
+    task: type, heads: str, sampler: str, has_few: bool
+) -> None:
+    study, rows = headed(task, heads, sampler)
+    trials = study.search.tuning.finished_trials(rows)
+    assert any((trial.values["kind"], trial.values["norm"]) == ("b", "y") for trial in trials) == has_few
+    assert not any((trial.values["kind"], trial.values["norm"]) == ("c", "z") for trial in trials)
+    question = type(study.question).of(study.question.to_bytes(), study.question.name)
+    again = tune_search(question, None, list(rows))
+    assert [trial.row["key"] for trial in again.tuning.finished_trials(rows)] == [trial.row["key"] for trial in trials]
+    assert (again.tuning.trials, again.finished(rows)) == (study.search.tuning.trials, True)
+    assert again.following(rows) == study.search.following(rows)
+
+
+def test_the_report_needs_the_task_for_a_grid_that_was_refused_in_part() -> None:
+    study, rows = headed(Headed, "2..3000", "grid")
+    with pytest.raises(TaskNeededError, match="it does not tell all that the task cannot combine"):
+        tune_search(study.question, None, list(rows))
+    assert tune_search(study.question, study.task, list(rows)).finished(rows)
 
 
 class Strict(Choosy):
