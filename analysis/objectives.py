@@ -205,14 +205,15 @@ class Answer:
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
         compared = [spec for pair in pairs for spec in pair]
-        by_label: dict[str, tuple[RunSpec, ...]] = {}
-        for pair in sorted(pairs, key=lambda pair: len(self._keys(pair))):  # of those alike but for keys, that of most runs
-            by_label[" against ".join(self.label(spec, compared) for spec in pair)] = pair
-        labels = {pair: label for label, pair in by_label.items()}
+        of_label: dict[str, tuple[RunSpec, ...]] = {}
+        for pair in pairs:
+            label = " against ".join(self.label(spec, compared) for spec in pair)
+            alike_but_for_keys = (pair, of_label.get(label, pair))
+            of_label[label] = max(alike_but_for_keys, key=lambda pair: len(self._keys(pair)))
         verdicts = []
-        for pair in filter(labels.__contains__, pairs):
+        for label, pair in of_label.items():
             one = judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)])
-            about = labels[pair] if len(labels) > 1 else ""
+            about = label if len(of_label) > 1 else ""
             verdicts.append(dataclasses.replace(one, runs=one.runs or self._keys(pair), about=about))
         return verdicts
 
