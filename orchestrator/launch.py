@@ -178,178 +178,305 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             if (retry := getattr(study.search, "retry", None)) is not None:  # one with trials: others ask for them again anyway
                 retry(store.rows(where={**study.wanted, "status": {FAILED}}))
             store.retry_failed()
-        rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
-        said = _say_notices(store, console)  # also if the question is refused: no later launch finds what was set aside
-        question = study.question
-        stages = Stages(study.task, study.search, question, store, rows, options.gates)
-        asked = replace(question, command=command)
+        begun = _Launch(study, options, command, console, cluster, store)
+        asked = replace(begun.question, command=command)
         is_new = not options.dry_run and save_question(store, asked)
-        said = _say_notices(store, console, said)
-        if lost := stages.lost():
-            say(console, f"warning: {lost}")
-        for path, task in (tasks := stages.tasks()).items():
-            if others := made_by_other_source(path, task, rows, store, tasks.values()):
-                say(console, f"warning: {others}")
+        begun.say_notices()
+        begun.warn()
         if options.dry_run:
-            try:
-                plan, seconds = stages.plan(*study.plan(rows))
-            except UntimedError as error:
-                hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
-                raise UserError(f"{error}: {hint}") from error
-            console.print(plan)
-            say(console, estimate_text(seconds, cluster.all_workers(), options.price))
-            _say_notices(store, console, said)
-            return Exit.ANSWERED
+            return begun.plan()
         try:
-            code = _train_and_answer(study, options, command, console, cluster, store, rows, stages, said)
+            code = begun.train_and_answer()
         except UserError:  # this launch has stored nothing, and the command will be another
             with contextlib.suppress(StoreError):
                 if is_new and not store.rows(["key"], study.wanted):
-                    drop_question(store, question)
+                    drop_question(store, begun.question)
             raise
         with contextlib.suppress(StoreError):  # another launch may have been refused meanwhile
             save_question(store, asked)
         return code
 
 
-def _say_notices(store: ResultStore, console: Console, said: int = 0) -> int:
-    """Say what the store has noticed besides the first ones, which were said before; how many there are now."""
-    notices = store.notices[said:]
-    for notice in notices:
-        say(console, f"warning: {notice}")
-    return said + len(notices)
+class _Launch:
+    """A launch whose store is open: what it plans, trains and says, and the exit code that it ends with."""
 
+    def __init__(
+        self,
+        study: Study,
+        options: LaunchOptions,
+        command: Sequence[str],
+        console: Console,
+        cluster: Cluster,
+        store: ResultStore,
+    ) -> None:
+        self.study, self.options, self.console, self.cluster, self.store = study, options, console, cluster, store
+        self.resume = typed(command)
+        self.said = 0
+        """Notices of the store that were passed on before there was an execution, which then has their number."""
+        self.execution: Execution | None = None
+        self.rows = Rows(store.rows(where=study.wanted), functools.partial(options.on_gpu, study.task))
+        self.say_notices()  # also if the question is refused: no later launch finds what was set aside
+        self.question = study.question
+        self.stages = Stages(study.task, study.search, self.question, store, self.rows, options.gates)
+        self.out = options.out or store.path / study.name
+        self.outcome = Outcome()
+        self.progress = Progress(
+            console=console,
+            table=self._table,
+            seconds_left=self._seconds_left,
+            line=lambda row: self.stages.line(row) or study.line(row),
+            after_run=self._refresh_files,
+            outcome=self.outcome,
+        )
+        self._written = Sparing(self._write_what_can_be)
+        self._warned_of_figures = False
+        self._runs = store.path / "runs"
+        self._place = identity(self._runs)
 
-def _train_and_answer(
-    study: Study,
-    options: LaunchOptions,
-    command: Sequence[str],
-    console: Console,
-    cluster: Cluster,
-    store: ResultStore,
-    rows: Rows,
-    stages: Stages,
-    said: int,
-) -> int:
-    all_workers, out = cluster.all_workers(), options.out or store.path / study.name
-    pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
-    wanted, complaints, outcome = study.wanted, list[str](), Outcome()
+    def warn(self) -> None:
+        """Say which stored runs do not fit what is asked now."""
+        if lost := self.stages.lost():
+            self._say(f"warning: {lost}")
+        for path, task in (tasks := self.stages.tasks()).items():
+            if others := made_by_other_source(path, task, self.rows, self.store, tasks.values()):
+                self._say(f"warning: {others}")
 
-    def seconds_left() -> float | None:
-        seconds = stages.seconds_left(study.seconds_left(rows))
-        return None if seconds is None else seconds / all_workers
+    def plan(self) -> int:
+        """Say what would be trained.
 
-    def write() -> None:
-        """What cannot be written now is tried again at the end, which passes over nothing."""
+        Raises:
+            UserError: a step cannot be timed on this machine.
+        """
         try:
-            study.write(rows, out, force=False)
+            plan, seconds = self.stages.plan(*self.study.plan(self.rows))
+        except UntimedError as error:
+            hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
+            raise UserError(f"{error}: {hint}") from error
+        self.console.print(plan)
+        self._say(estimate_text(seconds, self.cluster.all_workers(), self.options.price))
+        self.say_notices()
+        return Exit.ANSWERED
+
+    def train_and_answer(self) -> int:
+        """
+        Raises:
+            UserError: the launch was refused before any run was stored.
+        """
+        self.execution = self._new_execution()
+        with contextlib.ExitStack() as training:  # Ray ends when all is told
+            try:
+                try:
+                    code = self._train_and_tell(self.execution, training)
+                finally:  # the end of the answer, too, looks into the store
+                    self.say_notices()
+            except UnheardError:
+                if not (code := self._signalled()):  # with a terminal that is closed both come
+                    raise
+            self.outcome.code = code
+        return code
+
+    def say_notices(self) -> None:
+        """Say what the store has noticed and was not said yet."""
+        counter = self.execution or self
+        for notice in self.store.notices[counter.said :]:
+            self._say(f"warning: {notice}")
+        counter.said = len(self.store.notices)
+
+    def _new_execution(self) -> Execution:
+        study, options, stages, wanted = self.study, self.options, self.stages, self.study.wanted
+        pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
+        return Execution(
+            search=stages.search,
+            task=study.task,
+            store=self.store,
+            rows=self.rows,
+            observer=self.progress,
+            workers=self.cluster.worker_count(),
+            cpu_workers=options.cpu_workers,
+            limits=options.limits(
+                lambda spec: stages.is_parent(spec) or study.keeps_weights(spec),
+                lambda spec: not stages.is_parent(spec) and study.keeps_end(spec),
+            ),
+            versions=versions(),
+            source=source_of,
+            launch=secrets.token_hex(6),
+            packs=PackSizes(study.task, self.store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
+            concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
+            again=stages.again,
+            forget=stages.forget,
+            outcome=self.outcome,
+            said=self.said,
+        )
+
+    def _train_and_tell(self, execution: Execution, training: contextlib.ExitStack) -> int:
+        stages, rows = self.stages, self.rows
+        try:
+            if not stages.search.finished(rows):
+                self.study.read_measures()
+                self._announce()
+                with self.progress, quiet(self.options.verbose):
+                    unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {self.resume}"
+                    self.outcome = training.enter_context(executed(execution, self.cluster, self._farewell, unsaid))
+            if stages.search.finished(rows):
+                _drop_kept_ends(self.store, rows)
+            stages.complete()
+        except (StoreError, LostRayError, StuckError, UnfitError, UserError, OSError) as error:
+            if isinstance(error, UserError) and not self.outcome.trained + self.outcome.failed:
+                raise
+            self._farewell(_disk_named(error))
+            return self._signalled() or Exit.NOT_ANSWERED
+        is_written = self._tell()
+        self.say_notices()
+        if code := self._signalled():
+            self._farewell(None)
+            return code
+        return self._conclude() or Exit(not is_written)
+
+    def _announce(self) -> None:
+        """Say what begins, what it may cost, and what may stand in its way."""
+        workers, price, stored = self.cluster.all_workers(), self.options.price, len(self.store)
+        are = "is" if stored == 1 else "are"
+        self._say(f"{counted(stored, 'run')} {are} in {self.options.store}; training the rest with {workers} in parallel")
+        if price or self.options.max_hours is not None:
+            try:
+                seconds = self._work_left() or self.stages.plan(*self.study.plan(self.rows))[1]
+                self._say(estimate_text(seconds, workers, price))
+            except UntimedError as error:
+                self._say(f"no estimate: {error}")
+        if shortage := self.cluster.shortage():
+            self._say(f"warning: {shortage}")
+        if not self.console.is_terminal:  # where there is a table at once
+            address = self.cluster.address
+            where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
+            self._say(f"{where}: the first run starts in about 10 to 30 s")
+
+    def _tell(self) -> bool:
+        """Write the files of the answer, and say it; whether the files could be written."""
+        outcome, price = self.outcome, self.options.price
+        files, unwritten = self._publish()
+        self.console.print(self._table({}))
+        spent = format_seconds(time.monotonic() - self.progress.began)
+        cost = f", cost {cost_text(outcome.worker_seconds, price)}" if price else ""
+        failed = f", {outcome.failed} failed," if outcome.failed else ""
+        self._say(f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
+        for file in files:
+            self._say(f"wrote {printable(str(file))}")
+        if unwritten:
+            self._say(f"{unwritten}; to continue: {self.resume}")
+        if self.options.json:
+            needed = {"rests_on": rests_on} if (rests_on := self.stages.rests_on()) else {}
+            print_json(self.study.answer(self.rows) | needed)
+        return not unwritten
+
+    def _conclude(self) -> int:
+        """Say what keeps the question from being answered, if something does."""
+        study, stages, rows = self.study, self.stages, self.rows
+        if not stages.search.finished(rows):
+            self._say(f"not answered: {self._why_unfinished()}; to continue: {self.resume}")
+            return Exit.NOT_ANSWERED
+        if obstacles := stages.obstacles():
+            for told in obstacles:
+                self._say(f"not answered: {told}")
+            self._say(f"{stages.advice()}; to continue: {self.resume}")
+            return Exit.NOT_ANSWERED
+        if not study.answered(rows):
+            has = "says why" if isinstance(study.task, ProgramTask) else "has their tracebacks"
+            self._say(f"not fully answered: some runs failed; the column `error` of the store {has}")
+            self._say(_repair(study.task))
+            self._say(f"{ELSEWHERE} to the command")
+            return Exit.NOT_ANSWERED
+        if (doubt := study.doubt(rows)) is not None:
+            self._say(f"not answered: {doubt}")
+            return Exit.NOT_ANSWERED
+        if failed := self.outcome.failed:
+            self._say(f"{counted(failed, 'run')} failed: {ELSEWHERE} to the command")
+        return Exit.ANSWERED
+
+    def _why_unfinished(self) -> str:
+        reasons = {
+            "time": "the time limit was reached",
+            "cost": "the cost limit was reached",
+            "error": "a run failed",
+            "lost": "some runs lose their workers again and again (see above), because of their task or their machines",
+        }
+        why, price = reasons.get(self.outcome.stopped or "", "it was interrupted"), self.options.price
+        if (seconds := self._work_left()) is None:
+            return why
+        why += f", and about {rough_seconds(seconds)} of one worker's time are still needed"
+        return f"{why} ({cost_text(seconds, price)})" if price else why
+
+    def _farewell(self, error: BaseException | None) -> None:
+        """Say that the launch ends before its answer: by a signal (None), or by what."""
+        self.progress.__exit__()
+        self.say_notices()
+        store, kept = self.options.store, KEPT
+        if identity(self._runs) != self._place and "://" not in store:
+            kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
+        if error is None:
+            self._say(f"interrupted; {kept}\nto continue: {self.resume}")
+        else:
+            self._say(f"stopped: {error}\n{kept}; to continue: {self.resume}")
+
+    def _signalled(self) -> int:
+        """The exit code of a launch that a signal has ended; 0 for any other."""
+        stopped = self.outcome.stopped
+        return 128 + signal.Signals[stopped] if stopped in INTERRUPTED else 0
+
+    def _work_left(self) -> float | None:
+        """Seconds of one worker up to the answer, if that can be guessed."""
+        return self.stages.seconds_left(self.study.seconds_left(self.rows))
+
+    def _seconds_left(self) -> float | None:
+        seconds = self._work_left()
+        return None if seconds is None else seconds / self.cluster.all_workers()
+
+    def _table(self, running: Mapping[str, Running]) -> RenderableType:
+        """The table of the study, and what its runs need."""
+        own = {key: run for key, run in running.items() if not self.stages.is_parent(run.spec)}
+        return self.stages.table(self.study.table(self.rows, own), running)
+
+    def _refresh_files(self) -> None:
+        self.stages.complete()
+        self._written()
+
+    def _write_what_can_be(self) -> None:
+        """While it trains. What cannot be written now is tried again at the end, which passes over nothing."""
+        try:
+            self.study.write(self.rows, self.out, force=False)
         except OSError:
             pass
         except Exception as error:  # a figure must not end a training
-            if not complaints:
-                complaints.append(_undrawn(error))
-                say(console, f"warning: {complaints[0]}")
+            if not self._warned_of_figures:
+                self._warned_of_figures = True
+                self._say(f"warning: {_undrawn(error)}")
 
-    written = Sparing(write)
-
-    def refresh_files() -> None:
-        stages.complete()
-        written()
-
-    progress = Progress(
-        console=console,
-        table=lambda running: _table(study, rows, stages, running),
-        seconds_left=seconds_left,
-        line=lambda row: stages.line(row) or study.line(row),
-        after_run=refresh_files,
-        outcome=outcome,
-    )
-    execution = Execution(
-        search=stages.search,
-        task=study.task,
-        store=store,
-        rows=rows,
-        observer=progress,
-        workers=cluster.worker_count(),
-        cpu_workers=options.cpu_workers,
-        limits=options.limits(
-            lambda spec: stages.is_parent(spec) or study.keeps_weights(spec),
-            lambda spec: not stages.is_parent(spec) and study.keeps_end(spec),
-        ),
-        versions=versions(),
-        source=source_of,
-        launch=secrets.token_hex(6),
-        packs=PackSizes(study.task, store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
-        concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
-        again=stages.again,
-        forget=stages.forget,
-        outcome=outcome,
-        said=said,
-    )
-    resume = typed(command)
-    runs = store.path / "runs"
-    place = identity(runs)
-
-    def kept() -> str:
-        if identity(runs) == place or "://" in str(options.store):
-            return KEPT
-        return f"{options.store} was moved or removed while in use, with its runs: move it back, or all are trained again"
-
-    def farewell(error: BaseException | None) -> None:
-        progress.__exit__()
-        execution.said = _say_notices(store, console, execution.said)
-        if error is None:
-            say(console, f"interrupted; {kept()}\nto continue: {resume}")
-        else:
-            say(console, f"stopped: {error}\n{kept()}; to continue: {resume}")
-
-    def train_and_tell(training: contextlib.ExitStack) -> int:
-        nonlocal outcome
+    def _publish(self) -> tuple[Sequence[str], str]:
+        """The files of the answer, and what to say if they cannot be written: that must not keep the answer from being told."""
         try:
-            if not stages.search.finished(rows):
-                study.read_measures()
-                _announce(study, options, console, cluster, rows, stages, len(store))
-                with progress, quiet(options.verbose):
-                    unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {resume}"
-                    outcome = training.enter_context(executed(execution, cluster, farewell, unsaid))
-            if stages.search.finished(rows):
-                _drop_kept_ends(store, rows)
-            stages.complete()
-        except (StoreError, LostRayError, StuckError, UnfitError, UserError, OSError) as error:
-            if isinstance(error, UserError) and not outcome.trained + outcome.failed:
-                raise
-            farewell(_disk_named(error))
-            return _signalled(execution.outcome) or Exit.NOT_ANSWERED
-        files, unwritten = _written(study, rows, store, out, console)
-        console.print(_table(study, rows, stages, {}))
-        spent = format_seconds(time.monotonic() - progress.began)
-        cost = f", cost {cost_text(outcome.worker_seconds, options.price)}" if options.price else ""
-        failed = f", {outcome.failed} failed," if outcome.failed else ""
-        say(console, f"{counted(outcome.trained, 'run')} trained{failed} in {spent}{cost}")
-        for file in files:
-            say(console, f"wrote {printable(str(file))}")
-        if unwritten:
-            say(console, f"{unwritten}; to continue: {resume}")
-        if options.json:
-            needed = {"rests_on": rests_on} if (rests_on := stages.rests_on()) else {}
-            print_json(study.answer(rows) | needed)
-        execution.said = _say_notices(store, console, execution.said)
-        if code := _signalled(outcome):
-            farewell(None)
-            return code
-        return _conclude(study, rows, stages, outcome, console, resume, options.price) or Exit(bool(unwritten))
+            return self.store.publish(self.study.name, self._files()), ""
+        except OSError as error:
+            hint = "free space, or name" if error.errno in FULL_DISK else "name"
+            why = error.strerror or error
+            return [], f"the files could not be written to {self.out} ({why}): {hint} another folder with --out"
+        except StoreError as error:
+            return [], f"the files could not be written: {error}"
 
-    with contextlib.ExitStack() as training:  # Ray ends when all is told
+    def _files(self) -> Sequence[Path]:
+        """The files of the answer. A figure that cannot be drawn must not keep it from being told.
+
+        Raises:
+            OSError: they cannot be written.
+        """
         try:
-            try:
-                code = train_and_tell(training)
-            finally:  # the end of the answer, too, looks into the store
-                _say_notices(store, console, execution.said)
-        except UnheardError:
-            if not (code := _signalled(execution.outcome)):  # with a terminal that is closed both come
-                raise
-        execution.outcome.code = code
-    return code
+            return self.study.write(self.rows, self.out, force=True)
+        except (OSError, StoreError):
+            raise
+        except Exception as error:
+            self._say(f"warning: {_undrawn(error)}; tables that could be written are in {self.out}")
+            return []
+
+    def _say(self, text: str) -> None:
+        say(self.console, text)
 
 
 def _disk_named(error: Exception) -> Exception:
@@ -359,65 +486,8 @@ def _disk_named(error: Exception) -> Exception:
     return OSError(no_room(str(error.filename or tempfile.gettempdir())))
 
 
-def _signalled(outcome: Outcome) -> int:
-    """The exit code of a launch that a signal has ended; 0 for any other."""
-    return 128 + signal.Signals[outcome.stopped] if outcome.stopped in INTERRUPTED else 0
-
-
-def _written(study: Study, rows: Rows, store: ResultStore, out: Path, console: Console) -> tuple[Sequence[str], str]:
-    """The files of the answer, and what is to be said if they could not be written, which must not keep it from being told."""
-    try:
-        return store.publish(study.name, _files(study, rows, out, console)), ""
-    except OSError as error:
-        hint = "free space, or name" if error.errno in FULL_DISK else "name"
-        return [], f"the files could not be written to {out} ({error.strerror or error}): {hint} another folder with --out"
-    except StoreError as error:
-        return [], f"the files could not be written: {error}"
-
-
-def _files(study: Study, rows: Rows, out: Path, console: Console) -> Sequence[Path]:
-    """The files of the answer. A figure that cannot be drawn must not keep it from being told.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    try:
-        return study.write(rows, out, force=True)
-    except (OSError, StoreError):
-        raise
-    except Exception as error:
-        say(console, f"warning: {_undrawn(error)}; tables that could be written are in {out}")
-        return []
-
-
 def _undrawn(error: Exception) -> str:
     return f"the figures could not be drawn ({printable(f'{type(error).__name__}: {error}')[:200]})"
-
-
-def _announce(
-    study: Study, options: LaunchOptions, console: Console, cluster: Cluster, rows: Rows, stages: Stages, stored: int
-) -> None:
-    """Say what begins, what it may cost, and what may stand in its way."""
-    workers = cluster.all_workers()
-    are = "is" if stored == 1 else "are"
-    say(console, f"{counted(stored, 'run')} {are} in {options.store}; training the rest with {workers} in parallel")
-    if options.price or options.max_hours is not None:
-        try:
-            seconds = stages.seconds_left(study.seconds_left(rows)) or stages.plan(*study.plan(rows))[1]
-            say(console, estimate_text(seconds, workers, options.price))
-        except UntimedError as error:
-            say(console, f"no estimate: {error}")
-    if shortage := cluster.shortage():
-        say(console, f"warning: {shortage}")
-    if not console.is_terminal:  # where there is a table at once
-        where = "starting Ray on this machine" if cluster.address == "local" else f"joining Ray at {cluster.address}"
-        say(console, f"{where}: the first run starts in about 10 to 30 s")
-
-
-def _table(study: Study, rows: Rows, stages: Stages, running: Mapping[str, Running]) -> RenderableType:
-    """The table of a study, and what its runs need."""
-    own = {key: run for key, run in running.items() if not stages.is_parent(run.spec)}
-    return stages.table(study.table(rows, own), running)
 
 
 def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
@@ -428,42 +498,6 @@ def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
             if key in kept and store.claim(key):  # else another launch is training it
                 store.drop_checkpoint(key)
                 store.release(key)
-
-
-def _conclude(
-    study: Study, rows: Rows, stages: Stages, outcome: Outcome, console: Console, resume: str, price: float | None
-) -> int:
-    if not stages.search.finished(rows):
-        reasons = {
-            "time": "the time limit was reached",
-            "cost": "the cost limit was reached",
-            "error": "a run failed",
-            "lost": "some runs lose their workers again and again (see above), because of their task or their machines",
-        }
-        why = reasons.get(outcome.stopped or "", "it was interrupted")
-        if (seconds := stages.seconds_left(study.seconds_left(rows))) is not None:
-            why += f", and about {rough_seconds(seconds)} of one worker's time are still needed"
-            why += f" ({cost_text(seconds, price)})" if price else ""
-        say(console, f"not answered: {why}; to continue: {resume}")
-        return Exit.NOT_ANSWERED
-    if obstacles := stages.obstacles():
-        for told in obstacles:
-            say(console, f"not answered: {told}")
-        say(console, f"{stages.advice()}; to continue: {resume}")
-        return Exit.NOT_ANSWERED
-    if not study.answered(rows):
-        is_program = isinstance(study.task, ProgramTask)
-        has = "says why" if is_program else "has their tracebacks"
-        say(console, f"not fully answered: some runs failed; the column `error` of the store {has}")
-        say(console, _repair(study.task))
-        say(console, f"{ELSEWHERE} to the command")
-        return Exit.NOT_ANSWERED
-    if (doubt := study.doubt(rows)) is not None:
-        say(console, f"not answered: {doubt}")
-        return Exit.NOT_ANSWERED
-    if outcome.failed:
-        say(console, f"{counted(outcome.failed, 'run')} failed: {ELSEWHERE} to the command")
-    return Exit.ANSWERED
 
 
 def _repair(task: Task) -> str:
