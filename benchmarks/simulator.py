@@ -32,7 +32,7 @@ from benchmarks.threshold_search import Runs, World, brackets, counts, real_dura
 from orchestrator.engine.execution import Execution, Limits
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.engine.tune import SLICE_SECONDS
+from orchestrator.engine.ray_tune import SLICE_SECONDS
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch

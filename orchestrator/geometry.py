@@ -9,8 +9,8 @@ from typing import Annotated
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, one_of, words
+from orchestrator.decoders import BOXES, DecoderOptions, depths, train
 from orchestrator.launch import LaunchOptions
-from orchestrator.mechanism import BOXES, DecoderOptions, depths, train
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
 

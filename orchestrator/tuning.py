@@ -10,9 +10,9 @@ from typing import Annotated
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, one_of
 from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.decoders import BOXES, DecoderOptions, train
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
-from orchestrator.mechanism import BOXES, DecoderOptions, train
 from trainables.decoders import DECODERS
 from trainables.encodings import ENCODINGS
 from trainables.spec import LIMITS

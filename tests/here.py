@@ -16,7 +16,7 @@ import ray
 import ray.exceptions
 from ray.tune.search import Searcher
 
-from orchestrator.engine import driver, tune, worker
+from orchestrator.engine import driver, ray_tune, worker
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution
 
@@ -29,7 +29,7 @@ def stay() -> None:
     driver._fit_once = _fit_once
     Cluster._connected = lambda self, folder: contextlib.nullcontext()  # type: ignore[method-assign]
     Cluster.parts = lambda self: []  # type: ignore[method-assign]
-    tune.ray = SimpleNamespace(put=lambda weights: weights, get=lambda given, timeout: given, exceptions=ray.exceptions)
+    ray_tune.ray = SimpleNamespace(put=lambda weights: weights, get=lambda given, timeout: given, exceptions=ray.exceptions)
     worker.ray = SimpleNamespace(get=lambda weights: weights, is_initialized=lambda: False)
     ray.remote = lambda **about: _Remote
     ray.wait = lambda streams, num_returns: (streams[:num_returns], streams[num_returns:])
@@ -38,8 +38,8 @@ def stay() -> None:
 
 def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int, weights: dict[str, Any]) -> None:
     """What Tune does with these, in as few words."""
-    searcher = tune.StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials, weights)
-    ending, numbers = tune.Ending(execution), itertools.count()
+    searcher = ray_tune.StudySearcher(execution, cluster.cpus_per_run, cluster.gpus_per_run, trials, weights)
+    ending, numbers = ray_tune.Ending(execution), itertools.count()
     busy: dict[str, worker.PackTrainable] = {}
     idle: list[worker.PackTrainable] = []
     while not ending.stop_all():

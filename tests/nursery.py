@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 WARM = (
     "torch._dynamo",
     *("orchestrator.scaling", "orchestrator.__main__", "analysis.measure", "analysis.scaling", "matplotlib.pyplot"),
-    *("analysis.report.__main__", "orchestrator.engine.tune", "orchestrator.engine.worker", "tests.here"),
+    *("analysis.report.__main__", "orchestrator.engine.ray_tune", "orchestrator.engine.worker", "tests.here"),
 )
 
 

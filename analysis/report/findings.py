@@ -244,7 +244,7 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
     nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as in
     their target alone, the one with the first key counts.
     """
-    table = _mechanism_runs(table)
+    table = _decoder_runs(table)
     first = table.drop_duplicates("key")
     described = zip(first["key"], first["seed"], _values(first, SHARED), _values(first, OWN), strict=True)
     runs = [_Run(*values) for values in described]
@@ -320,7 +320,7 @@ def _one_per_seed(runs: Iterable[_Run]) -> list[str]:
     return list({run.seed: run.key for run in sorted(runs, key=lambda run: run.key, reverse=True)}.values())
 
 
-def _mechanism_runs(table: pd.DataFrame) -> pd.DataFrame:
+def _decoder_runs(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         columns = dict.fromkeys((*SHARED, *OWN, "key", "seed", "task", "measure", "quantity", "layer", "value"))
         return pd.DataFrame(columns=list(columns | dict.fromkeys(table.columns)))

@@ -131,7 +131,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
     from ray import tune
     from ray.exceptions import RayError
 
-    from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers
+    from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers
     from orchestrator.engine.worker import PackTrainable
 
     tuner = tune.Tuner(

@@ -12,7 +12,7 @@ from analysis.report.studies import studies_of
 from analysis.report.told import Around, Told
 from analysis.results import Results
 from orchestrator import __main__ as everything
-from orchestrator import mechanism, regularization, scaling, tune
+from orchestrator import decoders, regularization, scaling, tune
 from orchestrator.command.cli import run
 from orchestrator.study import Study
 from trainables.bumps import BumpTask
@@ -45,7 +45,7 @@ QUESTIONS = {
 def asking(monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Gives the study that a command would launch."""
     found: list[Study] = []
-    for module in (scaling, regularization, tune, mechanism):
+    for module in (scaling, regularization, tune, decoders):
         monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0)
 
     def study_of(command: str) -> Study:

@@ -16,7 +16,7 @@ from analysis.report.answers import scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator import __main__ as everything
-from orchestrator import mechanism
+from orchestrator import decoders
 from orchestrator.command.cli import run
 from orchestrator.store import make_row
 from tests.analysis.test_claims import finals, measured, paper_of, power, probes, table_of
@@ -45,7 +45,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Plan:
         launched.append((study, where))
         return 0
 
-    for module in (mechanism, *everything.STUDIES.values()):
+    for module in (decoders, *everything.STUDIES.values()):
         monkeypatch.setattr(module, "launch", launch, raising=False)
 
     def parse(command: str) -> Any:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import orchestrator.engine.tune
+import orchestrator.engine.ray_tune
 import orchestrator.scaling
 from orchestrator.store import ResultStore, Row, locks, make_row
 from orchestrator.store import register as register_module
@@ -157,8 +157,8 @@ def begin(job: Job) -> None:
     if job.small:
         for name, value in SMALL.items():
             change(register_module, name, value)
-        change(orchestrator.engine.tune, "SLICE_SECONDS", 0.05)
-        change(orchestrator.engine.tune, "CHECKPOINT_SECONDS", 0.0)
+        change(orchestrator.engine.ray_tune, "SLICE_SECONDS", 0.05)
+        change(orchestrator.engine.ray_tune, "CHECKPOINT_SECONDS", 0.0)
     if job.here:
         stay()
     if job.clock:

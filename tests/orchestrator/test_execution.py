@@ -23,7 +23,7 @@ from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
-from orchestrator.engine.tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
+from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.errors import StuckError, UserError, shown, storable
 from orchestrator.searches import Rows

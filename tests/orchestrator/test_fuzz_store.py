@@ -53,7 +53,7 @@ from analysis.trained import TrainedDecoder
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.engine.messages import PackReport, RunReport
-from orchestrator.engine.tune import StudySearcher
+from orchestrator.engine.ray_tune import StudySearcher
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.scaling import app
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from orchestrator import encodings, geometry, tuning
 from orchestrator.command.cli import App, grouped, run
+from orchestrator.decoders import DecoderOptions
 from orchestrator.engine import estimate
 from orchestrator.launch import LaunchOptions
-from orchestrator.mechanism import DecoderOptions
 from orchestrator.searches import Rows, ending
 from orchestrator.searches.grid import GridSearch
 from orchestrator.store import make_row

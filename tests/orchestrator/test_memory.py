@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.tune import READ_BY_TUNE
+from orchestrator.engine.ray_tune import READ_BY_TUNE
 from orchestrator.searches import Rows
 from orchestrator.store import make_row
 from orchestrator.store.rows import decode, encode

@@ -27,7 +27,7 @@ from orchestrator.command.cli import run
 from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import Stages, _reached, _told
 from orchestrator.command.thresholds import bracket_text
-from orchestrator.engine import tune
+from orchestrator.engine import ray_tune
 from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
@@ -516,7 +516,7 @@ def test_weights_that_are_gone_are_made_again_and_no_row_twice(store: ResultStor
 def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_need_it(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch, cut: bool, made_again: bool
 ) -> None:
-    monkeypatch.setattr(tune, "ray", SimpleNamespace(put=lambda weights: weights))
+    monkeypatch.setattr(ray_tune, "ray", SimpleNamespace(put=lambda weights: weights))
     whole = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
     execution, _ = execution_of(store)
     teachers = list(dict.fromkeys(Tasks(Pupil()).parents(spec)["teacher"] for spec in SPECS))
@@ -528,8 +528,8 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     store.weights_path(teachers[0]).write_bytes(damaged)
     forgotten: list[str] = []
     execution.again, execution.forget = (lambda key: made_again and key in forgotten), forgotten.append
-    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, {})
-    assert searcher.suggest("b") == (None if made_again else tune.Searcher.FINISHED)
+    searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, {})
+    assert searcher.suggest("b") == (None if made_again else ray_tune.Searcher.FINISHED)
     assert teachers[0] in forgotten
     assert execution.running == {}
     assert not store.has_weights(teachers[0])
@@ -561,8 +561,8 @@ def test_weights_that_cannot_be_read_are_set_aside_unless_there_is_no_memory_for
 
     monkeypatch.setattr("orchestrator.store.folder.open_file", refused)
     execution, stages = execution_of(store)
-    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, {})
-    assert searcher.suggest("b") == (None if aside else tune.Searcher.FINISHED)
+    searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, {})
+    assert searcher.suggest("b") == (None if aside else ray_tune.Searcher.FINISHED)
     assert store.has_weights(key) is not aside
     assert stages.again(key) is aside
     if aside:
@@ -576,19 +576,19 @@ def test_of_the_weights_that_runs_need_ray_keeps_those_that_were_used_last(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, loaded = list[bytes](), list[str]()
-    monkeypatch.setattr(tune, "ray", SimpleNamespace(put=lambda data: put.append(data) or data))
-    monkeypatch.setattr(tune.safetensors, "deserialize", lambda data: None)
+    monkeypatch.setattr(ray_tune, "ray", SimpleNamespace(put=lambda data: put.append(data) or data))
+    monkeypatch.setattr(ray_tune.safetensors, "deserialize", lambda data: None)
     monkeypatch.setattr(store, "load_weights", lambda key: loaded.append(key) or bytes(100))
-    monkeypatch.setattr(tune, "HELD_BYTES", 250)
+    monkeypatch.setattr(ray_tune, "HELD_BYTES", 250)
     execution, _ = execution_of(store)
-    searcher = tune.StudySearcher(execution, 1.0, 0.0, 100, held := {})
+    searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, held := {})
     specs = [dataclasses.replace(SPECS[0], task="tests.toy:Teacher", seed=seed) for seed in range(3)]
     for seed in (0, 1, 0, 2, 0, 1):
         assert searcher._weights_of("teacher", specs[seed]) == bytes(100)
     key = execution.tasks.key
     assert loaded == [key(specs[seed]) for seed in (0, 1, 2, 1)]
     assert list(held) == [key(specs[seed]) for seed in (0, 1)]
-    monkeypatch.setattr(tune, "HELD_BYTES", 10)
+    monkeypatch.setattr(ray_tune, "HELD_BYTES", 10)
     searcher._weights_of("teacher", specs[2])
     assert list(held) == [key(specs[2])], "the last one stays however large it is"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import __main__ as everything
-from orchestrator import generators, launch, mechanism, regularization, rotation, scaling, signal, tune
+from orchestrator import decoders, generators, launch, regularization, rotation, scaling, signal, tune
 from orchestrator.command.cli import run
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches.facts import Table, kept_as
@@ -73,7 +73,7 @@ def stored(store: str | Path = "results") -> list[Question]:
 )
 def test_every_study_says_its_question(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found: list[Any] = []
-    for study in (scaling, regularization, mechanism, rotation, generators, signal):
+    for study in (scaling, regularization, decoders, rotation, generators, signal):
         monkeypatch.setattr(study, "launch", lambda study, *_: found.append(study) or 0)
     assert run(everything.app, command.split()) == 0
     question = found[0].question

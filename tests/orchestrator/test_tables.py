@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator import __main__ as everything
-from orchestrator import generators, mechanism
+from orchestrator import decoders, generators
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
 from orchestrator.command.tables import FittingTable
@@ -31,7 +31,7 @@ RESULT = {
 
 def study_of(command: str, monkeypatch: pytest.MonkeyPatch) -> Study:
     found: list[Study] = []
-    for module in (generators, mechanism, *everything.STUDIES.values()):
+    for module in (generators, decoders, *everything.STUDIES.values()):
         monkeypatch.setattr(module, "launch", lambda study, *_: found.append(study) or 0, raising=False)
     assert run(everything.app, shlex.split(command)) == 0
     return found[0]
