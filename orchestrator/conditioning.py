@@ -51,9 +51,9 @@ def conditioning(
 
     `python -m orchestrator.conditioning`  # the question: twelve generators, hours on two cores
 
-    `python -m orchestrator.conditioning --conditionings full,dropout --dropout 0.05,0.1,0.3`  # how much a model may miss
+    `python -m orchestrator.conditioning --conditionings full,dropout --dropout 0.05,0.1,0.3`  # how often may it be left out?
 
-    `python -m orchestrator.conditioning --conditionings dropout --dropout-mode null_sample,zero_batch`  # is it how it is done?
+    `python -m orchestrator.conditioning --conditionings dropout --dropout-mode null_sample,zero_batch`  # and how?
 
     **Exit codes**: 0 all trained; 1 not all (a probe or tokenizer misses its gate, a limit, failed runs, a full disk, a bucket
     that does not answer); 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.

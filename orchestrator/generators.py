@@ -108,7 +108,7 @@ class GeneratorOptions:
         opt.asked(
             min=1,
             max=1000,
-            help="Seeds per setting; claims need three. With gates, one whose probe or tokenizer misses gives way to the next.",
+            help="Seeds per setting; claims need three. One whose probe or tokenizer misses its gate is replaced by the next.",
         ),
     ] = 3
     first_seed: Annotated[

@@ -1,4 +1,4 @@
-"""The JEPA study: does a loss on what a network says inside let a generator of codes compose?
+"""The JEPA study: does an auxiliary loss on the inner layers of a network let a generator of codes compose?
 
     python -m orchestrator.jepa
 
@@ -33,7 +33,7 @@ def jepa(
     generators: GeneratorOptions,
     where: LaunchOptions,
 ) -> int:
-    """Does a loss on what a network says inside let a generator of codes compose?
+    """Does an auxiliary loss on the inner layers of a network (JEPA) let a generator of codes compose?
 
     Pictures of a figure have three factors of two classes each: shape, size and colour. Generators learn four of the eight
     compositions and are asked for all of them along the way. With the auxiliary loss (JEPA) they also guess, at some of their

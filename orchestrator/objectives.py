@@ -51,9 +51,9 @@ def objectives(
 
     `python -m orchestrator.objectives --families dit,maskgit,givt,mar`  # is it masking, or guessing codes?
 
-    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`  # what keeps it in mind?
+    `python -m orchestrator.objectives --families maskgit --smoothing 0,0.1 --steps 4000,20000`  # when does it forget?
 
-    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`  # settings to choose from, by trying
+    `python -m orchestrator.objectives --network linear,conv --fit all --first-seed 100`  # try settings on other seeds
 
     `python -m orchestrator.objectives --dataset celeba --data celeba --tier smoke`  # faces, from files in the folder celeba
 

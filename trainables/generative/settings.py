@@ -133,7 +133,7 @@ class GeneratorSettings(OfTokens):
     dropout: float = setting(0.1, "Chance at which a factor is not told.", low=0.001, high=0.999, later=True)
     dropout_mode: str = setting(
         "null_sample",
-        "What takes its place: a learned vector, by picture (null_sample), or zeros, by batch (zero_batch).",
+        "What a model gets in place of a factor: a learned vector, by picture (null_sample), or zeros, by batch (zero_batch).",
         words=DROPOUTS,
         later=True,
     )
@@ -148,7 +148,7 @@ class GeneratorSettings(OfTokens):
     ddim_steps: int = setting(25, f"Steps of a sample of dit, or of a round of mar; divides {TIMES}.", low=1, high=TIMES)
     rounds: int = setting(8, "Rounds of a sample of maskgit, givt and mar.", low=1, high=1000)
     temperature: float = setting(
-        3.0, "Randomness in which tokens maskgit and givt keep in a round: 0 keeps the surest; it falls to 0 by the last.",
+        3.0, "Randomness of which tokens maskgit and givt keep in a round: 0 keeps the likeliest; it falls to 0 by the last.",
         low=0, high=100,
     )
     smoothing: float = setting(0.0, "Label smoothing of maskgit.", low=0, high=0.5)
@@ -163,12 +163,14 @@ class GeneratorSettings(OfTokens):
     )  # fmt: skip
     jepa_layers: str = setting(
         "three",
-        "Layers at which it does: one (at three quarters of the depth), three (about 7, 9 and 11 of 12), or a list, as 2+3+4.",
+        "Layers at which the auxiliary loss is added: one (at three quarters of the depth), three (about 7, 9 and 11 of 12), "
+        "or a list, as 2+3+4.",
         later=True,
     )
     jepa_teacher: str = setting(
         "ema",
-        "What says the tokens that are guessed: the average of the model (ema), the model (same), or the model with gradients.",
+        "Whose tokens the auxiliary loss guesses: those of the average of the model (ema), of the model itself (same), or of "
+        "itself with gradients (gradient).",
         words=TEACHERS,
         later=True,
     )
