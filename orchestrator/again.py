@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import os
 import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +32,7 @@ from orchestrator.errors import UserError, counted, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending
 from orchestrator.searches.grid import GridSearch
-from orchestrator.store import StoreError, location_of
+from orchestrator.store import StoreError, lies_at
 from orchestrator.study import GridStudy
 from trainables.check import check_task
 from trainables.generative.chain import GENERATOR, PROBE, TOKENIZER
@@ -75,11 +74,13 @@ class Alone(LaunchOptions):
 class AsStored(GridSearch):
     """A `Search` of one run. If that was pruned, by a search that is not made here, this one ends where it ended."""
 
-    points: int | None = None
-    """Of its curves, after which it was pruned."""
+    steps: int | None = None
+    """After which it was pruned. Where a curve is thinned, the points by then may be others."""
 
     def pruned_at(self, rows: Rows, spec: RunSpec, curve: Curve) -> int | None:
-        return self.points if self.points is not None and len(curve.step) >= self.points else None
+        if self.steps is None or not curve.step or curve.step[-1] < self.steps:
+            return None
+        return max(1, bisect.bisect_right(curve.step, self.steps))
 
 
 @dataclass(slots=True)
@@ -93,8 +94,8 @@ class Again(GridStudy):
 
     def __post_init__(self) -> None:
         GridStudy.__post_init__(self)
-        points = len(self.stored["curve_step"]) or None if self.stored["status"] == "pruned" else None
-        self.search = AsStored(self.specs, self.task.version, points=points)
+        steps = self.stored["steps"] if self.stored["status"] == "pruned" else None
+        self.search = AsStored(self.specs, self.task.version, steps=steps)
 
     def answered(self, rows: Rows) -> bool:
         return self._endings(rows) is not None
@@ -225,7 +226,7 @@ def again(
     if spec.precision == "tf32" and not where.on_gpu(run, spec.decoder):
         raise UserError(f"run {chosen} was trained with tf32, which needs a GPU: add --gpus-per-run 1")
     if spec.task != PROGRAM_TASK:
-        checked(check_task, run, spec)
+        checked(check_task, run, spec, where.save_weights)
     options = dataclasses.replace(where, store=into, workers=where.workers or 1)
     settings = {"key": chosen, "from": where.store, "close": close, **options.origin(NAME, run.version)}
     study = Again(NAME, run, [spec], settings, stored=stored, close=close)
@@ -239,8 +240,7 @@ def _check_places(store: str, into: str) -> None:
     Raises:
         UserError: the two stores are one, or the second lies in the first, or there can be none at `into`.
     """
-    places = [PurePosixPath(location_of(given) or os.path.realpath(given)) for given in (store, into)]
-    if places[1].is_relative_to(places[0]):
+    if lies_at(into).is_relative_to(lies_at(store)):
         raise UserError(f"--into {into!r} lies in the store that has the run: give another folder")
     if "://" not in into:
         check_folder("--into", Path(into))

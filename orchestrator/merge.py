@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ import typer
 from orchestrator.command.cli import App, Exit, grouped, main_of
 from orchestrator.command.reading import check_named, check_runs, open_store
 from orchestrator.errors import UserError, counted, printable
-from orchestrator.store import StoreError, location_of
+from orchestrator.store import StoreError, lies_at
 from orchestrator.store.merge import merge
 
 app = App()
@@ -71,12 +70,8 @@ def _check(copy: str, store: str) -> None:
     check_named("STORE", store)
     if "://" not in store and not Path(store).is_dir():
         raise UserError(f"STORE {store!r} is not a folder: give that of the store, or make it first")
-    if _place(copy) == _place(store):
+    if lies_at(copy) == lies_at(store):
         raise UserError(f"{copy!r} and {store!r} are the same store: there is nothing to add")
-
-
-def _place(given: str) -> str:
-    return (location_of(given) or given) if "://" in given else os.path.realpath(given)
 
 
 main = main_of(app, "python -m orchestrator.merge")

@@ -39,7 +39,7 @@ Both are **`Artifacts(path)`**, which has the files beside the rows.
 What cannot be done is a **`StoreError`**, one line for a user; an **`UnreadableError`** is about one file. **`make_row`** makes
 a row of SCHEMA from a run and its result.
 
-**`location_of(uri)`** spells the place in a bucket that a URI means in one way.
+**`lies_at(given)`** is one path for each place, a folder or one in a bucket, however it is spelled.
 
 Below are the places: `place.Place` says what a store asks of one, `folder.Folder` and `bucket.Bucket` do it. `turns` says whose
 turn it is to change rows there. `reader` and `writer` take care of the part files, `register` knows what is in them.
@@ -50,11 +50,11 @@ from orchestrator.store.folder import FOLDERS
 from orchestrator.store.measures import MeasureTable
 from orchestrator.store.place import StoreError, UnreadableError
 from orchestrator.store.questions import Question, drop_question, load_questions, save_question
-from orchestrator.store.remote import location_of
+from orchestrator.store.remote import lies_at
 from orchestrator.store.results import ResultStore
 from orchestrator.store.rows import PROVENANCE, SCHEMA, STATUSES, Row, make_row
 
 __all__ = [
     "FOLDERS", "PROVENANCE", "SCHEMA", "STATUSES", "Artifacts", "MeasureTable", "Question", "ResultStore", "Row", "StoreError",
-    "UnreadableError", "drop_question", "load_questions", "location_of", "make_row", "save_question",
+    "UnreadableError", "drop_question", "lies_at", "load_questions", "make_row", "save_question",
 ]  # fmt: skip

@@ -104,7 +104,7 @@ class Artifacts:
 
     def with_weights(self) -> set[str]:
         """The keys of the runs whose weights are kept. In a folder a broken link, or another folder, is none."""
-        kept = self._keys_in("weights")
+        kept = self._keys_in("weights", ".safetensors")
         return kept if isinstance(self.place, Bucket) else set(filter(self.has_weights, kept))
 
     def has_weights(self, key: str) -> bool:
@@ -114,11 +114,11 @@ class Artifacts:
 
     def with_checkpoints(self) -> set[str]:
         """The keys of the runs that have a checkpoint."""
-        return self._keys_in("checkpoints")
+        return self._keys_in("checkpoints", ".pt")
 
-    def _keys_in(self, folder: str) -> set[str]:
+    def _keys_in(self, folder: str, ending: str) -> set[str]:
         with self.place.in_words(f"read the list of {folder}"):
-            return {Path(name).stem for name in self.place.names(folder)}
+            return {Path(name).stem for name in self.place.names(folder) if Path(name).suffix == ending}
 
     def checkpoint_path(self, key: str) -> Path:
         return self.path / _checkpoint(key)

@@ -34,8 +34,11 @@ DEEPEST = 32
 
 FAILED = "failed"
 """The status of a run that could not be carried out."""
+ENDED = "failed, and ended well in another try"
+AGAIN = "failed, and was tried again"
+"""Why a row makes way that can be believed."""
 RETRIED = "its failed runs were tried again"
-"""What is said of a part whose rows can be believed, and some of them have made way for those of other tries."""
+"""What is said of a part in which nothing is wrong but that."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = tuple((end.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for end in (datetime.min, datetime.max))
@@ -84,17 +87,18 @@ def sift(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], dict[str, str]]:
 
 
 def choose(table: pa.Table, suspects: Collection[str]) -> dict[str, int]:
-    """Each key of the table with the place of its row. Of rows with the same key, the first that can be believed, or the first;
-    of those of `suspects`, none that cannot be believed."""
+    """Each key of the table with the place of its row. Of rows with the same key, one that can be believed if there is one, and
+    of these the first of a run that did not fail, else the last try; of those of `suspects`, none that cannot be believed."""
     keys = table["key"].to_pylist()
     doubtful = {key for key, times in Counter(keys).items() if times > 1} | {key for key in keys if key in suspects}
     if not doubtful:
         return {key: i for i, key in enumerate(keys)}
     asked = [i for i, key in enumerate(keys) if key in doubtful]
-    rows = decode(table.select(DESCRIPTION).take(pa.array(asked)))
+    rows = decode(table.select((*DESCRIPTION, "status", "finished_at")).take(pa.array(asked)))
     wrong = {i for i, row in zip(asked, rows, strict=True) if misfit(row) is not None}
+    tries = {i: row["finished_at"].timestamp() for i, row in zip(asked, rows, strict=True) if row["status"] == FAILED}
     places: dict[str, int] = {}
-    for i in sorted(range(len(keys)), key=lambda i: (i in wrong, i)):
+    for i in sorted(range(len(keys)), key=lambda i: (i in wrong, i in tries, -tries.get(i, 0.0), i)):
         if i not in wrong or keys[i] not in suspects:
             places.setdefault(keys[i], i)
     return places
@@ -111,8 +115,10 @@ def failed(table: pa.Table) -> dict[str, datetime]:
     return dict(zip(rows["key"].to_pylist(), rows["finished_at"].to_pylist(), strict=True))
 
 
-def in_words(wrong: Mapping[str, str]) -> str:
-    """What `sift` found, for a notice."""
+def said_of(wrong: Mapping[str, str]) -> str:
+    """What is wrong with rows of a part, for a notice."""
+    if set(wrong.values()) == {AGAIN}:
+        return RETRIED
     named = "; ".join(f"{key} {why}" for key, why in list(wrong.items())[:NAMED])
     return f"{named}; and {len(wrong) - NAMED:,} more" if len(wrong) > NAMED else named
 
@@ -149,8 +155,8 @@ def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
         return "has times outside the years 1 to 9999"
     if name == "status" and not set(pc.unique(column).to_pylist()) <= set(STATUSES):
         return f"has values that are none of {', '.join(STATUSES)}"
-    if name == "key" and not _are_keys(column):
-        return f"has values that are no run keys, {KEY_LENGTH} letters long"
+    if name in ("key", "family") and not _are_keys(column):
+        return f"has values that are no {'run' if name == 'key' else name} keys, {KEY_LENGTH} letters long"
     if name in _WORDS and not _within(pc.binary_length(column), 0, LONGEST):
         return f"has words of more than {LONGEST} bytes"
     if name in ("options", "measures", "curve_summary", "parents"):

@@ -19,6 +19,8 @@ from orchestrator.store.locks import StoreLocks
 from orchestrator.store.place import Stamp, StoreError, UnreadableError
 
 BYTES_PER_PART = 2 << 20
+LONGEST_NAME = 150
+"""Bytes of the name of a file that the name of its temporary begins with. Those of our own files are shorter."""
 FOLDERS = ("runs", "measures", "weights", "checkpoints", "questions", "set-aside", ".tmp")
 """Folders of a store, in which nothing else belongs."""
 CHANGED = ("runs", "measures", "set-aside", ".tmp")
@@ -109,7 +111,8 @@ class Folder:
         name of the temporary ends with the token of its writer (see `sweep`)."""
         self._check_own()
         target = self.path / name
-        temporary = Temporary(self.make(".tmp") / f"{target.name}.{secrets.token_hex(4)}.{self.locks.token}")
+        named = os.fsdecode(os.fsencode(target.name)[:LONGEST_NAME])
+        temporary = Temporary(self.make(".tmp") / f"{named}.{secrets.token_hex(4)}.{self.locks.token}")
         self.make(str(Path(name).parent))
         try:
             with temporary.path.open("xb", buffering=0) as file:

@@ -126,11 +126,7 @@ class Index:
 
     def find(self, where: Mapping[str, Collection[object]]) -> Iterator[tuple[str, np.ndarray]]:
         """The parts that have such rows, each with their places in it."""
-        rows = matching(self._table, where)
-        bounds = np.searchsorted(rows, self._starts)
-        for i, name in enumerate(self.parts):
-            if bounds[i] < bounds[i + 1]:
-                yield name, rows[bounds[i] : bounds[i + 1]] - self._starts[i]
+        return places_in(self._table, self.parts, self._starts, where)
 
     def extended(self, parts: Mapping[str, tuple[Stamp, pa.Table]]) -> bytes:
         """The file of an index that has these parts too, given with their indexed columns."""
@@ -160,6 +156,21 @@ def matching(table: pa.Table, where: Mapping[str, Collection[object]]) -> np.nda
         column = table[name].cast(pa.binary()) if pa.types.is_fixed_size_binary(table[name].type) else table[name]
         fits &= pc.is_in(column.cast(values.type), value_set=values).to_numpy()
     return np.flatnonzero(fits)
+
+
+def places_in(
+    table: pa.Table, names: Iterable[str], starts: np.ndarray, where: Mapping[str, Collection[object]]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Of parts that follow each other in a table, those that have such rows, each with their places in it.
+
+    Args:
+        starts: the first row of each part, and the end of the last.
+    """
+    rows = matching(table, where)
+    bounds = np.searchsorted(rows, starts)
+    for i, name in enumerate(names):
+        if bounds[i] < bounds[i + 1]:
+            yield name, rows[bounds[i] : bounds[i + 1]] - starts[i]
 
 
 def _checksum(data: Any) -> bytes:

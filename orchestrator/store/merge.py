@@ -45,7 +45,9 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
         if key not in believed or (key in failed and status != FAILED)
     ]
     ends = _ends(here.table(["key", *ENDS])) if believed else {}
-    differing = tuple(key for key, end in _ends(found).items() if key in believed and ends.get(key, end) != end)
+    unlike = [key for key, end in _ends(found).items() if key in believed and ends.get(key, end) != end]
+    told = _believed(there, unlike)
+    differing = tuple(key for key in unlike if key in told)
     rows = 0
     for start in range(0, len(new), ROWS_AT_ONCE):
         rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
@@ -53,10 +55,10 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     return Merged(rows, len(failed.intersection(new) - left), differing)
 
 
-def _believed(here: ResultStore, known: Sequence[str]) -> set[str]:
+def _believed(store: ResultStore, known: Sequence[str]) -> set[str]:
     """Those of the keys whose rows can be believed."""
     starts = range(0, len(known), ROWS_AT_ONCE)
-    rows = (here.rows(DESCRIPTION, {"key": known[start : start + ROWS_AT_ONCE]}) for start in starts)
+    rows = (store.rows(DESCRIPTION, {"key": known[start : start + ROWS_AT_ONCE]}) for start in starts)
     return {row["key"] for some in rows for row in some}
 
 

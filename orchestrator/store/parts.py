@@ -24,7 +24,7 @@ from orchestrator.store.place import Stamp, StoreError
 from orchestrator.store.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upgrade
 
 MOST_BYTES = 256 << 20
-"""Of a part, packed or unpacked. No part is written with more than a quarter."""
+"""Of a part, packed or unpacked. Rows are written up to a quarter at once, and added to less than a quarter."""
 PACKED: Mapping[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_page_checksum": True}
 """How a part is written."""
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
@@ -162,9 +162,13 @@ def is_large(table: pa.Table) -> bool:
 
 
 def slices(table: pa.Table, most_rows: int) -> list[pa.Table]:
-    """The table in pieces of so many rows at most, and of fewer where a row holds much."""
-    rows = min(most_rows, max(1, table.num_rows * MOST_BYTES // 4 // max(1, table.nbytes)))
-    return [table.slice(start, rows) for start in range(0, table.num_rows, rows)]
+    """The table in pieces of so many rows at most, and of fewer where rows hold much."""
+    if table.num_rows > most_rows:
+        return [*slices(table.slice(0, most_rows), most_rows), *slices(table.slice(most_rows), most_rows)]
+    if table.num_rows > 1 and is_large(table):
+        half = table.num_rows // 2
+        return [*slices(table.slice(0, half), most_rows), *slices(table.slice(half), most_rows)]
+    return [table] if table.num_rows else []
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

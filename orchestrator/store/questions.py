@@ -140,9 +140,9 @@ def load_questions(store: Artifacts) -> list[Question]:
     """The questions of a store, by name. A file that is damaged or foreign is left out and named in `notices`."""
     place, questions = store.place, []
     with place.in_words("read the questions"):
-        names = sorted(Path(file).stem for file in place.names(FOLDER))
+        names = sorted(Path(file).stem for file in place.names(FOLDER) if Path(file).suffix == ".json")
         if len(names) > MOST_FILES:
-            place.note(f"{place.shown(FOLDER)} has {len(names)} files: only the first {MOST_FILES} are read")
+            place.note(f"{place.shown(FOLDER)} has {len(names)} questions: only the first {MOST_FILES} are read")
         for name in names[:MOST_FILES]:
             try:
                 data = _load(place, _file(name))

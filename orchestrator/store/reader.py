@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
@@ -11,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.errors import counted
-from orchestrator.store.contents import DESCRIPTION, FAILED, RETRIED, choose, ended_well, failed, in_words, sift
+from orchestrator.store.contents import AGAIN, DESCRIPTION, ENDED, FAILED, choose, ended_well, failed, said_of, sift
 from orchestrator.store.folder import stamp_of
 from orchestrator.store.index import INDEXED
 from orchestrator.store.parts import DamagedError, load, take
 from orchestrator.store.place import Place, Stamp
 from orchestrator.store.register import Register
-from orchestrator.store.rows import Row, decode
+from orchestrator.store.rows import SCHEMA, Row, decode
 
 
 class LostPartError(Exception):
@@ -36,6 +37,8 @@ class Reader:
         self._place, self._runs = place, place.path / "runs"
         self._bad: dict[str, Stamp | None] = {}
         """Files left where they are that need no second notice."""
+        self._put_off: set[str] = set()
+        """Parts of which the next look is to say what is wrong."""
         self._named: set[str] = set()
         """Keys of rows that a notice was about."""
 
@@ -51,6 +54,7 @@ class Reader:
             NewerSchemaError: a part is of a later version.
         """
         register = self.register
+        again, self._put_off = {*again, *self._put_off}, set()
         try:
             found = {name for name in os.listdir(self._runs) if name[0] != "."}  # noqa: PTH208 - many, and often
         except FileNotFoundError:
@@ -66,7 +70,7 @@ class Reader:
             register.drop(name)
         problems, indexed = dict[str, str](), bool(register.index.parts)
         loaded: dict[str, tuple[pa.Table, Stamp]] = {}
-        may_differ = {*register.open_parts(), *again}
+        may_differ = {*register.changing_parts(), *again}
         for name in sorted((found - register.parts.keys()) | (found & may_differ)):
             known = register.parts[name].stamp if name in register.parts else self._bad.get(name)
             stamp = None
@@ -92,37 +96,71 @@ class Reader:
         """Register a part that was read. Of rows with the same key, here or in other parts, the first one that can be believed
         stays, but a failed one only if all failed, and then the latest. What is wrong with the parts that have the others, by
         name. A row that takes the place of a failed one is news, too."""
-        before, failed_before, failed_now = self.register.keys_of(name), self.register.failed_of(name), failed(table)
-        keys = set(table["key"].to_pylist())
+        before, failed_before = self.register.keys_of(name), self.register.failed_of(name)
+        times = Counter(table["key"].to_pylist())
+        keys = times.keys()
         known = self.register.known(list(keys)) - before
         places = choose(table, known)
-        problems: dict[str, str] = {}
+        chosen = take(table, list(places.values()))
+        failed_now = failed(chosen)
+        problems, over = dict[str, str](), dict[str, str]()
         if known:
             try:
-                problems = self.forget_wrong(known.intersection(places), ended_well(table), later=failed_now)
+                described = self._described(known.intersection(places))
+                problems = self._forget(described, ended_well(chosen), later=failed_now)
             except LostPartError as error:  # another launch may have made way for a row of this part
                 return self.look({name, *error.args})
             known = self.register.known(list(known)) - before
+            for row in (row for _, rows in described for row in rows if row["key"] in known & failed_now.keys()):
+                if row["status"] != FAILED:
+                    over[row["key"]] = ENDED
+                elif row["finished_at"] > failed_now[row["key"]]:
+                    over[row["key"]] = AGAIN
         kept = {key: i for key, i in places.items() if key not in known}
         whole = len(kept) == table.num_rows
         rows = table if whole else take(table, list(kept.values()))
         self.register.put(name, stamp, rows, whole=whole, came=kept, went=before.difference(keys))
-        heard = before - (failed_before - failed_now.keys())
+        heard = before - {k for k, at in failed_before.items() if k not in failed_now or at not in (None, failed_now[k])}
         fresh = [i for key, i in kept.items() if key not in heard] if self.keeps_news else []
         if fresh:
             self.news.append((name, take(table, fresh)))
-        lacking = table.num_rows - len(kept)
-        are = "are" if lacking > 1 else "is"
-        return problems if whole else problems | {name: f"{lacking:,} of its rows {are} in other files already"}
+        if whole:
+            return problems
+        why = list[str]()
+        if copies := len(keys - kept.keys() - over.keys()):
+            why.append(f"{copies:,} of its rows {'are' if copies > 1 else 'is'} in other files already")
+        if several := sum(count > 1 for count in times.values()):
+            why.append(f"it has several rows of {counted(several, 'run')}")
+        if over:
+            why.append(said_of(over))
+        return problems | {name: "; ".join(why)}
 
-    def forget_wrong(
+    def forget_wrong(self, keys: Collection[str], better: Collection[str], retried: Collection[str]) -> dict[str, str]:
+        """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot. Others, see
+        `_forget`, make way, too.
+
+        Raises:
+            LostPartError: one of these parts must be looked at again.
+        """
+        return self._forget(self._described(keys), better, retried)
+
+    def _described(self, keys: Collection[str]) -> list[tuple[str, list[Row]]]:
+        """The parts that have rows under these keys, with what tells whether they make way.
+
+        Raises:
+            LostPartError: one of these parts must be looked at again.
+        """
+        columns = (*DESCRIPTION, "status", "finished_at")
+        return [(name, decode(self.read(name, columns, places))) for name, places in self.register.places({"key": keys})]
+
+    def _forget(
         self,
-        keys: Collection[str],
+        described: Sequence[tuple[str, Sequence[Row]]],
         better: Collection[str] = (),
         retried: Collection[str] = (),
         later: Mapping[str, datetime] | None = None,
     ) -> dict[str, str]:
-        """Forget the rows under these keys that cannot be believed; the parts that have them, and why they cannot.
+        """Forget those of these rows that cannot be believed, and those that make way: all, or none if it raises.
 
         Args:
             better: keys of runs that ended well elsewhere: failed rows of them are forgotten, too.
@@ -132,32 +170,41 @@ class Reader:
         Raises:
             LostPartError: one of these parts must be looked at again.
         """
-        problems = {}
-        columns, later = (*DESCRIPTION, "status", "finished_at"), later or {}
-        found = [(name, decode(self.read(name, columns, places))) for name, places in self.register.places({"key": keys})]
-        for name, described in found:
-            rows, wrong = sift(described)
+        problems, later = {}, later or {}
+        for name, found in described:
+            rows, wrong = sift(found)
             before = {row["key"]: row["finished_at"] for row in rows if row["status"] == FAILED}
             again = {key for key, at in before.items() if key in retried or at < later.get(key, at)}
             over = before.keys() & {*better, *again}
-            wrong |= dict.fromkeys(sorted(over), "failed, and ended well in another try")
+            wrong |= {key: AGAIN if key in again else ENDED for key in sorted(over)}
             if wrong:
-                if name in self.register.index.parts:
-                    self.register.forget_index()
-                part = self.register.parts[name]
-                table = load(self._runs / name)[0] if part.table is None else part.table
-                kept = [i for i, key in enumerate(table["key"].to_pylist()) if key not in wrong]
-                self.register.put(name, part.stamp, take(table, kept), whole=False, went=wrong)
-                problems[name] = RETRIED if again.issuperset(wrong) else in_words(wrong)
-        return problems
+                problems[name] = wrong
+        tables = {name: self.read(name, SCHEMA.names, None) for name in problems}
+        if not self.register.index.parts.keys().isdisjoint(problems):
+            self.register.forget_index()
+        for name, wrong in problems.items():
+            kept = [i for i, key in enumerate(tables[name]["key"].to_pylist()) if key not in wrong]
+            self.register.put(name, self.register.parts[name].stamp, take(tables[name], kept), whole=False, went=wrong)
+        return {name: said_of(wrong) for name, wrong in problems.items()}
+
+    def moved(self, name: str) -> None:
+        """A bad part is not among the others any more."""
+        self.register.parts.pop(name, None)
+        self._bad.pop(name, None)
 
     def recall(self, names: Collection[str]) -> None:
         """Know the rows of these parts again that were forgotten for better ones. They are no news."""
         if names:
-            news = self.news
-            self.news = []
-            self.look(names)
-            self.news = news
+            news, self.news = self.news, []
+            try:
+                self.peek(names)
+            finally:
+                self.news = news
+
+    def peek(self, again: Collection[str] = ()) -> None:
+        """Look, where it is no time to put anything aside: the next `look` says again what is wrong."""
+        problems = self.look(again)
+        self._put_off.update(problems)
 
     def read(self, name: str, columns: Sequence[str], places: np.ndarray | None) -> pa.Table:
         """Some columns of a part, of the rows at these places.
@@ -203,7 +250,7 @@ class Reader:
         if not self._named.issuperset(wrong):
             self._named.update(wrong)
             part = self._place.shown(f"runs/{name}")
-            self._place.note(f"left out {counted(len(wrong), 'row')} of {part}: {in_words(wrong)}")
+            self._place.note(f"left out {counted(len(wrong), 'row')} of {part}: {said_of(wrong)}")
 
     def take_news(self, names: Collection[str], keys: Collection[str]) -> list[tuple[str, pa.Table]]:
         """The news among these keys from the parts with these names, which are none any more."""

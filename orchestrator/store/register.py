@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orchestrator.store.contents import FAILED
+from orchestrator.store.contents import FAILED, failed
 from orchestrator.store.folder import stamp_of
-from orchestrator.store.index import INDEXED, Index, matching
+from orchestrator.store.index import INDEXED, Index, places_in
 from orchestrator.store.parts import is_large
 from orchestrator.store.place import Stamp
 
@@ -24,7 +25,8 @@ ROWS_BEYOND_INDEX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part as it was when last looked at. One that is `full` is never changed again."""
+    """A part as it was when last looked at. One that is `full` gets no more rows, and has its `table` only as long as the file
+    has rows beyond these, and is about to lose them."""
 
     stamp: Stamp
     rows: int
@@ -94,12 +96,14 @@ class Register:
         part = self.parts.get(name)
         return set() if part is None or part.head is None else set(part.head["key"].to_pylist())
 
-    def failed_of(self, name: str) -> set[str]:
-        """Those of `keys_of` whose runs failed."""
+    def failed_of(self, name: str) -> dict[str, datetime | None]:
+        """Those of `keys_of` whose runs failed, each with the time when it did; None: it is in the file only."""
         part = self.parts.get(name)
         if part is None or part.head is None:
-            return set()
-        return set(part.head["key"].filter(pc.equal(part.head["status"], FAILED)).to_pylist())
+            return {}
+        if part.table is not None:
+            return {**failed(part.table)}
+        return dict.fromkeys(part.head["key"].filter(pc.equal(part.head["status"], FAILED)).to_pylist())
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Those of the keys that are in the store."""
@@ -124,6 +128,7 @@ class Register:
             went: the keys of rows that were in this part, and are in none now.
         """
         full = is_many(table.num_rows) or stamp[1] >= self._bytes_per_part or is_large(table)
+        full = full or (not whole and name in self.parts and self.parts[name].full)  # who has read the file looks no more at it
         head = table.select(INDEXED)
         self.parts[name] = Part(stamp, table.num_rows, full, head, None if full and whole else table)
         self._recent.difference_update(went)
@@ -136,6 +141,10 @@ class Register:
         self._recent -= self.keys_of(name)
         self.parts.pop(name, None)
 
+    def changing_parts(self) -> list[str]:
+        """The parts that may get rows, or are about to lose some."""
+        return [name for name, part in self.parts.items() if not part.full or part.table is not None]
+
     def open_parts(self) -> list[str]:
         """The parts that are not full, the longest first."""
         parts = [name for name, part in self.parts.items() if not part.full]
@@ -146,8 +155,11 @@ class Register:
         if where is None:
             return [(name, None) for name in sorted(self.parts)]
         places = dict(self.index.find(where))
-        places |= {name: matching(part.head, where) for name, part in self.parts.items() if part.head is not None}
-        return [(name, places[name]) for name in sorted(places) if len(places[name])]
+        heads = {name: part.head for name, part in self.parts.items() if part.head is not None}
+        if heads:  # all at once, as each look for many values begins with a table of them
+            starts = np.cumsum([0, *(head.num_rows for head in heads.values())])
+            places |= places_in(pa.concat_tables(heads.values()), heads, starts, where)
+        return sorted(places.items())
 
 
 def is_many(rows: int) -> bool:

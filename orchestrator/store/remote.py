@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -86,6 +86,25 @@ def location_of(uri: str) -> str | None:
     return f"{'s3' if scheme == 's3' else 'gs'}://{'/'.join([bucket, *filter(None, (prefix or '').split('/'))])}"
 
 
+def lies_at(given: str) -> PurePosixPath:
+    """Where a store is that is given as a folder or a URI: two have one such path if they are one, however they are spelled."""
+    if (found := URI.match(given)) is None or (name := location_of(given)) is None:
+        return PurePosixPath(os.path.realpath(given))
+    server = _endpoint(_options(found[4])) if name.startswith("s3:") else ""
+    return PurePosixPath(server.rpartition("://")[2].rstrip("/"), name)
+
+
+def _options(query: str | None) -> dict[str, str]:
+    """How a place is reached, as the end of its URI says."""
+    return {name: values[-1] for name, values in parse_qs((query or "")[1:]).items()}
+
+
+def _endpoint(options: Mapping[str, str]) -> str:
+    """The server that speaks S3, if it is not Amazon's."""
+    environment = os.environ.get
+    return options.get("endpoint_override") or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL") or ""
+
+
 def wrong_with(uri: str) -> str | None:
     """Why a URI can mean no place in a bucket, and what to type instead, without any secret that it has; None if it can."""
     if (found := URI.match(uri)) is None:
@@ -139,7 +158,7 @@ class Remote:
         """Seconds for which it has not, in all."""
         with self._in_words():
             if self._is_s3:
-                self._connect({name: values[-1] for name, values in parse_qs((query or "")[1:]).items()})
+                self._connect(_options(query))
             else:
                 self._reading = self._small = self._large = fs.GcsFileSystem(retry_time_limit=timedelta(seconds=15))
         self.mirror = _cache() / f"{self._bucket}-{hashlib.sha256(f'{self._endpoint} {self.uri}'.encode()).hexdigest()[:16]}"
@@ -147,9 +166,7 @@ class Remote:
     def _connect(self, options: Mapping[str, str]) -> None:
         environment = os.environ.get
         region = options.get("region") or environment("AWS_REGION") or environment("AWS_DEFAULT_REGION")
-        self._endpoint = (
-            options.get("endpoint_override") or environment("AWS_ENDPOINT_URL_S3") or environment("AWS_ENDPOINT_URL") or ""
-        )
+        self._endpoint = _endpoint(options)
         if not region and not self._endpoint:
             region = self._patiently(lambda: fs.resolve_s3_region(self._bucket))[0]
         common: dict[str, Any] = {"region": region, "connect_timeout": 5}

@@ -143,7 +143,7 @@ class ResultStore(Artifacts):
         """
         with self._guard:
             tables = self._tables(columns, where)
-            self._reader.news.clear()
+            self._take_news()
             return self._not_retried(self._reader.believed(tables))
 
     def find(self, where: Mapping[str, Collection[object]]) -> list[Row]:
@@ -177,14 +177,19 @@ class ResultStore(Artifacts):
     def frame(self, task: str, where: Mapping[str, Collection[object]] | None = None) -> pd.DataFrame:
         """The rows of a task, `module:Class`, as a table of pandas, with a column for each option of the task in place of
         `options`; rows as in `rows`. An option that a row does not have is missing there. One with the name of a column is in
-        `option_NAME`.
+        `option_NAME`, and if that is an option, too, in `option_option_NAME`.
         """
         import pandas as pd
 
         rows = self.rows(where={**(where or {}), "task": {task}})
         columns = dict.fromkeys(name for row in rows for name in row["options"])
         table = pd.DataFrame(rows, columns=[name for name in SCHEMA.names if name != "options"])
-        settings = {f"option_{name}" if name in table else name: [row["options"].get(name) for row in rows] for name in columns}
+        settings = {}
+        for name in columns:
+            column = name
+            while column in table or (column != name and column in columns):
+                column = f"option_{column}"
+            settings[column] = [row["options"].get(name) for row in rows]
         return pd.concat([table, pd.DataFrame(settings, index=table.index)], axis=1)
 
     def refresh(self) -> list[Row]:
@@ -195,10 +200,14 @@ class ResultStore(Artifacts):
         with self._guard:
             with self.place.in_words("read the rows"):
                 self._look()
-            news, self._reader.news = self._reader.news, []
-            rows = self._reader.believed(news)
-            self._retried.difference_update(row["key"] for row in rows)
-            return rows
+            return self._take_news()
+
+    def _take_news(self) -> list[Row]:
+        """The rows that were found and not reported yet. Who waited for another try of these runs does so no more."""
+        news, self._reader.news = self._reader.news, []
+        rows = self._reader.believed(news)
+        self._retried.difference_update(row["key"] for row in rows)
+        return rows
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
         """Add the rows whose key is not in the store yet, or whose run failed there and has ended now, or was tried again (see
@@ -290,7 +299,8 @@ class ResultStore(Artifacts):
         """Put bad parts aside, or only tell of them."""
         if self.read_only:
             for name, why in problems.items():
-                self.place.note(f"left out {self.place.shown(f'runs/{name}')}: {why}")
+                some = "rows of " if name in self._register.parts and self._register.parts[name].rows else ""
+                self.place.note(f"left out {some}{self.place.shown(f'runs/{name}')}: {why}")
         elif problems:
             with self._turns.settling(problems, locked=locked) as agreed:
                 self._writer.set_aside(agreed)
@@ -299,8 +309,10 @@ class ResultStore(Artifacts):
         """Forget rows that have keys of these rows and cannot be believed, or failed where these did not; the parts that have
         them, and what is wrong with these. The files stay as they are until the better rows are written."""
         known = self._register.known(table["key"].to_pylist())
-        right = choose(table, known).keys() & known if known else set()
-        better = ended_well(table) if known else set()
+        if not known:
+            return {}
+        chosen = choose(table, known)
+        right, better = chosen.keys() & known, ended_well(take(table, list(chosen.values())))
         while right:
             try:
                 return self._reader.forget_wrong(right, better, self._retried)

@@ -170,21 +170,35 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         if row.keys() != _COLUMNS.keys():
             missing, unknown = sorted(_COLUMNS.keys() - row.keys()), sorted(row.keys() - _COLUMNS.keys())
             raise ValueError(f"row {row.get('key')!r}: missing columns {missing}, unknown columns {unknown}")
-    arrays = []
-    for name, kind in _COLUMNS.items():
-        values = [row[name] for row in rows]
+    try:
+        return pa.Table.from_arrays([_column(name, [row[name] for row in rows]) for name in _COLUMNS], schema=SCHEMA)
+    except ValueError as error:
+        for row in rows:
+            for name in _COLUMNS:
+                try:
+                    _column(name, [row[name]])
+                except ValueError as why:
+                    raise ValueError(f"row {row['key']!r}: {why}") from error
+        raise
+
+
+def _column(name: str, values: Sequence[Any]) -> pa.Array:
+    """
+    Raises:
+        ValueError: a value is none that the column may have.
+    """
+    kind = _COLUMNS[name]
+    try:
         if name in _JSON:
             values = [None if v is None else json.dumps(_finite(v), sort_keys=True, allow_nan=False) for v in values]
-        try:
-            array = pa.array(values, kind)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise ValueError(f"column {name} ({kind}): {error}") from error
-        if array.null_count and name not in _NULLABLE:
-            raise ValueError(f"column {name} must not be empty")
-        if name == "key" and any(len(value) != KEY_LENGTH or not value.isascii() for value in values):
-            raise ValueError(f"column key must be a run key, {KEY_LENGTH} letters long")
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+        array = pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"column {name} ({kind}): {error}") from error
+    if array.null_count and name not in _NULLABLE:
+        raise ValueError(f"column {name} must not be empty")
+    if name == "key" and any(len(value) != KEY_LENGTH or not value.isascii() for value in values):
+        raise ValueError(f"column key must be a run key, {KEY_LENGTH} letters long")
+    return array
 
 
 def decode(table: pa.Table) -> list[Row]:

@@ -63,8 +63,8 @@ class Turns(Protocol):
         failed has tried to write."""
 
     def choose_part(self) -> str:
-        """The part that this launch extends: the one it has, else the longest one that was made here and is neither full nor
-        another launch's, else a new one."""
+        """The part that this launch extends: the one it has if it is not full, else the longest one that was made here and is
+        neither full nor another launch's, else a new one."""
 
     def may_extend(self, name: str) -> bool:
         """Whether it may get more rows."""
@@ -90,14 +90,20 @@ def turns_of(place: Place, reader: Reader) -> Turns:
 class OwnPart:
     """The part that this launch extends, if any, locked among the processes of this machine."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, reader: Reader) -> None:
         self.name: str | None = None
-        self._place = place
+        self._place, self._reader = place, reader
 
     def take(self, names: Sequence[str]) -> str:
         """Have the first of these parts that no other launch has."""
         self.name = next(name for name in names if self._place.locks.take("part", name))
         return self.name
+
+    def let_go_if_full(self) -> None:
+        """It may have become so when it was mended: in a bucket it gets longer by that."""
+        part = self._reader.register.parts.get(self.name or "")
+        if part is not None and part.full:
+            self.let_go()
 
     def let_go(self) -> None:
         if self.name is not None:
@@ -113,7 +119,7 @@ class FolderTurns:
     """
 
     def __init__(self, place: Place, reader: Reader) -> None:
-        self._place, self._reader, self._own = place, reader, OwnPart(place)
+        self._place, self._reader, self._own = place, reader, OwnPart(place, reader)
 
     def pull(self, *, locked: bool = False) -> None:
         pass
@@ -145,6 +151,7 @@ class FolderTurns:
         return ()
 
     def choose_part(self) -> str:
+        self._own.let_go_if_full()
         return self._own.name or self._own.take([*_made_by(self._place.locks.copy(), self._reader), self.new_name()])
 
     def may_extend(self, name: str) -> bool:
@@ -169,7 +176,7 @@ class BucketTurns:
     """
 
     def __init__(self, bucket: Bucket, reader: Reader) -> None:
-        self._bucket, self._reader, self._own = bucket, reader, OwnPart(bucket)
+        self._bucket, self._reader, self._own = bucket, reader, OwnPart(bucket, reader)
         self._pulled = -math.inf
         self._lease_number = 0
         """Of the lease under which all is certain that is known."""
@@ -261,6 +268,7 @@ class BucketTurns:
                     raise
 
     def choose_part(self) -> str:
+        self._own.let_go_if_full()
         if self._own.name is not None and not self.may_extend(self._own.name):
             self.let_go()
         return self._own.name or self._own.take([*self._parts_to_take_over(), self.new_name()])
@@ -270,7 +278,7 @@ class BucketTurns:
         if not ours or APPEND in self._bucket.lease.look():
             return []  # a machine that has looked before this launch had its lease may be setting one of them aside
         self._pull(locked=True)  # a launch that was killed may have put more than it kept here
-        self._reader.look()
+        self._reader.peek()
         return [name for name in self._reader.register.open_parts() if name in ours]
 
     def may_extend(self, name: str) -> bool:

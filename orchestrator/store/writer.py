@@ -50,7 +50,7 @@ class Writer:
             else:
                 aside = self._place.place_aside(name)
                 self._place.move(f"runs/{name}", aside)
-                register.parts.pop(name, None)
+                self._reader.moved(name)
                 shown, now = self._place.shown(f"runs/{name}"), self._place.shown(aside)
                 self._place.note(f"set aside {shown}: {why}; it is now {now}")
 

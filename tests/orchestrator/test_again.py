@@ -180,7 +180,9 @@ def test_a_store_may_lie_in_a_bucket(
     [
         ("s3://b/r", "s3://b//r", True),
         ("s3://b/r?region=eu-west-1", "s3://b/r/", True),
-        ("s3://b/r", "s3://b/r?endpoint_override=localhost:9000", True),
+        ("s3://b/r", "s3://b/r?endpoint_override=localhost:9000", False),
+        ("s3://b/r?endpoint_override=one:9000", "s3://b/r/again?endpoint_override=one:9000&scheme=http", True),
+        ("s3://b/r?endpoint_override=one:9000", "s3://b/r?endpoint_override=two:9000", False),
         ("gs://b/r", "gcs://b/r", True),
         ("s3://b/r", "s3://b/r/again", True),
         ("s3://b", "s3://b/again", True),
@@ -194,6 +196,8 @@ def test_a_bucket_has_to_be_another_place_however_it_is_spelled(
     store: str, into: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
     if is_refused:
         with pytest.raises(UserError, match="lies in the store that has the run"):
             again._check_places(store, into)
@@ -256,6 +260,11 @@ def test_a_run_that_was_pruned_ends_where_it_ended() -> None:
     search = study.search
     assert search.pruned_at(Rows(), BUMPS, Curve([20], [0.5])) is None
     assert search.pruned_at(Rows(), BUMPS, Curve([20, 40, 60], [0.5, 0.4, 0.3])) == 2
+    thinned = row(status="pruned", id_mse=None, steps=80, curve_step=[20, 80])
+    search = again.Again("again", BumpTask(), [BUMPS], {}, stored=thinned).search
+    assert search.pruned_at(Rows(), BUMPS, Curve([20, 40, 60], [0.5, 0.4, 0.3])) is None
+    assert search.pruned_at(Rows(), BUMPS, Curve([20, 40, 60, 80, 100], [0.5] * 5)) == 4
+    assert search.pruned_at(Rows(), BUMPS, Curve([20, 60, 100], [0.5] * 3)) == 2
     search = again.Again("again", BumpTask(), [BUMPS], {}, stored=row()).search
     assert search.pruned_at(Rows(), BUMPS, Curve([20, 40, 60], [0.5, 0.4, 0.3])) is None
 

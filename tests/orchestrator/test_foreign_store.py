@@ -49,6 +49,7 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a key of other letters": first("key", "é" * 12),
     "a key that is a path": first("key", "../../../../etc/passwd00"),
     "a key that moves the cursor": first("key", "\x1b[2J" + "k" * 20),
+    "a family of 11,000 letters": first("family", "x" * 11_000),
     "a decoder of 1,001 letters": first("decoder", "x" * 1001),
     "a curve that is too short": first("curve_loss", [1.0]),
     "a curve that is not there": first("curve_accuracy", []),
@@ -156,6 +157,30 @@ def test_rows_that_hold_much_are_written_in_parts_that_can_be_read(tmp_path: Pat
     with ResultStore(tmp_path) as store:
         assert store.notices == []
         assert counts(store) == list(range(700))
+
+
+def test_rows_that_hold_much_are_read_again_beside_many_that_hold_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts_module, "MOST_BYTES", 4_000_000)
+    with ResultStore(tmp_path) as store:
+        assert len(store.append([row(i, error="x" * 100_000 if 20 <= i < 65 else None) for i in range(1500)])) == 1500
+    with ResultStore(tmp_path) as store:
+        assert store.notices == []
+        assert counts(store) == list(range(1500))
+
+
+def test_a_part_with_a_long_name_is_mended_and_named(tmp_path: Path) -> None:
+    kept, moved = store_of_two(tmp_path)
+    with ResultStore(tmp_path / "b") as store:
+        store.append([row(2), row(3)])
+    next((tmp_path / "b" / "runs").iterdir()).rename(kept.with_name("é" * 120 + ".parquet"))
+    moved.unlink()
+    with ResultStore(tmp_path / "a") as store:
+        (notice,) = store.notices
+        assert "é.parquet: 1 of its rows is in other files already" in notice
+        assert counts(store) == [1, 2, 3]
+    assert sum(pq.read_table(part).num_rows for part in kept.parent.iterdir()) == 3
 
 
 @pytest.mark.parametrize("name", ["é\udcff.parquet", "two\nlines.parquet", "\x1b[2J.parquet"])

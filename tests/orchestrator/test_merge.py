@@ -23,7 +23,7 @@ import orchestrator.store.rows as rows_module
 import orchestrator.store.turns as turns_module
 from orchestrator import merge as command
 from orchestrator.command.cli import Terminated, run
-from orchestrator.errors import counted
+from orchestrator.errors import UserError, counted
 from orchestrator.store import ResultStore, StoreError
 from orchestrator.store.merge import Merged, merge
 
@@ -215,7 +215,11 @@ def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
         assert merge(there, here) == (1, 0, ())
         assert "left out 1 row of" in there.notices[0]
-    assert endings(tmp_path / "store") == {1: "failed", 2: "passed"}
+    with ResultStore(tmp_path / "store") as store:
+        store.append([row(1, accuracy=0.875)])
+    with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
+        assert merge(there, here) == (0, 0, ()), "nor is it compared"
+    assert endings(tmp_path / "store") == {1: "passed", 2: "passed"}
 
 
 def test_the_command_says_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -300,6 +304,15 @@ def test_a_mistake_in_a_merge_is_one_line(
     assert err.startswith("error: ")
     assert told in err
     assert sorted(map(str, tmp_path.rglob("*"))) == before
+
+
+def test_stores_of_two_servers_are_two_also_under_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://one:9000")
+    command._check("s3://b/x?endpoint_override=one:9000", "s3://b/x?endpoint_override=two:9000")
+    for other in ("s3://b/x", "s3://b//x?endpoint_override=one:9000&scheme=http"):
+        with pytest.raises(UserError, match="are the same store"):
+            command._check("s3://b/x?endpoint_override=one:9000", other)
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])

@@ -258,11 +258,12 @@ def test_other_files_are_no_questions_and_of_very_many_the_first_are_read(
         for version in "123":
             save_question(store, dataclasses.replace(QUESTION, task_version=version))
         (tmp_path / "questions" / "notes.txt").write_text("mine")
+        (tmp_path / "questions" / f"{QUESTION.name}.json~").write_text("a backup of an editor")
         assert len(load_questions(store)) == 3
         assert store.notices == []
         monkeypatch.setattr(module, "MOST_FILES", 2)
         assert len(load_questions(store)) <= 2
-        assert store.notices == [f"{tmp_path}/questions has 4 files: only the first 2 are read"]
+        assert store.notices == [f"{tmp_path}/questions has 3 questions: only the first 2 are read"]
 
 
 def test_a_question_that_is_too_large_is_not_stored_and_this_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from places import Place, plain_keys
 from store_child import row
 
-from orchestrator.store import ResultStore
+import orchestrator.store.reader as reader_module
+import orchestrator.store.register as register_module
+from orchestrator.store import ResultStore, StoreError
+from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.rows import SCHEMA, encode
 from tests.conftest import Command, read_rows
 
+LATE = datetime(2031, 1, 1, tzinfo=UTC)
 PROGRAM = """
 import pathlib, sys
 text = pathlib.Path("needed.txt").read_text()
@@ -68,20 +75,189 @@ def test_launches_at_work_learn_what_has_come_of_another_try(place: Place) -> No
 @pytest.mark.bucket
 @pytest.mark.parametrize("comes", ["failed", "passed"])
 def test_in_a_bucket_the_row_of_another_machine_makes_way(uri: str, on: Callable[[str], None], comes: str) -> None:
-    late = datetime(2031, 1, 1, tzinfo=UTC)
     on("a")
     with ResultStore(uri) as store:
         store.append([row(1, **failed("old")), row(2)])
     on("b")
     with ResultStore(uri) as store:
         store.retry_failed()
-        assert len(store.append([row(1, finished_at=late, **(failed("new") if comes == "failed" else {}))])) == 1
+        assert len(store.append([row(1, finished_at=LATE, **(failed("new") if comes == "failed" else {}))])) == 1
     for machine in ("c", "a", "b"):
         on(machine)
         with ResultStore(uri) as store:
             told = {found["data_count"]: (found["status"], found["error"]) for found in store.rows()}
             assert told == {1: ("failed", "new") if comes == "failed" else ("passed", None), 2: ("passed", None)}
             assert len(store) == 2
+
+
+@pytest.mark.bucket
+def test_a_part_that_grew_full_when_a_row_made_way_gets_no_more(
+    uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a bucket a part gets longer, also if it has fewer rows."""
+    with ResultStore(uri) as store:
+        monkeypatch.setattr(store._register, "_bytes_per_part", 20_000)
+        store.append([row(1, **failed("old")), row(2)])
+        on("b")
+        with ResultStore(uri) as other:
+            assert len(other.append([row(1)])) == 1
+        on("a")
+        assert [found["data_count"] for found in store.refresh()] == [1]
+        assert [part.full for part in store._register.parts.values() if part.stamp[1] > 20_000] == [True]
+        assert len(store.append([row(3)])) == 1
+        assert len(store.append([row(4)])) == 1
+    assert sorted(plain_keys(uri)) == sorted(row(count)["key"] for count in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("rows", [9, 10])
+def test_a_launch_at_work_hears_of_a_row_that_made_way_in_a_full_part(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    with ResultStore(tmp_path) as store:
+        store.append([row(count, **(failed("a") if count == 7 else {})) for count in range(rows)])
+    with ResultStore(tmp_path) as usual, ResultStore(tmp_path) as retrying:
+        retrying.retry_failed()
+        assert len(retrying.append([row(7)])) == 1
+        assert [(found["data_count"], found["status"]) for found in usual.refresh()] == [(7, "passed")]
+        for count in (50, 51):
+            retrying.append([row(count)])
+            assert [found["data_count"] for found in usual.refresh()] == [count]
+        assert len(usual.rows()) == rows + 2
+        assert usual.notices == retrying.notices == []
+    assert len(plain_keys(tmp_path)) == rows + 2
+
+
+@pytest.mark.parametrize("own_part", [True, False])
+def test_a_launch_at_work_hears_of_a_run_that_failed_again(own_part: bool, tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a"))])
+    with ResultStore(tmp_path) as usual, ResultStore(tmp_path) as retrying, ResultStore(tmp_path) as other:
+        if own_part:
+            other.append([row(2)])  # it has the part from now on
+        assert usual.retry_failed() == retrying.retry_failed() == 1
+        usual.refresh()
+        retrying.append([row(1, finished_at=LATE, **failed("b"))])
+        assert [found["error"] for found in usual.refresh()] == ["b"]
+        assert row(1)["key"] in usual, "it need not be tried once more"
+
+
+def test_rows_that_were_read_are_known(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a"))])
+    with ResultStore(tmp_path) as usual, ResultStore(tmp_path) as retrying:
+        assert usual.retry_failed() == retrying.retry_failed() == 1
+        retrying.append([row(1)])
+        assert [found["status"] for found in usual.rows()] == ["passed"]
+        assert row(1)["key"] in usual
+        assert usual.refresh() == []
+
+
+def test_a_row_makes_way_although_its_part_was_damaged_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    with ResultStore(tmp_path) as store:
+        store.append([row(count, **(failed("a") if count in (3, 13) else {})) for count in range(10)])
+        first = set((tmp_path / "runs").iterdir())
+        store.append([row(count, **(failed("a") if count == 13 else {})) for count in range(10, 20)])
+        (bad,) = set((tmp_path / "runs").iterdir()) - first
+        before, data = bad.stat(), bytearray(bad.read_bytes())
+        column = pq.read_metadata(bad).row_group(0).column(SCHEMA.names.index("reason"))
+        data[column.data_page_offset + column.total_compressed_size - 3] ^= 0xFF
+        bad.write_bytes(data)
+        os.utime(bad, ns=(before.st_atime_ns, before.st_mtime_ns))
+        store.retry_failed()
+        assert len(store.append([row(3), row(13)])) == 2
+        assert sorted(found["data_count"] for found in store.rows()) == [*range(10), 13]
+        (notice,) = store.notices
+        assert notice.startswith(f"set aside {bad}: it is damaged")
+
+
+def test_of_rows_in_one_file_the_one_that_ended_stays(tmp_path: Path) -> None:
+    tries = {1: [failed("a"), {}], 2: [{}, failed("a")], 3: [failed("a"), {"finished_at": LATE, **failed("b")}]}
+    rows = [row(count, **values) for count, both in tries.items() for values in both]
+    with ResultStore(tmp_path / "a") as store:
+        assert [(found["status"], found["error"]) for found in store.append(rows)] == [
+            ("passed", None), ("passed", None), ("failed", "b"),
+        ]  # fmt: skip
+    (tmp_path / "b" / "runs").mkdir(parents=True)
+    (tmp_path / "b" / "runs" / "x.parquet").write_bytes(parquet_bytes(encode(rows)))
+    with ResultStore(tmp_path / "b") as store:
+        assert [(found["status"], found["error"]) for found in store.rows()] == [
+            ("passed", None), ("passed", None), ("failed", "b"),
+        ]  # fmt: skip
+        (notice,) = store.notices
+        assert "x.parquet: it has several rows of 3 runs; the former file is " in notice
+
+
+def test_a_notice_says_which_rows_made_way_and_why(tmp_path: Path) -> None:
+    """Of a store with a file from elsewhere: a run ended in it that failed here, and another one failed later."""
+    keys = {count: row(count)["key"] for count in (1, 2)}
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a")), row(2, **failed("a")), row(3)])
+        (part,) = (tmp_path / "runs").iterdir()
+    (tmp_path / "runs" / "zz.parquet").write_bytes(
+        parquet_bytes(encode([row(1), row(2, finished_at=LATE, **failed("b")), row(4)]))
+    )
+    why = f"{keys[1]} failed, and ended well in another try; {keys[2]} failed, and was tried again"
+    with ResultStore(tmp_path, read_only=True) as store:
+        assert store.notices == [f"left out rows of {part}: {why}"]
+    with ResultStore(tmp_path) as store:
+        (notice,) = store.notices
+        assert notice.startswith(f"removed rows from {part}: {why}; the former file is ")
+        assert {found["data_count"]: found["status"] for found in store.rows()} == {
+            1: "passed", 2: "failed", 3: "passed", 4: "passed",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a", "zz"])
+def test_rows_that_failed_before_make_way_whichever_file_is_read_first(name: str, tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, finished_at=LATE, **failed("b"))])
+    other = tmp_path / "runs" / f"{name}.parquet"
+    other.write_bytes(parquet_bytes(encode([row(1, **failed("a")), row(2)])))
+    with ResultStore(tmp_path, read_only=True) as store:
+        assert store.notices == [f"left out rows of {other}: its failed runs were tried again"]
+    with ResultStore(tmp_path) as store:
+        assert store.notices == []
+        assert {found["data_count"]: found["error"] for found in store.rows()} == {1: "b", 2: None}
+    assert len(plain_keys(tmp_path)) == 2
+
+
+def test_what_is_found_while_an_append_fails_is_told_at_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(1, **failed("a"))])
+        (part,) = (tmp_path / "runs").iterdir()
+        store.retry_failed()
+
+        def fail(*_: object) -> None:
+            part.write_bytes(b"damaged")
+            raise StoreError("no")
+
+        monkeypatch.setattr(store._writer, "extend", fail)
+        with pytest.raises(StoreError, match=r"^no$"):
+            store.append([row(1)])
+        monkeypatch.undo()
+        assert store.notices == []
+        assert store.refresh() == []
+        (notice,) = store.notices
+        assert notice.startswith(f"set aside {part}: ")
+
+
+def test_news_survive_an_append_after_which_nothing_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
+        store.append([row(1, **failed("a"))])
+        store.retry_failed()
+        other.append([row(2)])
+
+        def fail(*_: object) -> None:
+            monkeypatch.setattr(reader_module, "load", fail)
+            raise StoreError("no")
+
+        monkeypatch.setattr(store._writer, "extend", fail)
+        with pytest.raises(StoreError, match=r"^no$"):
+            store.append([row(1)])
+        monkeypatch.undo()
+        assert [found["data_count"] for found in store.refresh()] == [2]
 
 
 @pytest.mark.slow(20)

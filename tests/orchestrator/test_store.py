@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import math
 import os
@@ -109,9 +110,10 @@ def test_rows_can_be_read_with_some_columns_only(place: Place) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"steps": "many"}, "column steps"),
-        ({"seed": 2**63}, "column seed"),
-        ({"host": None}, "column host must not be empty"),
+        ({"steps": "many"}, "row '7803fedcfbb8cc79e404b3b6': column steps"),
+        ({"seed": 2**63}, "row '7803fedcfbb8cc79e404b3b6': column seed"),
+        ({"host": None}, "row '7803fedcfbb8cc79e404b3b6': column host must not be empty"),
+        ({"measures": {"x": object()}}, "row '7803fedcfbb8cc79e404b3b6': column measures .*not JSON serializable"),
         ({"colour": 1}, r"unknown columns \['colour'\]"),
     ],
 )
@@ -304,6 +306,7 @@ def test_a_folder_among_the_parts_is_set_aside_and_named(tmp_path: Path) -> None
         assert reader.notices == [f"left out {folder}: it is not a file"]
     assert folder.is_dir()
     with ResultStore(tmp_path) as store:
+        assert store.damaged == 0, "it was set aside"
         assert counts(store.rows()) == [1]
         assert store.notices == [f"set aside {folder}: it is not a file; it is now {tmp_path / 'set-aside' / 'folder'}"]
     assert parts(tmp_path) == [whole]
@@ -627,6 +630,11 @@ def test_a_setting_with_the_name_of_a_column_is_no_setting_less(tmp_path: Path) 
         store.append([make_row(spec, task_version="1", fixed_count=0, status="passed", reason="target")])
         [found] = store.frame("a:B").to_dict("records")
     assert (found["error"], found["option_error"], found["kind"]) == (None, 0.1, "wide")
+    spec = dataclasses.replace(spec, data_count=2, options=(("error", 0.1), ("option_error", 0.2)))
+    with ResultStore(tmp_path) as store:
+        store.append([make_row(spec, task_version="1", fixed_count=0, status="passed", reason="target")])
+        found = store.frame("a:B", {"data_count": [2]}).to_dict("records")[0]
+    assert (found["error"], found["option_error"], found["option_option_error"]) == (None, 0.2, 0.1)
 
 
 def test_one_run_is_not_told_as_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -657,6 +665,10 @@ def test_weights_and_checkpoints_are_kept_per_run(place: Place) -> None:
         assert list((store.path / ".tmp").iterdir()) == []
         assert kept(place, "checkpoints") == {}
         assert kept(place, "weights") == {"k.safetensors": b"w"}
+        place.put("checkpoints/k.pt~", b"a backup of an editor")
+        place.put("weights/other.safetensors~", b"another one")
+        assert store.with_checkpoints() == set()
+        assert store.with_weights() == {"k"}
 
 
 def test_a_checkpoint_of_another_launch_is_removed_as_well(place: Place) -> None:
