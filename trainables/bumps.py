@@ -103,7 +103,7 @@ class BumpSettings:
     )
     encoding: str = setting("bump", "Code of the coordinates.", words=ENCODINGS)
     holdout: str | None = setting(
-        None, "Held-out coordinates, in a box without any bump, or all that are not drawn.", words=REGIONS,
+        None, "Held-out coordinates: a box without any bump (center, corner), or those not drawn (random).", words=REGIONS,
         shown="random for bumps, center for stripes+bumps",
     )  # fmt: skip
     centres: str = setting("integer", "Bump centres.", words=CENTRES)

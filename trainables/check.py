@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import io
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -56,8 +58,9 @@ _warned: set[tuple[str, str]] = set()
 """Tasks and their data sets of which a warning was told: a launch checks many runs of each."""
 
 
-def check_task(task: Task, spec: RunSpec) -> None:
+def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
     """Make and measure one batch of `spec`, whose own `data_count` is not looked at. Torch's global generator stays as it was.
+    If its weights will be kept, a file has to be able to hold them; those of runs that it needs always will be.
     Training samples among the held-out ones are told as a warning on stderr: in a small domain they may repeat by right.
 
     Raises:
@@ -68,10 +71,12 @@ def check_task(task: Task, spec: RunSpec) -> None:
         counts = counts_of(task, spec)
         spec = spec.with_count(counts.least_trained)
         task = _check_needs(task, spec)
-        model = _model(task, spec)
+        model = _started(task, spec)
         warnings: list[str] = []
         data = check_data(task, spec, counts, _loss(task, model), warnings.append)
         _check_training(task, spec, model, data.train)
+        if keeps_weights:
+            _check_kept(model)
         _check_looks(task, spec)
         judged = _check_judged(task, spec, model) or data
         for split in judged:
@@ -166,7 +171,7 @@ def _check_needs(task: Task, spec: RunSpec) -> Task:
             if not allowed.low <= parent.data_count <= allowed.high:
                 given = f"{allowed.low} to {allowed.high}, not {parent.data_count}"
                 raise ValueError(f"the task's needs() must give it a data_count that its counts() allow, {given}")
-            check_task(tasks[name], parent)
+            check_task(tasks[name], parent, keeps_weights=True)
         except ValueError as error:
             raise ValueError(f"{name}, which this task needs ({parent.task}): {error}") from error
     _check_stop(task, spec, needed)
@@ -231,6 +236,15 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
     return model
 
 
+def _started(task: Task, spec: RunSpec) -> nn.Module:
+    """The network as a new run has it."""
+    model = _model(task, spec)
+    if hasattr(task, "start"):
+        with blamed("start()"):
+            task.start(spec, model)
+    return model
+
+
 def _loss(task: Task, model: nn.Module) -> str:
     """The word of the loss; `own` if the model brings it."""
     return "own" if brings(model, "losses") else loss_of(task)
@@ -273,7 +287,7 @@ def _step_loss(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> Ten
 
 def _check_model_again(task: Task, spec: RunSpec, model: nn.Module, batch: Split, loss: Tensor) -> None:
     """A model of the same seed, after the same step, has the same weights and the same loss."""
-    again = _model(task, spec)
+    again = _started(task, spec)
     other = _step_loss(task, spec, again, batch)
     ours, theirs = ({**dict(m.named_parameters()), **dict(m.named_buffers())} for m in (model, again))
     if unlike := [name for name in ours if name not in theirs or not _alike(ours[name], theirs[name])]:
@@ -298,7 +312,7 @@ def _check_saved(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> N
         for p in model.parameters():
             if p.grad is not None:
                 p.sub_(MOVE * p.grad.to_dense().sign())
-    state, held = detached(model.state_dict()), _not_saved(model)
+    state, held = _checkpoint(model), _not_saved(model)
     try:
         further = _further(task, spec, model, batch)
     except ValueError:  # moved too far, as a scale that begins at 0 and must not fall under it
@@ -360,8 +374,45 @@ def _load(model: nn.Module, state: Mapping[str, Any]) -> None:
         model.load_state_dict(detached(state))
 
 
+def _checkpoint(model: nn.Module) -> dict[str, Any]:
+    """The state of a model as it comes out of a checkpoint."""
+    state: dict[str, Any] = detached(model.state_dict())
+    return {name: value if isinstance(value, Tensor) else _read_again(name, value) for name, value in state.items()}
+
+
+def _read_again(name: str, value: Any) -> Any:
+    try:
+        torch.save(value, buffer := io.BytesIO())
+        buffer.seek(0)
+        return torch.load(buffer, weights_only=True)
+    except Exception:
+        raise ValueError(
+            f"the task's model() must have an extra state that a checkpoint can hold, and its {name} is a {kind_of(value)}: "
+            "give numbers, words and tensors, or lists and dictionaries of these, which torch.load(weights_only=True) reads"
+        ) from None
+
+
+def _check_kept(model: nn.Module) -> None:
+    """Whether a file of weights can hold the state of the model."""
+    for name, value in model.state_dict().items():
+        given = f"is of {value.dtype}" if isinstance(value, Tensor) else f"is a {kind_of(value)}"
+        try:
+            safetensors.torch.save({name: torch.empty(0, dtype=value.dtype)})
+        except (AttributeError, KeyError):
+            raise ValueError(
+                "the task's model() must have nothing in its state that a safetensors file cannot hold, as its weights are "
+                f"kept, and its {name} {given}: register a buffer of a usual type in its place"
+            ) from None
+
+
 def _check_memory(model: nn.Module) -> None:
-    """Whether who loads a checkpoint, or keeps an average, can write to the tensors."""
+    """Whether a checkpoint can hold the tensors, and who loads it, or keeps an average, can write to them."""
+    for name, t in model.state_dict().items():
+        if isinstance(t, Tensor) and t.layout != torch.strided:
+            raise ValueError(
+                f"the task's model() must have dense tensors in its checkpoints, and {name} is sparse: register it with "
+                "persistent=False, so that it is in none, or as a dense tensor"
+            )
     tensors = model.state_dict() | (dict(model.named_buffers()) if decay_of(model) else {})
     for name, t in tensors.items():
         spread = isinstance(t, Tensor) and t.layout == torch.strided and zip(t.shape, t.stride(), strict=True)
@@ -411,6 +462,7 @@ def _alike(one: Any, other: Any) -> bool:
         return repr(one) == repr(other)
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
+    one, other = one.to_dense(), other.to_dense()
     if not (one.is_floating_point() or one.is_complex()):
         return torch.equal(one, other)
     return torch.allclose(one, other, rtol=CLOSE, atol=CLOSE / 10, equal_nan=True)

@@ -121,7 +121,9 @@ def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) 
 def is_finite(values: Tensor) -> bool:
     """In one pass, and without another tensor of this size: the least and the largest of values with a NaN are NaN."""
     values = _real(values)
-    return not values.numel() or all(bool(bound.isfinite()) for bound in values.detach().aminmax())
+    if not (values.numel() and values.is_floating_point()):
+        return True
+    return all(bool(bound.isfinite()) for bound in values.detach().aminmax())
 
 
 def check_repeats(member: str, first: Data, second: Data, at: str) -> None:

@@ -26,7 +26,7 @@ KILL_SECONDS = 10.0
 
 
 class Ending(NamedTuple):
-    """How a program ended: its `code`, minus the number of the signal if one ended it; or, in words, why there is none."""
+    """How a program ended: its `code`, minus the number of the signal if one ended it; or, in words, what became of it."""
 
     code: int | None
     why: str = ""
@@ -142,7 +142,9 @@ class Process:
         word, _, rest = last.partition(" ")
         if word in ("exit", "signal"):
             return Ending(int(rest) if word == "exit" else -int(rest))
-        return Ending(None, rest if word == "error" else "its guard was killed")
+        if word == "error":
+            return Ending(None, f"did not run: {rest}")
+        return Ending(None, f"{'did not run' if self._group is None else 'was ended'}: its guard was killed")
 
 
 class _Lines:

@@ -269,7 +269,7 @@ class ProgramRun:
         """
         told = self._told
         if not told.verdict and ending.code is None:
-            raise RunError(_with(process, f"the program {words_of(self.spec)[0]!r} did not run: {ending.why}"))
+            raise RunError(_with(process, f"the program {words_of(self.spec)[0]!r} {ending.why}"))
         if not told.verdict and ending.code:
             how = f"with exit code {ending.code}" if ending.code > 0 else f"by {_signal_name(-ending.code)}"
             raise RunError(_with(process, f"the program ended {how}"))

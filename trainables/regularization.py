@@ -180,7 +180,6 @@ class DecoderTask(RegularizationTask):
     """The same task for a decoder of which all may be searched, see `DecoderSettings`."""
 
     settings = DecoderSettings
-    defaults: Mapping[str, Scalar] = defaults_of(DecoderSettings)
 
     def model(self, spec: RunSpec) -> nn.Module:
         found = read_settings(DecoderSettings, spec)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from orchestrator import scaling
+from orchestrator import scaling, tune
 from tests.conftest import check_refusal
 from tests.toy import Pupil
 from trainables.check import check_task, counts_of
@@ -814,6 +817,45 @@ class ExpandedWithAverage(Expanded):
     persistent, ema = False, 0.9
 
 
+class StateOf(nn.Linear):
+    """It has a state of this kind besides its tensors."""
+
+    state: Any = None
+
+    def get_extra_state(self) -> Any:
+        return self.state
+
+    def set_extra_state(self, state: Any) -> None:
+        self.state = state
+
+
+class UnreadableState(Points):
+    def model(self, spec):
+        model = StateOf(3, 2)
+        model.state = deque([1])
+        return nn.Sequential(model)
+
+
+class UnwritableState(Points):
+    def model(self, spec):
+        model = StateOf(3, 2)
+        model.state = lambda: 1
+        return model
+
+
+class SparseBuffer(Points):
+    persistent = True
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                return (self.graph @ super().forward(inputs).T).T
+
+        model = Model(3, 2)
+        model.register_buffer("graph", torch.eye(2).to_sparse(), persistent=self.persistent)
+        return model
+
+
 class Lazy(Points):
     def model(self, spec):
         return nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 2))
@@ -927,6 +969,9 @@ BROKEN: dict[type, str] = {
     Unfolded: "model().load_state_dict() of the state after a step fails with RuntimeError: ",
     Expanded: "model() must have tensors whose numbers each have a place of their own, and places is made by expand(): ",
     ExpandedWithAverage: "model() must have tensors whose numbers each have a place of their own, and places is made by",
+    UnreadableState: "model() must have an extra state that a checkpoint can hold, and its 0._extra_state is a deque: give ",
+    UnwritableState: "model() must have an extra state that a checkpoint can hold, and its _extra_state is a function: give ",
+    SparseBuffer: "model() must have dense tensors in its checkpoints, and graph is sparse: register it with persistent=False",
     Lazy: "model() must have no lazy layers, whose weights are made in a step, and 0.weight is of one: give the layer its ",
     RaisingMeasure: "measure() fails with AttributeError: 'Tensor' object has no attribute 'nearest'",
 }
@@ -1245,6 +1290,60 @@ def test_lazy_layers_may_be_made_in_model_and_expanded_buffers_may_be_no_part_of
     check(unsaved)
 
 
+def test_sparse_buffers_may_be_no_part_of_a_checkpoint() -> None:
+    unsaved = SparseBuffer()
+    unsaved.persistent = False
+    check(unsaved)
+
+
+class Complex(Points):
+    """A buffer is of a type that no safetensors file holds."""
+
+    def model(self, spec):
+        class Model(nn.Linear):
+            def forward(self, inputs):
+                return super().forward(inputs) * self.turn.real.float()
+
+        model = Model(3, 2)
+        model.register_buffer("turn", torch.ones(2, dtype=torch.complex128))
+        return model
+
+
+HELD_BY_NO_FILE = "model() must have nothing in its state that a safetensors file cannot hold, as its weights are kept, and its"
+
+
+class OwnState(Points):
+    def model(self, spec):
+        model = StateOf(3, 2)
+        model.state = {"steps": 1}
+        return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [(Complex, "turn is of torch.complex128"), (OwnState, "_extra_state is a dict")], ids=["type", "state"]
+)
+def test_what_no_file_of_weights_holds_is_refused_where_weights_are_kept(kind: type[Points], why: str) -> None:
+    check(kind())
+    spec = RunSpec(task="tests:Task", N=8, data_count=0, seed=0, **spec_fields(kind(), {}))
+    with pytest.raises(ValueError, match=f"^the task's {re.escape(f'{HELD_BY_NO_FILE} {why}')}: ") as caught:
+        check_task(kind(), spec, keeps_weights=True)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(scaling.app, "--N", "8"), (tune.app, "--search", "lr=1e-4..1e-2:log", "--N", "8", "--data-count", "16")],
+    ids=["scaling", "tune"],
+)
+def test_the_command_that_would_keep_such_weights_ends_before_anything_is_written(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app, *arguments = command
+    arguments += ["--task", f"{__name__}:OwnState", "--save-weights"]
+    check_refusal(app, arguments, f"{HELD_BY_NO_FILE} _extra_state is a dict: register a buffer", tmp_path, capsys)
+
+
 def test_large_samples_to_judge_on_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
@@ -1269,17 +1368,28 @@ def test_a_model_is_made_with_a_data_count_that_is_trained() -> None:
     check(Shared())
 
 
-@pytest.mark.parametrize("kind", ["complex", "huge"])
-def test_inputs_may_be_complex_or_huge(kind: str) -> None:
+MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "complex": lambda inputs: torch.complex(inputs, -inputs),
+    "huge": lambda inputs: inputs.double() * 1e300,
+    "unsigned": lambda inputs: (2**15 + 1000 * inputs).to(torch.uint16),
+}
+TAKEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "complex": lambda inputs: inputs.imag,
+    "huge": lambda inputs: (inputs / 1e300).float(),
+    "unsigned": lambda inputs: inputs.float() / 2**16,
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_inputs_may_be_complex_huge_or_unsigned(kind: str) -> None:
     class Other(Changed):
         def changed(self, spec: RunSpec, split: Split) -> Split:
-            inputs = split.inputs.double() * 1e300
-            return split._replace(inputs=torch.complex(split.inputs, -split.inputs) if kind == "complex" else inputs)
+            return split._replace(inputs=MADE[kind](split.inputs))
 
         def model(self, spec: RunSpec) -> nn.Module:
             class Model(nn.Linear):
                 def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-                    return super().forward(inputs.imag if kind == "complex" else (inputs / 1e300).float())
+                    return super().forward(TAKEN[kind](inputs))
 
             return Model(3, 2)
 

@@ -177,7 +177,7 @@ class Tallied(BumpTask):
         return Around(super().model(spec))
 
 
-def test_extra_state_may_be_any_object() -> None:
+def test_extra_state_may_be_no_tensor() -> None:
     training, fresh = (Training(SPEC, Tallied()) for _ in range(2))
     training.advance(0.0)
     check_saved({"training": training.state_dict(), "seconds": 1.5}, fresh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ from trainables.regularization import DecoderTask, RegularizationTask
 from trainables.rotation import RotationTask
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
-from trainables.task import Split, Task
+from trainables.task import Data, Split, Task
 from trainables.training import pack_size as packing
 from trainables.training import packs
 from trainables.training.attributes import differing
@@ -121,6 +121,22 @@ class _Scaled(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.body(inputs) * self.scale
         return outputs
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_weights_that_are_not_trained_do_not_count_in_the_norm(ema: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those of a head on a frozen network would seem to be at rest."""
+    monkeypatch.setattr(_Scaled, "ema", ema)
+    specs = [dataclasses.replace(spec, max_steps=50) for spec in PACKS["any model"][0]]
+    packed, alone = both(specs, PartlyTrained())
+    pack = Pack(packed)
+    pack.advance(0.0)
+    for run, twin in zip(packed, alone, strict=True):
+        twin.train_step()
+        scale, unused = (twin.network.get_parameter(name) for name in ("scale", "unused"))
+        assert twin.weight_norm() == pytest.approx(torch.cat([scale.view(1), unused]).norm().item(), rel=1e-6)
+        assert run.weight_norm() == pytest.approx(twin.weight_norm(), rel=1e-6)
+    assert pack._norms().tolist() == pytest.approx([run.weight_norm() for run in pack._packed], rel=1e-6)
 
 
 def test_what_is_not_trained_stays_as_it_is() -> None:
@@ -320,6 +336,59 @@ def test_what_a_subclass_measures_is_asked_of_each_run_of_a_pack() -> None:
     runs = [Training(bumps("mlp", holdout=box, max_steps=20, stop="budget"), Boxed()) for box in ("center", "corner")]
     assert Pack(runs).advance()
     assert [run.result().accuracy for run in runs] == [0, 1]
+
+
+class Lengths(Toy):
+    """It learns from sequences of 4 numbers, and is judged on sequences of 9."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return _MeanOfAll(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def samples(self, spec: RunSpec, trouble: str) -> Data:
+        generator = torch.Generator().manual_seed(spec.seed)
+        few, many = (torch.randn(n, length, generator=generator) for n, length in ((spec.data_count, 4), (60, 9)))
+        return Data(*(Split(x, x.mean(1, keepdim=True), x.mean(1, keepdim=True)) for x in (few, many)))
+
+    def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> dict[str, Tensor]:
+        return {"correct": (outputs - split.targets).abs().flatten() < 0.1}
+
+
+class _MeanOfAll(nn.Sequential):
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(inputs[..., None])
+        return outputs.mean(1)
+
+
+class OwnLengths(Lengths):
+    """As many of each length, and the loss is the model's own."""
+
+    def samples(self, spec: RunSpec, trouble: str) -> Data:
+        data = super().samples(spec, trouble)
+        return Data(data.train, data.held_out.take(slice(spec.data_count)))
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return _WithLosses(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
+
+
+class _WithLosses(_MeanOfAll):
+    def losses(self, batch: Split, draws: object, average: object) -> Tensor:
+        loss: Tensor = (self(batch.inputs) - batch.targets).square().mean(1)
+        return loss
+
+
+@pytest.mark.parametrize("task", [Lengths(), OwnLengths()], ids=lambda task: type(task).__name__)
+def test_samples_that_are_judged_may_have_another_shape_than_those_trained_on(task: Toy) -> None:
+    spec = toy_spec(data_count=30, max_steps=120)
+    specs = [dataclasses.replace(spec, lr=lr) for lr in (0.01, 1e-5)]  # one passes, and the other does not
+    packed, alone = both(specs, task)
+    pack = Pack(packed)
+    assert pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(packed, alone, strict=True):
+        twin.advance()
+        assert run.result().status == twin.result().status
+        assert run.result().measures == pytest.approx(twin.result().measures, rel=1e-4)
+    assert {run.result().status for run in packed} == {"passed", "missed"}
 
 
 def test_shapes_must_agree() -> None:
@@ -627,6 +696,32 @@ def _replacing_a_buffer(count: int) -> nn.Module:
     return model
 
 
+def _with_a_buffer_of_its_size(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return self.ones.mean()
+
+    model = Model(1, 1)
+    model.register_buffer("ones", torch.ones(count))
+    return model
+
+
+def _packed_with_a_buffer_of_its_size(count: int) -> nn.Module:
+    model = Forgetful(1, 1)
+    model.register_buffer("ones", torch.ones(count))
+    return model
+
+
+def _with_rows_in_a_buffer(count: int) -> nn.Module:
+    class Model(Scaled):
+        def scale(self) -> Any:
+            return (self.rows @ torch.ones(2, 1)).mean()
+
+    model = Model(1, 1)
+    model.register_buffer("rows", torch.eye(2).to_sparse(), persistent=False)
+    return model
+
+
 DIFFERING = "attributes of its model differ from run to run: "
 UNSTACKED = {
     _private: DIFFERING + "_share",
@@ -636,10 +731,38 @@ UNSTACKED = {
     _of_its_class: DIFFERING + "share",
     _unregistered: DIFFERING + "parents",
     _holding_its_weight: DIFFERING + "weights",
+    _with_a_buffer_of_its_size: "its buffer ones has another shape or type from run to run",
+    _packed_with_a_buffer_of_its_size: "its buffer ones has another shape or type from run to run",
+    _with_rows_in_a_buffer: "its buffer rows is sparse",
     _object: "the loss of a run is ",
     _penalised_by_an_object: "the penalty of a run is ",
     _replacing_a_buffer: "its model replaces its buffer rate in a step: change it in place, as by copy_()",
 }
+
+
+class Forgetful(nn.Linear):
+    """It has a batched form, and its optimizer a memory of its own."""
+
+    def packed(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        return torch.baddbmm(state["bias"][:, None], inputs, state["weight"].mT)
+
+
+def _forgetful(count: int) -> nn.Module:
+    model = Forgetful(1, 1)
+    model.beta2 = 0.999 if count == 9 else 0.5
+    return model
+
+
+def test_runs_that_differ_in_what_their_optimizers_remember_are_trained_as_alone() -> None:
+    spec = toy_spec(max_steps=40)
+    together, alone = both([spec, dataclasses.replace(spec, data_count=3)], Made(_forgetful))
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert distance(run, twin) < 1e-6
+    assert distance(together[0], together[1]) > 1e-3
 
 
 class Made(Toy):

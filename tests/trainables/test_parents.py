@@ -242,7 +242,7 @@ def _without_parents(task: Any, spec: RunSpec) -> nn.Module:
     return nn.Linear(1, 1)
 
 
-MUTE = "tests.trainables.test_parents:Mute"
+MUTE, TURNED = "tests.trainables.test_parents:Mute", "tests.trainables.test_parents:Turned"
 BROKEN: dict[str, tuple[Task, str]] = {
     "no mapping": (_broken(lambda task, spec: [SPEC]), "must give runs by name"),
     "no spec": (_broken(lambda task, spec: {"teacher": "tests.toy:Teacher"}), "must give a RunSpec as teacher, not a str"),
@@ -276,6 +276,11 @@ BROKEN: dict[str, tuple[Task, str]] = {
         _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task=MUTE, options=())}),
         "teacher, which this task needs (tests.trainables.test_parents:Mute): the task's measure() must give correct",
     ),
+    "weights that cannot be kept": (
+        _broken(lambda task, spec: {"teacher": dataclasses.replace(spec, task=TURNED, options=())}),
+        "teacher, which this task needs (tests.trainables.test_parents:Turned): the task's model() must have nothing in its "
+        "state that a safetensors file cannot hold, as its weights are kept, and its turn is of torch.complex128: register a ",
+    ),
 }  # fmt: skip
 
 
@@ -288,6 +293,19 @@ class Mute(Toy):
 
     def measure(self, spec: RunSpec, outputs: Any, split: Any) -> dict[str, Any]:
         return {}
+
+
+class Turned(Toy):
+    version = "1"
+    defaults: Mapping[str, Any] = {}
+
+    def data(self, spec: RunSpec) -> Data:
+        return self.samples(spec, "none")
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        model = super().model(spec)
+        model.register_buffer("turn", torch.ones(2, dtype=torch.complex128))
+        return model
 
 
 @pytest.mark.parametrize("name", BROKEN)

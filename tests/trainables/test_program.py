@@ -309,7 +309,7 @@ def test_a_program_without_its_guard_is_killed(begin: Begin, tmp_path: Path) -> 
     wait_for((tmp_path / "pid").exists)  # a second later, so that the guard has told whom it guards
     pid = int((tmp_path / "pid").read_text())
     os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
-    assert "did not run: its guard was killed" in error_of(run)
+    assert "the program 'sh' was ended: its guard was killed" in error_of(run)
     wait_for(lambda: not is_alive(pid))
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.toy import Toy
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
@@ -259,6 +260,31 @@ def test_an_unfinished_run_has_progress_but_no_result() -> None:
     assert training.progress.step == 1
     with pytest.raises(RuntimeError, match="1 of 2000 steps"):
         training.result()
+
+
+class Voxels(Toy):
+    """Its network has weights of volumes and of images."""
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        volumes = nn.Linear(1, 8), nn.Unflatten(1, (1, 2, 2, 2)), nn.Conv3d(1, 3, 2), nn.Flatten(3)
+        model = nn.Sequential(*volumes, nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(2, 1))
+        model.register_buffer("image", torch.randn(1, 2, 3, 4))
+        return model
+
+
+def test_in_bfloat16_weights_of_images_lie_with_channels_last_and_others_as_they_were() -> None:
+    exact = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()),
+                    max_steps=20, stop="budget")  # fmt: skip
+    usual, coarse = (Training(dataclasses.replace(exact, precision=word), Voxels()) for word in ("float32", "bfloat16"))
+    before, after = usual.model.state_dict(), coarse.model.state_dict()
+    assert all(torch.equal(t, after[name]) for name, t in before.items())
+    for name, t in before.items():
+        image = name in ("4.weight", "image")
+        wanted = t.contiguous(memory_format=torch.channels_last) if image else t
+        assert (name, after[name].stride()) == (name, wanted.stride())
+        assert image == (after[name].stride() != t.stride())
+    assert coarse.advance()
+    assert coarse.result().steps == 20
 
 
 def test_fastest_precision_is_never_bfloat16_for_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,8 @@ def _frames(path: Path, last: int) -> Iterator[tuple[int, Any]]:
     """The frames of a video up to number `last`, with their numbers."""
     av = _av()
     try:
-        with av.open(str(path), format="mp4") as video:  # nothing else: a playlist could name other files
+        # nothing else: a playlist could name other files; a title in letters of any kind is no reason to refuse
+        with av.open(str(path), format="mp4", metadata_errors="replace") as video:
             stream = video.streams.video[0]
             if stream.codec_context is None:
                 raise ValueError(f"{path} cannot be read (its codec is unknown): unpack video_train.zip again")

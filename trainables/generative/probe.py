@@ -4,7 +4,7 @@ For each factor it has three classes: 0, 1 and unclear. It is trained on picture
 composition, so that a blurred picture does not read as whichever class is nearest. What is unclear is decided by these rules:
 
 - a size or a colour in the middle third between its classes, or a shape about halfway between them, makes that factor unclear
-  and no other;
+  and no other; but no picture shows such a size where the gap between the sizes is under NARROWEST, as it is in all tiers;
 - two figures faded into each other, a picture blurred by a twelfth of its side or more, one whose pieces are mixed up, noise,
   and a picture of nothing make all three factors unclear;
 - a picture that is worn, as a decoder's may be, is still clear: it is blurred by at most a thirtieth of its side, noisy by at
@@ -63,7 +63,7 @@ LEAST_BLUR, MOST_BLUR = 1 / 12, 1 / 5
 """Standard deviations of a blur as shares of a picture's side."""
 LEAST_FADE = 0.3
 PIECES = 6
-"""Along a side of a picture that is scrambled or coded."""
+"""Along a side of a picture that is scrambled or coded. Where it does not divide N, the last pieces are larger or smaller."""
 CODES, CODED = 32, 512
 """Patches that coded pictures are made of, and pictures that they are taken from."""
 NEITHER_SHAPE = (0.4, 0.6)

@@ -50,6 +50,11 @@ class ShapeSettings:
     def __post_init__(self) -> None:
         if self.faint == NO_FACTOR and self.contrast != 1:
             raise ValueError(f"contrast is that of the faint factor: set faint, too, to {alternatives(FACTORS)}")
+        if self.radius_jitter >= self.radius_small:
+            raise ValueError(
+                f"radius_jitter must be under radius_small, or discs vanish, and is {self.radius_jitter:g}, "
+                f"not under {self.radius_small:g}"
+            )
         if self.radius_small + 2 * self.radius_jitter >= self.radius_large:
             raise ValueError(
                 f"radius_small + 2 radius_jitter must be under radius_large, or sizes overlap, and is "

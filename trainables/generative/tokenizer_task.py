@@ -67,13 +67,14 @@ class TokenizerTask:
     def looks(self, spec: RunSpec) -> int:
         return 20 * max(1, round(spec.max_steps / (20 * SELDOM)))
 
-    def model(self, spec: RunSpec) -> nn.Module:
+    def model(self, spec: RunSpec) -> Tokenizer:
+        s = read_settings(TokenizerSettings, spec)
+        return Tokenizer(s.encoding, s.decoder, spec.N, s.stride, s.channels, s.width, s.codes)
+
+    def start(self, spec: RunSpec, model: Tokenizer) -> None:
         """It starts where STARTED_FROM pictures say."""
         settings = read_settings(TokenizerSettings, spec)
-        about = settings.encoding, settings.decoder, spec.N, settings.stride, settings.channels, settings.width, settings.codes
-        tokenizer = Tokenizer(*about)
-        tokenizer.start(_pool(settings, spec, STARTED_FROM).images, stream(spec.seed, "k-means"))
-        return tokenizer
+        model.start(_pool(settings, spec, STARTED_FROM).images, stream(spec.seed, "k-means"))
 
     def measure(self, spec: RunSpec, outputs: Tensor, split: Split, parents: Mapping[str, nn.Module]) -> Mapping[str, Tensor]:
         """Of reconstructions (n, m, 3, N, N): the shares (n,) that the judges read right, whether those of both are as large as

@@ -92,9 +92,13 @@ class Training:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(spec.seed, "weights"))
             model = task.model(spec)
+            if hasattr(task, "start"):
+                task.start(spec, model)
         self.model = model.to(self.device)
         if spec.precision == "bfloat16":
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for t in (*self.model.parameters(), *self.model.buffers()):
+                if t.dim() == 4:
+                    t.data = t.data.to(memory_format=torch.channels_last)
         self.penalty = getattr(self.model, "penalty", None)
         self.average = average_of(self.model)
         self.loss = loss_of(task)
@@ -271,11 +275,12 @@ class Training:
         return has_learned(self.curve_accuracy, self.chance)
 
     def weight_norm(self) -> float:
-        """Euclidean norm of all parameters together, or of their average."""
+        """Euclidean norm of all parameters together that are trained, or of their average."""
         return self._norm().item()
 
     def _norm(self) -> Tensor:
-        return nn.utils.get_total_norm(p.detach() for p in self.network.parameters())
+        trained = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        return nn.utils.get_total_norm([self.network.get_parameter(name).detach() for name in trained])
 
     @property
     def progress(self) -> Progress:

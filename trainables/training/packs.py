@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from trainables.needs import needs_others
 from trainables.objectives import (
     Draws,
+    beta2_of,
     brings,
     decay_of,
     draw,
@@ -76,7 +77,8 @@ class Pack:
         if len({run.average is None for run in runs}) > 1:
             raise ValueError("the runs of a pack must all keep an average of their parameters, or none of them")
         stacks_any = (len(runs) > 1 or self.on_gpu) and not hasattr(runs[0].model, "packed")
-        self.unstacked = _odd(runs) or (_own([run.model for run in runs]) if stacks_any else "")
+        models = [run.model for run in runs]
+        self.unstacked = _odd(runs) or _odd_buffers(models) or (_own(models) if stacks_any else "")
         self._alone = bool(self.unstacked) or draws_inside(runs[0].model)
         self._packed: list[Training] = []
 
@@ -105,10 +107,11 @@ class Pack:
         return not self.unfinished
 
     def _close_gaps(self, runs: list[Training]) -> None:
-        """Stack `runs`. Those that share the learning rate and its schedule, weight decay and step share an optimizer."""
+        """Stack `runs`. Those of one learning rate and schedule, weight decay, beta2 and step share an optimizer."""
 
         def optimized(run: Training) -> tuple[Any, ...]:
-            return run.spec.lr, run.spec.schedule, run.spec.max_steps, run.spec.weight_decay, run.step
+            spec = run.spec
+            return spec.lr, spec.schedule, spec.max_steps, spec.weight_decay, run.step, beta2_of(run.model)
 
         self._packed = runs = sorted(runs, key=optimized)
         self._model = Batched(runs[0])
@@ -172,6 +175,11 @@ class Pack:
             for name, tensor in (*average.named_parameters(), *average.named_buffers()):
                 if name in self._buffers:
                     tensor.data = self._buffers[name][m]
+
+    def drop(self, run: Training) -> None:
+        """Let a run leave before its end, without a result."""
+        run.reason = "pruned"
+        self._let_go([run])
 
     def _let_go(self, runs: Sequence[Training]) -> None:
         """Give runs that leave the pack tensors of their own."""
@@ -341,10 +349,9 @@ class Pack:
         self._let_go(ended)
 
     def _norms(self) -> Tensor:
-        """The Euclidean norm of all parameters of each run (M,), or of their average, as `Training.weight_norm` has it."""
-        looked_at = self._parameters | self._averages | self._buffers
-        stacks = [looked_at[name].detach() for name, _ in self._packed[0].network.named_parameters()]
-        of_tensors = [torch.linalg.vector_norm(stack.reshape(len(stack), -1), dim=1) for stack in stacks]
+        """The Euclidean norm of what is trained of each run (M,), or of its average, as `Training.weight_norm` has it."""
+        stacks = (self._averages or self._parameters).values()
+        of_tensors = [torch.linalg.vector_norm(stack.detach().reshape(len(stack), -1), dim=1) for stack in stacks]
         return torch.linalg.vector_norm(torch.stack(of_tensors), dim=0)
 
     def _answer(self, questions: Sequence[tuple[Training, Measuring]]) -> None:
@@ -444,11 +451,13 @@ class Pack:
 
 
 def _alike(asked: Sequence[_Asked]) -> list[list[_Asked]]:
-    """Questions that are measured at once: all about measures, and those about the model's own loss of as many samples."""
-    groups: dict[int, list[_Asked]] = {}
+    """Questions that are measured at once: all about measures, and those about the model's own loss of as many samples, each of
+    samples of the same shapes and types."""
+    groups: dict[tuple[Any, ...], list[_Asked]] = {}
     for question in asked:
         split = question[2]
-        groups.setdefault(len(split.inputs) if isinstance(split, Trained) else -1, []).append(question)
+        size = len(split.inputs) if isinstance(split, Trained) else -1
+        groups.setdefault((size, *((t.shape[1:], t.dtype) for t in split)), []).append(question)
     return list(groups.values())
 
 
@@ -477,10 +486,21 @@ def _odd(runs: Sequence[Training]) -> str:
     return ""
 
 
+def _odd_buffers(models: Sequence[nn.Module]) -> str:
+    """How the buffers of models differ in shape, as they may where it is that of the data; empty if they do not."""
+    first, *others = (dict(model.named_buffers()) for model in models)
+    for name, buffer in first.items():
+        if any(name not in own or (own[name].shape, own[name].dtype) != (buffer.shape, buffer.dtype) for own in others):
+            return f"its buffer {name} has another shape or type from run to run"
+    return ""
+
+
 def _own(models: Sequence[nn.Module]) -> str:
     """What each model has for itself and a batched program would take from the first; empty if nothing is known of."""
     if any(type(part).get_extra_state is not nn.Module.get_extra_state for part in models[0].modules()):
         return "its model has a state in get_extra_state() that cannot be stacked: register it as a buffer"
+    if sparse := [name for name, buffer in models[0].named_buffers() if buffer.layout != torch.strided]:
+        return f"its buffer {sparse[0]} is sparse"
     own = differing(models)
     return f"attributes of its model differ from run to run: {', '.join(own)}" if own else ""
 

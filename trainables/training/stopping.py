@@ -117,8 +117,8 @@ def has_converged(
 
 
 def has_come_to_rest(loss: Sequence[float], norm: Sequence[float], variance: float) -> bool:
-    """Whether training no longer changes the network, seen from the training `loss` and the Euclidean `norm` of all its
-    parameters, a value every look.
+    """Whether training no longer changes the network, seen from the training `loss` and the Euclidean `norm` of all parameters
+    that are trained, a value every look.
 
     Both must be at rest: the mean loss of the last quarter of the run is no more than STILL_LOSS * `variance` under that of the
     quarter before it, and over the last half of the run the norm has moved by no more than STILL_NORM of its last value. Where
