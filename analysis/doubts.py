@@ -45,7 +45,8 @@ def doubts(known: pd.DataFrame, axes: Axes, task: str) -> list[str]:
     of_datasets = [(f"{dataset}: ", rows) for dataset, rows in known.groupby("dataset", sort=False)]
     unlucky, lost, near = [], [], []
     for dataset, rows in of_datasets:
-        contrary = [(one, doubt) for one in rows.to_dict("records") if (doubt := _contrary(one, axes, task))]
+        ended = rows[rows["verdict"] != "failed"].to_dict("records")  # a run that crashed has no luck
+        contrary = [(one, doubt) for one in ended if (doubt := _contrary(one, axes, task))]
         some = [(one, doubt) for one, doubt in contrary if not math.isnan(one["images"])]
         meaning = f"{_share(rows.to_dict('records'))}. {UNLUCKY}"
         unlucky += line_of(dataset, [doubt for one, doubt in some if _times(one) > BAD_LUCK], axes, meaning)

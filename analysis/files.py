@@ -53,7 +53,7 @@ def write_regularization(answer: regularization.Answer, out: Path, read: Callabl
         The files written.
     """
     from analysis.figures import tune
-    from analysis.figures.regularization import draw
+    from analysis.figures.regularization import drawings
     from analysis.figures.style import image
     from analysis.regularization import COUNTS, load_decoders
 
@@ -61,7 +61,7 @@ def write_regularization(answer: regularization.Answer, out: Path, read: Callabl
     contents = {name: csv_bytes(table, COUNTS) for name, table in tables.items() if len(table)}
     contents["regularization.json"] = json_bytes(answer.to_json())
     files = write_files(out, contents)  # first: a figure may fail
-    contents = {f"{name}.png": image(figure) for name, figure in draw(answer, load_decoders(answer, read))}
+    contents = {f"{name}.png": image(draw()) for name, draw in drawings(answer, load_decoders(answer, read)).items()}
     if answer.search is not None and answer.search.names and len(answer.trials):
         contents["search.png"] = image(tune.draw(answer.search))
         if (settings := tune.draw_settings(answer.search)) is not None:

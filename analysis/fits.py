@@ -9,7 +9,7 @@ that one is the column: `axes` say so. `tried`, if it is there, has the runs of 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,8 +41,9 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
     standard deviation of the log thresholds, and at least that of numbers that may lie anywhere in their brackets: seeds that
     end on the same value are not known to be alike. With one seed the interval is the bracket alone. Where a seed passes at the
     lowest value, less may do: the lower end is not known (NaN), and the mean is at most that. A seed that did not reach
-    the target counts with its highest count as lower bound, leaves no mean (NaN) and makes the upper bound infinite. Brackets
-    that failed or are open do not count; `note` says so.
+    the target counts with its highest count as lower bound, or if a smaller one passes (`non-monotone`) with the largest count
+    that misses below all that pass, leaves no mean (NaN) and makes the upper bound infinite. Brackets that failed or are open
+    do not count; `note` says so.
     """
     rows = []
     names = [*(name for name in CURVE if name != axes.along), axes.along]
@@ -59,7 +60,7 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
             if not is_cut(settled, axes).any():
                 lower = _rounded(math.exp(_log(settled["lower"]).mean() - half))
             if not censored:
-                mean = _rounded(math.exp(_log(reached["total_images"]).mean()))
+                mean = geometric_mean(reached["total_images"])
                 upper = _rounded(math.exp(_log(reached["upper"]).mean() + half))
             else:
                 upper = math.inf
@@ -125,7 +126,7 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
     Args:
         task: its path, which tells what the note calls values of N.
     """
-    settled = results[results["verdict"].isin(SETTLED)]
+    settled, used = results[results["verdict"].isin(SETTLED)], fitted(results, axes)
     along = axes.along
     whole = settled.groupby(along)["total_images"].transform(lambda values: values.notna().all()).astype(bool)
     unreached, notes = settled[~whole].groupby(along)["total_images"].count(), []
@@ -134,10 +135,8 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
     failed = results[results["verdict"] == "failed"]
     if len(gone := failed[~failed[along].isin(settled[along])]):
         notes.append(f"without {along} = {_list(gone[along])}: every seed that ended failed")
-    if len(lowest := settled[whole & is_cut(settled, axes)][along].unique()):
+    if len(lowest := settled[whole & ~settled[along].isin(used[along])][along]):
         notes.append(f"without {along} = {_list(lowest)}: the lowest {axes.least} passes, and less cannot be tried")
-        whole &= ~settled[along].isin(lowest)
-    used = settled[whole].sort_values([along, "seed"])
     sizes, seeds, points = used[along].nunique(), used["seed"].nunique(), len(used)
     of_sizes = along == "N" and task == BUMPS
     places = "grid sizes" if of_sizes else f"values of {along}"
@@ -168,6 +167,14 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         return result(f"{few}: no interval", numbers=(exponent, None, None, prefactor))
     low, high = slope_interval([_seen(line, along) for line in used.to_dict("records")])
     return result(numbers=(exponent, min(low, exponent), max(high, exponent), prefactor))
+
+
+def fitted(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
+    """The thresholds in the fit: those of the sizes at which each that is settled is known, and none may lie lower."""
+    settled = results[results["verdict"].isin(SETTLED)]
+    known = settled["total_images"].notna() & ~is_cut(settled, axes)
+    whole = known.groupby(settled[axes.along]).transform("all").astype(bool)
+    return settled[whole].sort_values([axes.along, "seed"])
 
 
 def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
@@ -212,6 +219,12 @@ def _unresolved(reached: pd.DataFrame) -> float:
     whole = (upper % 1 == 0) & (lower % 1 == 0)
     open_ = (_log(upper) - _log(lower + whole)).clip(min=0)
     return math.sqrt(float(np.square(open_).mean()) / 12) if len(open_) else 0.0
+
+
+def geometric_mean(totals: Iterable[float | None]) -> float:
+    """Zero counts as LEAST_TOTAL; NaN without any, or if one is not known."""
+    numbers = pd.Series(list(totals), dtype=float)
+    return _rounded(math.exp(_log(numbers).mean())) if len(numbers) else math.nan
 
 
 def _log(totals: pd.Series) -> np.ndarray:

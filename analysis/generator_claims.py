@@ -433,7 +433,7 @@ CLAIMS: Mapping[str, Claim] = {
         9,
         "A loss on the inner layers (JEPA) helps a categorical objective to compose, but not as far as a continuous one.",
         "Level 2 of MaskGIT with JEPA by at least 0.15 above that without, and under that of DiT; seen at most 0.05 lower; the "
-        "Frechet distance of all it draws at most a tenth larger.",
+        "Frechet distance, mean over all compositions, at most a tenth larger.",
         "0.15 more with the loss and still less than of dit, seen at most 0.05 less, the distance at most a tenth larger",
         {"maskgit": WITHOUT, "maskgit with jepa": WITH, "dit": {**WITHOUT, "decoder": "dit"}}, (*OBJECTIVE, *JEPA),
         "level2", jepa_helps, "jepa",

@@ -127,18 +127,18 @@ def _verdict(holds: bool | None) -> str:
 
 def _stands(run: Run) -> bool:
     """Whether gates 1 to 3 are met."""
-    return all(run.gates(math.nan)[gate] for gate in GATES_OF_RUNS)
+    return all(run.own_gates[gate] for gate in GATES_OF_RUNS)
 
 
 def _met(side: Side, gate: int) -> list[bool | None]:
     """Of the runs of a setting that count, whether each meets a gate."""
-    return [run.gates(math.nan)[gate] for run in side.runs if run.counts]
+    return [run.own_gates[gate] for run in side.runs if run.counts]
 
 
 def _lacks_runs(side: Side) -> bool:
     """Whether a setting with too few runs that count lacks runs: a further seed may meet a gate that some of its seeds meet."""
     counted = [run for run in side.runs if run.counts]
-    unmet = sum(False in [run.gates(math.nan)[gate] for gate in GATES_OF_RUNS] for run in counted)
+    unmet = sum(False in [run.own_gates[gate] for gate in GATES_OF_RUNS] for run in counted)
     return len(counted) < LEAST_SEEDS or 0 < len(counted) - unmet < LEAST_SEEDS
 
 

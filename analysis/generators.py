@@ -33,6 +33,8 @@ LEAST_SEEN_TOLD_LESS = 0.7
 """What claims ask for in its place, of models of which some are told less than all."""
 LEAST_RISE = 0.1
 """A share that ends below this has not risen, so nothing is said of when it did."""
+ROUNDING = 1e-6
+"""Shares are kept in single precision: one of 0.95 may be 0.94999999."""
 READ = 0.99
 """Gate 1: least share of real pictures of each composition that both judges read."""
 RECONSTRUCTED = 0.97
@@ -216,6 +218,11 @@ class Run:
         """Whether MEASURE is still to be taken of its tokenizer; it is not taken of one of real pictures."""
         return self.spec.encoding == "vq" and not self.is_real and math.isnan(self.unseen[0])
 
+    @cached_property
+    def own_gates(self) -> dict[int, bool | None]:
+        """Whether each gate is met, as far as this is known without a dit on the same tokens."""
+        return self.gates(math.nan)
+
     def gates(self, dit: float) -> dict[int, bool | None]:
         """Whether each gate is met; None where its number is not known.
 
@@ -286,10 +293,10 @@ def numbers_of(rows: Iterable[Mapping[str, Any]]) -> Measured:
 
 
 def at_least(bound: float, *numbers: float) -> bool | None:
-    """Whether all numbers are as large as a bound, but for rounding; None if one is not known."""
+    """Whether all numbers are as large as a bound, but for ROUNDING; None if one is not known."""
     if any(map(math.isnan, (bound, *numbers))):
         return None
-    return min(numbers) >= bound - 1e-9
+    return min(numbers) >= bound - ROUNDING
 
 
 def at_most(bound: float, *numbers: float) -> bool | None:

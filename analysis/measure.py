@@ -217,7 +217,8 @@ class _Job:
     def left_out(self) -> list[str]:
         """A line for each measure that is not taken of runs that are too large for it."""
         return [
-            f"{name} is left out of {counted(count, 'run')} with N above {registry.MOST_N[name]}: it would take too long"
+            f"{name} is left out of {counted(count, 'run')} with N above {registry.MOST_N[name]}: it would take too long, or "
+            "too much memory"
             for name, count in self._too_large.items()
         ]
 
@@ -335,9 +336,11 @@ def measure(
     task: opt.TaskPaths = None,
     verbose: opt.Verbose = False,
 ) -> int:
-    """Measure every trained network in a store: of decoders images, superposition, kernels, geometry, probes, tuning and
-    rotation; of probes how well a linear classifier reads the same pictures; of tokenizers how well they keep what is seen; of
-    generators what they draw, and how heads and units share the work.
+    """Measure every trained network in a store.
+
+    Of decoders it measures images, superposition, kernels, geometry, probes, tuning and rotation; of probes, how well a linear
+    classifier reads the same pictures; of tokenizers, how well they keep what is seen; of generators, what they draw, and how
+    heads and units share the work.
 
     It measures only what is missing. The same command continues after any interruption, and may run while studies train.
     `python -m analysis.report` does the same first, then draws the figures and judges the claims.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -113,13 +113,11 @@ class Answer:
                 found.setdefault((run.tokenizer, run.spec.max_steps), []).append(run)
         return found
 
-    def label(self, spec: RunSpec, beside: Sequence[RunSpec] | None = None) -> str:
-        """A setting in words, such as `dit on vq, codes 64`: in what it may differ from all others, or does from
-        those beside."""
-        names = {name: told for name, told in self.names.items() if name not in (*_meaningless(spec), *NAMES)}
-        if beside is not None:
-            names = {name: told for name, told in names.items() if _differs(beside, name)}
-        values = {told: known_value(spec, name) for name, told in names.items()}
+    def label(self, spec: RunSpec, names: Collection[str] | None = None) -> str:
+        """A setting in words, such as `dit on vq, codes 64`: in what it may differ from all others, or in these names."""
+        asked = self.names if names is None else names
+        without = {*_meaningless(spec), *NAMES}
+        values = {self.names[name]: known_value(spec, name) for name in asked if name not in without}
         more = [f"{told} {value}" for told, value in values.items() if value not in (None, "")]
         return ", ".join([f"{spec.decoder} on {spec.encoding}", *more])
 
@@ -204,12 +202,13 @@ class Answer:
         if not pairs:
             told = f"no runs of {' and of '.join(found)} are alike in all other settings"
             return [Verdict(name, NOT_ENOUGH, told, runs=self._most(found), missing=True)]
-        compared = [spec for pair in pairs for spec in pair]
+        compared = dict.fromkeys(spec for pair in pairs for spec in pair)
+        names = [name for name in self.names if _differs(compared, name)]
+        labels = {spec: self.label(spec, names) for spec in compared}
         of_label: dict[str, tuple[RunSpec, ...]] = {}
         for pair in pairs:
-            label = " against ".join(self.label(spec, compared) for spec in pair)
-            alike_but_for_keys = (pair, of_label.get(label, pair))
-            of_label[label] = max(alike_but_for_keys, key=lambda pair: len(self._keys(pair)))
+            label = " against ".join(labels[spec] for spec in pair)
+            of_label[label] = max((pair, of_label.get(label, pair)), key=self._rank)  # alike but for keys
         verdicts = []
         for label, pair in of_label.items():
             one = judged(name, [Side(side, self.by_setting[spec]) for side, spec in zip(found, pair, strict=True)])
@@ -217,9 +216,21 @@ class Answer:
             verdicts.append(dataclasses.replace(one, runs=one.runs or self._keys(pair), about=about))
         return verdicts
 
+    def _rank(self, pair: Sequence[RunSpec]) -> tuple[Any, ...]:
+        """How many runs count of the side that has fewest, and of all; and their keys, so that no order decides."""
+        counted = [sum(run.counts for run in self.by_setting[spec]) for spec in pair]
+        return min(counted), sum(counted), sorted(self._keys(pair))
+
     def _most(self, sides: Mapping[str, Sequence[RunSpec]]) -> tuple[str, ...]:
-        """The runs of that setting of each side that has most."""
-        return self._keys(max(specs, key=lambda spec: len(self.by_setting[spec])) for specs in sides.values() if specs)
+        """The runs of that setting of each side that has most, of one split: of the one of which most sides have some."""
+
+        def of(split: str) -> list[RunSpec]:
+            own = ([spec for spec in specs if spec.holdout == split] for specs in sides.values())
+            return [max(specs, key=lambda spec: len(self.by_setting[spec])) for specs in own if specs]
+
+        chosen = [of(split) for split in dict.fromkeys(spec.holdout for specs in sides.values() for spec in specs)]
+        most = max(chosen, key=lambda specs: (len(specs), len(self._keys(specs))), default=[])
+        return self._keys(most)
 
     def _keys(self, specs: Iterable[RunSpec]) -> tuple[str, ...]:
         """The runs of these settings."""

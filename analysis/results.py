@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.asked import Asked, asked_again, tuned
 from analysis.generators import MEASURES, numbers_of
+from analysis.measures.registry import VERSIONS
 from analysis.objectives import Answer
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
@@ -30,10 +31,10 @@ OF_QUANTITY = ("measure", "quantity", "layer", "value", "array")
 @dataclass(frozen=True)
 class Results:
     """`runs`: the rows of the store that today's task and training would give again; rows of former versions are left out. Rows
-    of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, with the
-    columns OF_RUN of its run and OF_QUANTITY; `layer` and `value` are NaN, `array` None, where there is none. `notices`: files
-    that could not be read, a line each, and one about runs that are left out. `asked`:
-    what launches asked about `runs`."""
+    of tasks that are not loaded are there as they are. `table`: a row per quantity of the runs whose task is loaded, as today's
+    measures give it, with the columns OF_RUN of its run and OF_QUANTITY; `layer` and `value` are NaN, `array` None, where there
+    is none. `notices`: files that could not be read, a line each, and one about runs that are left out. `asked`: what launches
+    asked about `runs`."""
 
     runs: list[dict[str, Any]]
     table: pd.DataFrame
@@ -82,7 +83,7 @@ class Results:
         asked = asked_again(questions, loaded, families, lambda one, why: notices.append(left_out(store, one.name, why)))
         by_key = {run["key"]: {name: run[name] for name in OF_RUN} for run in runs if run["task"] in versions}
         measures = MeasureTable(store)
-        measured = measures.rows()
+        measured = [row for row in measures.rows() if row["version"] == VERSIONS.get(row["measure"])]
         joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += measures.notices

@@ -55,14 +55,9 @@ class Answer:
         axes: Axes = USUAL,
     ) -> Answer:
         """From one mapping of COLUMNS per threshold; those still open take no part. Categories have no power law."""
-        columns = dict.fromkeys(axes.along if name == "N" else name for name in COLUMNS)
-        known = pd.DataFrame(list(results), columns=[*columns, "tried"])
-        known = known[known["verdict"] != "open"].reset_index(drop=True)
-        parts = known.groupby("dataset", sort=False) if axes.scaled else ()
-        task = settings.get("task", BUMPS)
-        fits = {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
+        known, task = _answered(results, axes), settings.get("task", BUMPS)
         told = doubts(known, axes, str(task))
-        return cls(known, summarise(known, axes=axes), fits, settings, rules, axes, told)
+        return cls(known, summarise(known, axes=axes), _fits(known, axes, task), settings, rules, axes, told)
 
     @classmethod
     def of_results(cls, results: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> Answer:
@@ -208,8 +203,22 @@ class Answer:
 
 def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
     """How wide the interval of each data set's exponent is; None where there is none."""
-    fits = Answer.of_results(results, {}).fits
+    axes = results[0].axes if results else USUAL
+    fits = _fits(_answered([r.to_row() for r in results], axes), axes, BUMPS)
     return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
+
+
+def _answered(results: Sequence[Mapping[str, Any]], axes: Axes) -> pd.DataFrame:
+    """The thresholds that are not open any more, in a table."""
+    columns = dict.fromkeys(axes.along if name == "N" else name for name in COLUMNS)
+    known = pd.DataFrame(list(results), columns=[*columns, "tried"])
+    return known[known["verdict"] != "open"].reset_index(drop=True)
+
+
+def _fits(known: pd.DataFrame, axes: Axes, task: str) -> dict[str, PowerLaw]:
+    """The power law of each data set; none along categories."""
+    parts = known.groupby("dataset", sort=False) if axes.scaled else ()
+    return {str(dataset): fit_power_law(part, axes=axes, task=task) for dataset, part in parts}
 
 
 def _are_whole(column: pd.Series) -> bool:

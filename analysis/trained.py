@@ -71,7 +71,7 @@ def _numbers(task: Task, spec: RunSpec) -> int | None:
     """How many the network of a run has; None if it cannot be made without memory."""
     try:
         with torch.device("meta"):
-            return sum(tensor.numel() for tensor in untrained(task, spec).model(spec).state_dict().values())
+            return sum(tensor.numel() for tensor in untrained(task, spec, "meta").model(spec).state_dict().values())
     except Exception:  # whatever the task raises; the network is made with memory then
         return None
 

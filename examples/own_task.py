@@ -1,6 +1,6 @@
 """Your own subject in the scaling study: how many pairs of tones must a network hear before it can mix any pair?
 
-    python -m orchestrator.scaling --task examples.own_task:Chords --N 8..24 --decoder linear --out results/chords
+    python -m orchestrator.scaling --task examples.own_task:Chords --decoder linear --lr 0.01 --N 8..32
 
 A chord is the sum of two tones out of N each, told by two one-hot codes: N x N combinations, of which some are heard.
 """

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, invocation
-from orchestrator.command.ranges import parse_grid
+from orchestrator.command.ranges import MOST_PLANNED, parse_grid
 from orchestrator.command.subject import given
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch
@@ -43,6 +43,14 @@ class DecoderOptions:
     lr: opt.LearningRate = 1e-3
     weight_decay: opt.WeightDecay = 0.01
     precision: opt.Precision = "auto"
+
+    def check_runs(self, settings: int, options: str) -> None:
+        """
+        Raises:
+            UserError: so many settings have more runs than can be planned; `options` say how to ask for fewer.
+        """
+        if (asked := settings * self.seeds) > MOST_PLANNED:
+            raise UserError(f"{asked} runs are too many (at most {MOST_PLANNED}): ask for fewer {options} or --seeds")
 
     def specs(
         self,

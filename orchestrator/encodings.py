@@ -52,14 +52,18 @@ def encodings(
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
+    codes, boxes = words("--encodings", encodings, ENCODINGS), words("--holdouts", holdouts, BOXES)
+    networks = words("--decoders", decoders, DECODERS)
+    further = () if by_depth == "none" else depths("--by-depth", by_depth)
+    decoder.check_runs(len(codes) * len(networks) * len(boxes) + len(further), "--by-depth")
     specs = []
-    for code in words("--encodings", encodings, ENCODINGS):
-        for word in words("--decoders", decoders, DECODERS):
-            for box in words("--holdouts", holdouts, BOXES):
+    for code in codes:
+        for word in networks:
+            for box in boxes:
                 specs += decoder.specs(
                     dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, where=where
                 )
-    for layers in () if by_depth == "none" else depths("--by-depth", by_depth):
+    for layers in further:
         specs += decoder.specs(
             dataset="bumps", decoder="cnn", depth=layers, encoding="bump", holdout="center", data_count=None, where=where
         )

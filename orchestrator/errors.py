@@ -1,6 +1,8 @@
 """Errors a user can act on, and the words of messages that all layers use."""
 
 import errno
+from collections.abc import Sequence
+from pathlib import Path
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 KEPT_LETTERS = 10_000
@@ -21,6 +23,14 @@ class LostRayError(Exception):
 
 class StuckError(Exception):
     """A search asks for nothing, and has not finished. It is a fault of the search; the launch would wait for ever."""
+
+
+class UnexportedError(OSError):
+    """The file of an option cannot be written. The `files` of the answer are there all the same."""
+
+    def __init__(self, text: str, files: Sequence[Path]) -> None:
+        super().__init__(text)
+        self.files = files
 
 
 def unwritten(error: OSError, option: str) -> str:

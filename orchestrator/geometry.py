@@ -50,11 +50,13 @@ def geometry(
     **Exit codes**: 0 all trained; 1 not all (a limit, failed runs, a full disk, a bucket that does not answer); 2 a mistake
     in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
-    box = one_of("--holdout", holdout, BOXES)
+    box, layers = one_of("--holdout", holdout, BOXES), depths("--depths", depths_)
+    networks, codes = words("--decoders", decoders, DECODERS), words("--encodings", encodings, ENCODINGS)
+    decoder.check_runs(len(networks) * len(layers) * (len(codes) + stripes), "--depths")
     specs = []
-    for word in words("--decoders", decoders, DECODERS):
-        for depth in depths("--depths", depths_):
-            for code in words("--encodings", encodings, ENCODINGS):
+    for word in networks:
+        for depth in layers:
+            for code in codes:
                 specs += decoder.specs(
                     dataset="bumps", decoder=word, depth=depth, encoding=code, holdout=box, data_count=None, where=where
                 )

@@ -51,12 +51,13 @@ from orchestrator.engine.estimate import UntimedError
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
-from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UserError, counted, printable
+from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UnexportedError, UserError, counted, printable
 from orchestrator.searches import Rows
 from orchestrator.store import FOLDERS, ResultStore, StoreError, drop_question, save_question
 from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import identity
 from orchestrator.study import Study
+from trainables.needs import Tasks
 from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
 from trainables.task import Task
@@ -65,6 +66,8 @@ from trainables.training.run import UnfitError
 ON_ERROR = ("continue", "stop")
 PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
+FIRST = 100
+"""Runs of a question by which it is known whether another launch is at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +192,7 @@ def _launch(study: Study, options: LaunchOptions, command: Sequence[str], consol
             code = begun.train_and_answer()
         except UserError:  # this launch has stored nothing, and the command will be another
             with contextlib.suppress(StoreError):
-                if is_new and not store.rows(["key"], study.wanted):
+                if is_new and not begun.has_been_begun():
                     drop_question(store, begun.question)
             raise
         with contextlib.suppress(StoreError):  # another launch may have been refused meanwhile
@@ -275,6 +278,11 @@ class _Launch:
             self.outcome.code = code
         return code
 
+    def has_been_begun(self) -> bool:
+        """Whether the store has any of the runs that are asked for first: then another launch is at the same question."""
+        tasks = Tasks(self.study.task)
+        return bool(self.store.rows(["key"], {"key": {*map(tasks.key, self.stages.search.propose(Rows(), FIRST))}}))
+
     def say_notices(self) -> None:
         """Say what the store has noticed and was not said yet."""
         counter = self.execution or self
@@ -284,7 +292,7 @@ class _Launch:
 
     def _new_execution(self) -> Execution:
         study, options, stages, wanted = self.study, self.options, self.stages, self.study.wanted
-        pack_size = 1 if isinstance(study.task, ProgramTask) else options.pack_size
+        pack_size, gpus = 1 if isinstance(study.task, ProgramTask) else options.pack_size, options.gpus_per_run
         return Execution(
             search=stages.search,
             task=study.task,
@@ -300,7 +308,7 @@ class _Launch:
             versions=versions(),
             source=source_of,
             launch=secrets.token_hex(6),
-            packs=PackSizes(study.task, self.store, pack_size, options.gpus_per_run > 0, options.cpu_decoders(study.task)),
+            packs=PackSizes(study.task, self.store, pack_size, gpus > 0, gpus, options.cpu_decoders(study.task)),
             concerns=lambda row: stages.matters(row) or all(row[name] in values for name, values in wanted.items()),
             again=stages.again,
             forget=stages.forget,
@@ -318,7 +326,7 @@ class _Launch:
                     unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {self.resume}"
                     self.outcome = training.enter_context(executed(execution, self.cluster, self._farewell, unsaid))
             if stages.search.finished(rows):
-                _drop_kept_ends(self.store, rows)
+                _drop_kept_ends(self.store, rows, execution.limits.keep_end)
             stages.complete()
         except (StoreError, LostRayError, StuckError, UnfitError, UserError, OSError) as error:
             if isinstance(error, UserError) and not self.outcome.trained + self.outcome.failed:
@@ -452,8 +460,13 @@ class _Launch:
 
     def _publish(self) -> tuple[Sequence[str], str]:
         """The files of the answer, and what to say if they cannot be written: that must not keep the answer from being told."""
+        unexported = ""
         try:
-            return self.store.publish(self.study.name, self._files()), ""
+            try:
+                files = self._files()
+            except UnexportedError as error:
+                files, unexported = error.files, str(error)
+            return self.store.publish(self.study.name, files), unexported
         except OSError as error:
             hint = "free space, or name" if error.errno in FULL_DISK else "name"
             why = error.strerror or error
@@ -490,12 +503,14 @@ def _undrawn(error: Exception) -> str:
     return f"the figures could not be drawn ({printable(f'{type(error).__name__}: {error}')[:200]})"
 
 
-def _drop_kept_ends(store: ResultStore, rows: Rows) -> None:
-    """Remove what was kept of runs that were given up and, now that the question is answered, need not be trained on."""
+def _drop_kept_ends(store: ResultStore, rows: Rows, keeps_end: Callable[[RunSpec], bool]) -> None:
+    """Remove what was kept of runs that were given up and, now that the question is answered, need not be trained on: of those
+    of which this study keeps it."""
     if kept := store.with_checkpoints():
         for row in [row for row in rows if row.get("reason") == GIVEN_UP]:
-            key = run_key(RunSpec.from_dict(row).to_the_end(), row["task_version"])
-            if key in kept and store.claim(key):  # else another launch is training it
+            spec = RunSpec.from_dict(row)
+            key = run_key(spec.to_the_end(), row["task_version"])
+            if key in kept and keeps_end(spec) and store.claim(key):  # else another launch is training it
                 store.drop_checkpoint(key)
                 store.release(key)
 

@@ -28,6 +28,9 @@ from orchestrator.command.recipe import short
 from orchestrator.command.searched import OF_RUN, read_search, read_weight
 from orchestrator.command.subject import option_of, read_pairs
 from orchestrator.command.trials import (
+    ExportOptuna,
+    SearchSeed,
+    SeedsPerTrial,
     check_grid,
     check_planned,
     confirmed_table,
@@ -36,12 +39,13 @@ from orchestrator.command.trials import (
     rows_of,
     runs_left,
     trials_table,
+    with_export,
 )
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Row, Rows, ending
-from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
+from orchestrator.searches.confirm import FRESH, TUNED, ConfirmAndJudge, ConfirmBest, first_seed_of
 from orchestrator.searches.optuna import OBJECTIVES, OptunaSearch
 from orchestrator.searches.samplers import PRUNERS
 from orchestrator.searches.space import Dimension, in_turn, known_points
@@ -168,17 +172,20 @@ class RegularizationStudy(PlainStudy):
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         from analysis.tune import interval_text
 
-        answer, confirming = self._known.of(rows), self.search.confirming
-        tables = [trials_table(self.search.tuning, rows, running)]
-        if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
-            tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
+        confirming = self.search.confirming
         title = f"judged on the OOD {self.settings['region']}: arithmetic mean over seeds"
-        tables.append(judged_table(title, self.search, rows, running, WEIGHTS, answer.summary))
+        with rows.turn:  # all of one moment
+            answer = self._known.of(rows)
+            tables = [trials_table(self.search.tuning, rows, running)]
+            if confirming.seeds and confirming.chosen(rows) and answer.search is not None:
+                tables.append(confirmed_table(confirming, rows, running, answer.search.confirmed, interval_text))
+            tables.append(judged_table(title, self.search, rows, running, WEIGHTS, answer.summary))
         return Group(*tables, *map(Text, answer.lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
         times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
-        return self._steps_left(rows) * times(self.search.tuning.template) if times else None
+        template = self.search.tuning.template
+        return self._steps_left(rows) * times(template) if times.knows(template) else None
 
     def plan(self, rows: Rows) -> tuple[RenderableType, float]:
         """The runs of the search, of its confirmation and of every setting: done, to do, and their estimated time."""
@@ -210,11 +217,9 @@ class RegularizationStudy(PlainStudy):
 
         if not force or not self._rows(rows):
             return []
-        tuning = self.search.tuning
         files = write_regularization(self._known.of(rows), out, weights_of(self.settings["store"]))
         if self.export is not None and self.search.finished(rows) and self.answered(rows):
-            tuning.export(rows, self.export, f"{NAME}-{self.settings['region']}")
-            files.append(self.export)
+            return with_export(files, self.search.tuning, rows, self.export, f"{NAME}-{self.settings['region']}")
         return files
 
     def answer(self, rows: Rows) -> dict[str, Any]:
@@ -276,12 +281,11 @@ def regularization(
     pruner: Annotated[
         str | None,
         opt.searched(
-            help="Ends hopeless trials: `median`, `percentile` or `none`.", show_default="median; none for two objectives"
+            help="Ends trials behind the median of the others, or not in the best quarter: `median`, `percentile`, `none`.",
+            show_default="median; none for two objectives",
         ),
     ] = None,
-    seeds_per_trial: Annotated[
-        int, opt.searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")
-    ] = 3,
+    seeds_per_trial: SeedsPerTrial = 3,
     confirm_seeds: Annotated[
         int | None,
         opt.searched(
@@ -291,13 +295,8 @@ def regularization(
             show_default=Size.shown("confirm_seeds"),
         ),
     ] = None,
-    search_seed: Annotated[
-        int,
-        opt.searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler; every search seed has its own seeds of trainings."),
-    ] = 0,
-    export_optuna: Annotated[
-        Path | None, opt.searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
-    ] = None,
+    search_seed: SearchSeed = 0,
+    export_optuna: ExportOptuna = None,
     sigma: Annotated[float, opt.subject(help="Width of a bump in pixels.")] = 1.5,
     rank: Annotated[int | None, opt.subject(min=1, help="Most modes of a token's matrix.", show_default="N")] = None,
     channels: Annotated[

@@ -76,8 +76,8 @@ def scaling(
     accuracy on coordinates it never saw, fits a power law, and draws it. Hopeless runs are given up early. Those that the
     answer rests on are then trained to the end, in case their accuracy rises late (`--stop`). Finished runs are kept in the
     store: the same command continues after any interruption and trains nothing twice. With more seeds or larger sizes it
-    trains only the new ones; with sizes below or between those there are, also further runs at larger sizes. The least of
-    another number can be asked (`--least`), and along another setting (`--along`).
+    trains only the new ones; a new size below or between the old ones makes larger sizes train a few further runs, too. The
+    least of another number can be asked (`--least`), and along another setting (`--along`).
 
     **Examples**
 
@@ -143,12 +143,16 @@ def scaling(
             of_run["precision"] = opt.resolve_precision(precision, decoder, on_gpu)
             spec = checked(RunSpec, task=task, seed=0, **fields, **of_run)
             if program is None and (place == 0 or not asked.axes.is_usual):
-                checked(check_task, task_, spec)
+                checked(check_task, task_, spec, where.save_weights)
             for seed in range(seeds):
                 template = dataclasses.replace(spec, seed=seed)
                 if isinstance(task_, ProgramTask):
                     template = checked(task_.describe, template)
                 brackets.append(checked(bracket_of, task_, template, asked.axes, asked.between))
+                if until_width is not None and brackets[-1].counts != brackets[-1 - seed].counts:
+                    differ = f"other data counts with seed {seed} than with seed 0 at {asked.axes.along} = {along_it}"
+                    hint = "omit --until-width, and give more --seeds"
+                    raise UserError(f"--until-width adds seeds, and the task allows {differ}: {hint}")
                 asked.check_runs(brackets, thresholds, resolution)
                 if seed == 0:
                     asked.check_values(task_, brackets[-1], resolution)

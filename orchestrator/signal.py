@@ -24,10 +24,10 @@ from orchestrator.errors import UserError
 from orchestrator.generator_study import WithMeasures
 from orchestrator.generators import OPTIONS, GeneratorOptions, planned
 from orchestrator.launch import LaunchOptions, launch, versions
-from orchestrator.searches import Rows
+from orchestrator.searches import Latest, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes
-from orchestrator.searches.bracket import Bracket, ThresholdResult
+from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
 from orchestrator.study import bracket_of
 from orchestrator.thresholds import ThresholdStudy
@@ -41,6 +41,7 @@ from trainables.task import load_task
 
 if TYPE_CHECKING:
     from analysis.generators import Measured
+    from analysis.signal import Answer
 
 NAME = "signal"
 LEAST, ALONG = "contrast", "faint"
@@ -80,9 +81,14 @@ class SignalStudy(WithMeasures, ThresholdStudy):
     told: Sequence[str] = ()
     """What else the plan says."""
     _measured: Measured = field(default_factory=dict)
+    _latest: Latest[Answer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ThresholdStudy.__post_init__(self)
+        self._latest = Latest(self._answer_of)
 
     def _take_in(self, measured: Measured) -> None:
-        self._measured, self._known = measured, None
+        self._measured, self._latest = measured, Latest(self._answer_of)
 
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
@@ -91,10 +97,14 @@ class SignalStudy(WithMeasures, ThresholdStudy):
         plan, seconds = ThresholdStudy.plan(self, rows)
         return Group(plan, *map(Text, self.told)) if self.told else plan, seconds
 
-    def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
+    def _answer(self, rows: Rows) -> Answer:
+        """The answer as far as it is known: every further run is in it, also of a threshold that is still open."""
+        return self._latest.of(rows)
+
+    def _answer_of(self, rows: Rows) -> Answer:
         from analysis.signal import Answer
 
-        return Answer.of(results, self.search.runs(rows), rows.get, self.settings, self._measured)
+        return Answer.of(self.results(rows), self.search.runs(rows), rows.get, self.settings, self._measured)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         from analysis.files import write_signal

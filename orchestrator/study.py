@@ -279,7 +279,8 @@ class GridStudy(PlainStudy):
             return run
         if row["ood_mse"] is None:  # the loss is another
             return f"{run} (accuracy {row['accuracy']:.2f}, {row['steps']} steps, {row['seconds']:.1f} s)"
-        return f"{run} (MSE {row['id_mse']:.1e} ID, {row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
+        of_id = "" if row["id_mse"] is None else f"{row['id_mse']:.1e} ID, "
+        return f"{run} (MSE {of_id}{row['ood_mse']:.1e} OOD, {row['steps']} steps, {row['seconds']:.1f} s)"
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """A line per setting: runs done and in progress, means over seeds."""
@@ -294,8 +295,9 @@ class GridStudy(PlainStudy):
 
     def seconds_left(self, rows: Rows) -> float | None:
         times = self._times(rows)
-        missing = (spec for spec in self.search.asked(rows) if self.search.row(rows, spec) is None)
-        return sum(spec.max_steps * times(spec) for spec in missing) if times else None
+        missing = [spec for spec in self.search.asked(rows) if self.search.row(rows, spec) is None]
+        is_known = bool(times) and all(map(times.knows, missing))
+        return sum(spec.max_steps * times(spec) for spec in missing) if is_known else None
 
     def _times(self, rows: Rows) -> StepTimes:
         return StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)

@@ -120,7 +120,8 @@ class ThresholdStudy(PlainStudy):
         """Each seed's bracket as it narrows, the law as far as it is known, and what there is to say of single thresholds."""
         results = self.results(rows)
         title = f"least {self.axes.words(self._subject).replace('_', ' ')}"
-        title += f" for accuracy {self.settings['target']:g}" if "target" in self.settings else ""
+        if "target" in self.settings and self.axes.along != "target":
+            title += f" for accuracy {self.settings['target']:g}"
         if self.axes.is_usual and not self.of_program:
             title += " on held-out coordinates" if self._subject == BUMPS else " on what is held out"
         table = brackets_table(title, results, running, self._subject)
@@ -138,14 +139,10 @@ class ThresholdStudy(PlainStudy):
         results = self.results(rows)
         settled = tuple((r.family, r.along, r.runs, r.lower_ended, r.rule) for r in results if r.verdict != "open")
         if self._known is None or self._known[0] != settled:
-            self._known = settled, self.answer_of(results, rows)
+            from analysis.scaling import Answer
+
+            self._known = settled, Answer.of_results(results, self.settings)
         return self._known[1]
-
-    def answer_of(self, results: Sequence[ThresholdResult], rows: Rows) -> Any:
-        """What follows from the thresholds."""
-        from analysis.scaling import Answer
-
-        return Answer.of_results(results, self.settings)
 
     def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
         """Write its files."""
@@ -155,8 +152,13 @@ class ThresholdStudy(PlainStudy):
 
     def seconds_left(self, rows: Rows) -> float | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
-        pace = self._pace(rows)
-        return sum(self._by_place(self.results(rows), pace).values()) if pace.times else None
+        results, pace = self.results(rows), self._pace(rows)
+        return sum(self._by_place(results, pace).values()) if self._is_timed(results, pace) else None
+
+    def _is_timed(self, results: Sequence[ThresholdResult], pace: Pace) -> bool:
+        """Whether something is known of the time of every open threshold."""
+        still_open = (self._typical[r.dataset, r.along] for r in results if r.verdict == "open")
+        return bool(pace.times) and all(map(pace.times.knows, still_open))
 
     def _by_place(self, results: Sequence[ThresholdResult], pace: Pace) -> dict[At, float]:
         """Seconds of work left, by data set and grid size."""
@@ -169,7 +171,7 @@ class ThresholdStudy(PlainStudy):
     def _seconds_left(self, result: ThresholdResult, pace: Pace, usual: Usual) -> float:
         """Work that one open threshold may still take."""
         spec = self._typical[result.dataset, result.along]
-        if result.audits_left and result.upper is not None and not result.probes_left:  # its walk is over
+        if result.audits_left and result.tried and not result.probes_left:  # its walk is over
             steps: float = result.audits_left * spec.max_steps
         else:
             audits = result.audits_left * usual.share_audited
@@ -199,13 +201,14 @@ class ThresholdStudy(PlainStudy):
             self._measure(pace)
         seconds = self._by_place(results, pace)
         guessed = {dataset: round(usual.probes) for dataset, usual in usual_of(results).items()}
-        table = plan_table(results, seconds if pace.times else {}, guessed)
+        is_timed = self._is_timed(results, pace)
+        table = plan_table(results, seconds if is_timed else {}, guessed)
         declared = settings_of(settings_class(self.task))
         where = (
             f"{what_is_trained(self.brackets[0].template, self.axes, declared)}\n"
             + printable(f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}")
         )
-        return Group(table, Text(where)), sum(seconds.values()) if pace.times else None
+        return Group(table, Text(where)), sum(seconds.values()) if is_timed else None
 
     def _measure(self, pace: Pace) -> None:
         """Time a few steps of two sizes of each data set, here and now, and guess how many a run takes."""
@@ -224,6 +227,7 @@ class ThresholdStudy(PlainStudy):
         results = self.results(rows)
         open_places = {(r.dataset, r.along) for r in results if r.verdict == "open"}
         answered = frozenset((r.dataset, r.along) for r in results) - open_places
+        self._written &= answered  # a place may open again
         if not (answered - self._written) and not (force and any(r.runs for r in results)):
             return []
         self._written = answered
@@ -234,8 +238,10 @@ class ThresholdStudy(PlainStudy):
 
     def answer(self, rows: Rows) -> dict[str, Any]:
         self.read_measures(patient=True)
+        least = self.axes.least
+        values = least if least.endswith("s") else f"{least}s"
         outliers = [
-            {"dataset": r.dataset, self.axes.along: r.along, "seed": r.seed, f"{self.axes.least}s": list(r.outliers)}
+            {"dataset": r.dataset, self.axes.along: r.along, "seed": r.seed, values: list(r.outliers)}
             for r in self.results(rows)
             if r.outliers
         ]

@@ -43,6 +43,9 @@ from orchestrator.command.searched import OF_RUN, check_columns, read_search
 from orchestrator.command.subject import given, option_of, own_task, task_app
 from orchestrator.command.tables import FittingTable
 from orchestrator.command.trials import (
+    ExportOptuna,
+    SearchSeed,
+    SeedsPerTrial,
     check_grid,
     check_planned,
     confirmed_table,
@@ -50,6 +53,7 @@ from orchestrator.command.trials import (
     rows_of,
     runs_left,
     trials_table,
+    with_export,
 )
 from orchestrator.engine.estimate import StepTimes
 from orchestrator.errors import UserError, printable
@@ -190,11 +194,12 @@ class TuneStudy(PlainStudy):
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         from analysis.tune import interval_text
 
-        chosen = self.search.chosen(rows)
-        tables = [trials_table(self.search.tuning, rows, running, [trial.number for trial in chosen])]
-        if chosen:
-            tables.append(confirmed_table(self.search, rows, running, self._known.of(rows).confirmed, interval_text))
-        return Group(*tables, *map(Text, self._known.of(rows).lines()))
+        with rows.turn:  # all of one moment
+            answer, chosen = self._known.of(rows), self.search.chosen(rows)
+            tables = [trials_table(self.search.tuning, rows, running, [trial.number for trial in chosen])]
+            if chosen:
+                tables.append(confirmed_table(self.search, rows, running, answer.confirmed, interval_text))
+        return Group(*tables, *map(Text, answer.lines()))
 
     def seconds_left(self, rows: Rows) -> float | None:
         found, left = rows_of(self.search, rows), runs_left(self.search, rows)
@@ -202,7 +207,7 @@ class TuneStudy(PlainStudy):
             done = [row["seconds"] for row in found if row["status"] != "failed"]
             return left * sum(done) / len(done) if done else None
         times = StepTimes.of(found, on_gpu=rows.on_gpu)
-        return left * self._seconds(times) if times else None
+        return left * self._seconds(times) if all(map(times.knows, self.ends)) else None
 
     def _seconds(self, times: StepTimes) -> float:
         """Of a run, as far as this can be guessed."""
@@ -242,8 +247,7 @@ class TuneStudy(PlainStudy):
             return []
         files = write_tune(self._known.of(rows), out)
         if self.export is not None and self.search.finished(rows) and self.answered(rows):
-            self.search.tuning.export(rows, self.export, NAME)
-            files.append(self.export)
+            return with_export(files, self.search.tuning, rows, self.export, NAME)
         return files
 
     def answer(self, rows: Rows) -> dict[str, Any]:
@@ -284,19 +288,13 @@ def tune(
     pruner: Annotated[
         str | None,
         opt.searched(
-            help="Ends hopeless trials: `median`, `percentile` or `none`.",
+            help="Ends trials behind the median of the others, or not in the best quarter: `median`, `percentile`, `none`.",
             show_default="median, where runs have a curve of the objective and equal steps",
         ),
     ] = None,
-    seeds_per_trial: Annotated[
-        int, opt.searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")
-    ] = 1,
-    search_seed: Annotated[
-        int, opt.searched(min=0, max=2**31 - 1, help="Seed of the sampler; every search seed has its own seeds of trainings.")
-    ] = 0,
-    export_optuna: Annotated[
-        Path | None, opt.searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
-    ] = None,
+    seeds_per_trial: SeedsPerTrial = 1,
+    search_seed: SearchSeed = 0,
+    export_optuna: ExportOptuna = None,
     task: opt.TaskPath = BUMPS,
     N: Annotated[int, opt.subject("--N", min=1, max=LIMITS["N"][1], help="Size of the problem; of bumps, the grid.")] = 16,
     data_count: Annotated[
@@ -319,11 +317,11 @@ def tune(
 ) -> int:
     """Which settings of a task are best, and how good are they on seeds that the search has not seen?
 
-    Optuna proposes trials from the space of `--search`; hopeless ones are pruned. With `--seeds-per-trial`, a trial takes one
-    seed after another while it is among the best third, or within its standard error of the best. The best `--confirm` trials
-    are then trained on `--seeds` fresh seeds. The winner is the best of these, and what the fresh seeds say of it is the
-    answer: the best value of many trials is too good, partly because its seed was lucky. Finished runs are kept in the store:
-    the same command continues after any interruption, and more `--trials` build on those there are.
+    Optuna proposes trials from the space of `--search`; those far behind are pruned. With `--seeds-per-trial`, a trial
+    takes one seed after another while it is among the best third, or within its standard error of the best. The best
+    `--confirm` trials are then trained on `--seeds` fresh seeds. The winner is the best of these, and what the fresh seeds say
+    of it is the answer: the best value of many trials is too good, partly because its seed was lucky. Finished runs are kept in
+    the store: the same command continues after any interruption, and more `--trials` build on those there are.
 
     **Examples**
 
@@ -389,7 +387,7 @@ def tune(
     recipe = Recipe(task_, task, settings_given, {**chosen, "target": target, "stop": stop}, precision_of)
     matters = recipe.matters if hasattr(task_, "matters") else None
     space = Space(dimensions, recipe.make, matters)
-    corners = check_points(task_, space)
+    corners = check_points(task_, space, where.save_weights)
     first_seed = first_seed_of(search_seed)
     template = dataclasses.replace(corners[0], seed=first_seed)
     if not isinstance(task_, ProgramTask):
@@ -419,8 +417,8 @@ def tune(
         **where.origin(NAME, task_.version),
     }
     confirming = ConfirmBest(tuning, min(confirm, tuning.trials), fresh)
-    dearness = attrgetter("max_steps", "N", "depth", "width")
-    ends = min(corners, key=dearness), max(corners, key=dearness)
+    dearness = attrgetter("max_steps", "N", "depth", "width", "batch_size")
+    ends = min(corners, key=dearness), max(reversed(corners), key=dearness)  # of several, the last: another than the first
     return launch(TuneStudy(task_, confirming, settings, varied, ends, export_optuna), where, invocation())
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, one_of
-from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.command.ranges import parse_grid
 from orchestrator.decoders import BOXES, DecoderOptions, train
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
@@ -57,8 +57,7 @@ def tuning(
         counts = parse_grid(bumps, 0, MOST_BUMPS, 10, "numbers of bumps", ("0..50", "0..100:50", "0,10,50,100"))
     except ValueError as error:
         raise UserError(f"--bumps {error}") from None
-    if (asked := len(counts) * decoder.seeds) > MOST_PLANNED:
-        raise UserError(f"{asked} runs are too many (at most {MOST_PLANNED}): ask for fewer --bumps or --seeds")
+    decoder.check_runs(len(counts), "--bumps")
     word, code = one_of("--decoder", decoder_, DECODERS), one_of("--encoding", encoding, ENCODINGS)
     box = one_of("--holdout", holdout, BOXES)
     specs = []

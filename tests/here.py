@@ -57,8 +57,9 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         if not busy:
             time.sleep(0.05)
         for trial, of_trial in list(busy.items()):
-            keeper = SimpleNamespace(checkpoints=SimpleNamespace(remote=of_trial.checkpoints))  # as an actor of Ray would be
-            report = dataclasses.replace(_step(of_trial), keeper=keeper)
+            methods = {name: SimpleNamespace(remote=getattr(of_trial, name)) for name in ("checkpoints", "drop")}
+            actor = SimpleNamespace(**methods)  # as one of Ray would be
+            report = dataclasses.replace(_step(of_trial), actor=actor)
             if ending(trial, {"report": report}) or report.done:
                 searcher.on_trial_complete(trial)
                 idle.append(busy.pop(trial))

@@ -103,8 +103,10 @@ def _draw_setting(axes: Axes, spec: RunSpec, runs: Sequence[Run]) -> None:
         if whole:
             middle = np.median([curve for _, curve in whole], axis=0)
             axes.plot(whole[0][0], middle, style, color=colour, marker=_marker(middle), ms=5, lw=1.6, label=word)
-    if (reached := sum(len(run.at) == longest > 0 for run in runs)) < len(runs):
-        told = f"median of {reached} of {len(runs)}\nthat reached the end"
+    farthest = [run for run in runs if len(run.at) == longest > 0]
+    if len(farthest) < len(runs):
+        which = "that reached the end" if any(run.status == "finished" for run in farthest) else "that went farthest"
+        told = f"median of {len(farthest)} of {len(runs)}\n{which}"
         axes.text(0.03, 0.97, told, transform=axes.transAxes, va="top", fontsize=SMALL, color="0.25")
     axes.set_xscale("log")
     if any(len(run.at) for run in runs):

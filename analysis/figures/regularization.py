@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,20 +30,20 @@ SETTING_COLOURS = dict(zip(NAMES, ("0.35", *COLOURS[:4]), strict=True))
 ID_COLOUR, OOD_COLOUR = COLOURS[5], COLOURS[1]
 
 
-def draw(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> Iterator[tuple[str, Figure]]:
-    """Name and figure of everything there is data for: `errors`, `curves`, `embeddings`, `volume`, `composition`,
-    `images`."""
+def drawings(answer: Answer, decoders: Mapping[str, TrainedLowRank]) -> dict[str, Callable[[], Figure]]:
+    """What draws everything there is data for, by name: `errors`, `curves`, `embeddings`, `volume`, `composition`, `images`."""
+    found: dict[str, Callable[[], Figure]] = {}
     if len(answer.averaged):
-        yield "errors", draw_errors(answer)
+        found["errors"] = partial(draw_errors, answer)
         if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
-            yield "curves", draw_curves(answer)
+            found["curves"] = partial(draw_curves, answer)
     pair = [decoders[s] for s in ("none", "tuned" if "tuned" in decoders else "both") if s in decoders]
     if pair:
-        yield "embeddings", draw_embeddings(pair)
-        yield "volume", draw_volume(pair)
-        yield "composition", draw_composition(pair)
+        found |= {"embeddings": partial(draw_embeddings, pair), "volume": partial(draw_volume, pair)}
+        found["composition"] = partial(draw_composition, pair)
     if decoders:
-        yield "images", draw_images(list(decoders.values()))
+        found["images"] = partial(draw_images, list(decoders.values()))
+    return found
 
 
 def draw_errors(answer: Answer) -> Figure:

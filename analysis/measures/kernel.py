@@ -28,8 +28,8 @@ def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:
 
     Right images have some agreement too, since neighbours in a row overlap: `truth_ood` says how much.
 
-    All numbers are NaN for a decoder that draws the same everywhere; for one, `overlap` alone may be NaN, where no two
-    positions, or all of them, share a bright pixel.
+    All numbers but `truth_ood` are NaN for a decoder that draws the same everywhere; for one, `overlap` alone may be NaN, where
+    no two positions, or all of them, share a bright pixel.
     """
     N, inside, images = decoder.N, decoder.inside, decoder.images
     binary = binary_kernel(decoder.centres.numpy())

@@ -52,7 +52,7 @@ class TrainedRotation(Trained):
 def measure(decoder: TrainedRotation) -> Iterator[Quantity]:
     """
     - `angles`, `mse_by_angle`: 360 whole degrees, and the error there; `id_mse` and `gap_mse`: its means outside the gap, and
-      in it, edges included.
+      in it, edges included; of a gap without a whole degree, that at `gap_angles`.
     - `gap_angles`, `gap_outputs`, `gap_truth`, `gap_mixes`: angles in the gap, what is drawn, what is right, and the `best_mix`
       of what is right at the gap's two edges; `to_mix` and `to_truth`, mean squared distances of outputs from both;
       `closer_to_mix`, the share of outputs that are nearer to the mix.
@@ -62,15 +62,14 @@ def measure(decoder: TrainedRotation) -> Iterator[Quantity]:
     angles = np.arange(ANGLES) * (360 / ANGLES)
     mse = _distance(decoder.outputs(angles), decoder.truth(angles))
     inside = (angles >= low) & (angles <= high)
-    yield Quantity("id_mse", float(mse[~inside].mean()))
-    yield Quantity("gap_mse", float(mse[inside].mean()))
-    yield Quantity("angles", array=angles.astype(np.float32))
-    yield Quantity("mse_by_angle", array=mse)
-
     gap_angles = low + (np.arange(GAP_ANGLES) + 0.5) * (high - low) / GAP_ANGLES
     outputs, truth = decoder.outputs(gap_angles), decoder.truth(gap_angles)
     mixes = best_mix(outputs, *decoder.truth(np.array([low, high])))
     to_mix, to_truth = _distance(outputs, mixes), _distance(outputs, truth)
+    yield Quantity("id_mse", float(mse[~inside].mean()))
+    yield Quantity("gap_mse", float((mse[inside] if inside.any() else to_truth).mean()))
+    yield Quantity("angles", array=angles.astype(np.float32))
+    yield Quantity("mse_by_angle", array=mse)
     yield Quantity("closer_to_mix", float((to_mix < to_truth).mean()))
     yield Quantity("to_mix", float(to_mix.mean()))
     yield Quantity("to_truth", float(to_truth.mean()))

@@ -90,7 +90,10 @@ def _asked_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
         stop, resolution = one.search.stop, one.search.resolution
         answer = scaling.Answer.of_results(one.search.answer(rows), one.question.settings)
         sizes = {spec.N for spec in one.specs}
-        yield Found(answer, _scaling_settings(one.specs[0].to_dict(), sizes, stop, resolution), guessed=False)
+        settings = _scaling_settings(one.specs[0].to_dict(), sizes, stop, resolution)
+        if ends := one.question.search.get("between"):
+            settings["between"] = "..".join(map(str, ends))
+        yield Found(answer, settings, guessed=False)
 
 
 def _asked_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -145,6 +145,7 @@ def _mark_of(results: Results) -> tuple[Any, ...]:
 
 
 def _around(store: str) -> Around:
+    @cache
     def measured() -> Mapping[str, Mapping[str, float]]:
         return numbers_of(MeasureTable(store).rows(MEASURES))
 

@@ -16,7 +16,7 @@ SHORT = 10
 """Letters of a run key."""
 NAMES = {
     "images": "threshold (images)", "images_lower": "most that miss", "images_upper": "fewest that pass",
-    "fixed_images": "of which always present", "lower_ended": "the miss rests on", "key": "run", "passes": "run that passes",
+    "fixed_images": "always present", "lower_ended": "lower end rests on", "key": "run", "passes": "run that passes",
     "contradicted_by": "contradicted by",
     "misses": "run that misses", "id_mse": "ID MSE", "ood_mse": "OOD MSE",
 }  # fmt: skip

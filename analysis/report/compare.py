@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from analysis.fits import SETTLED
+from analysis.fits import SETTLED, geometric_mean
 from analysis.report.told import Sheet, Told
 from orchestrator.searches.bracket import ThresholdResult
 
@@ -114,15 +114,9 @@ def _by_place(results: Sequence[ThresholdResult]) -> dict[tuple[str, Any], list[
     return found
 
 
-def _mean(results: Iterable[ThresholdResult]) -> float:
-    """The geometric mean; NaN without any, or if one was not reached."""
-    logs = [math.log(result.total_images or math.nan) for result in results]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan
-
-
 def _told_mean(of: Mapping[int, ThresholdResult]) -> float | str:
     """The mean of the thresholds by seed, in words where less may do."""
-    mean = _mean(of.values())
+    mean = geometric_mean(result.total_images for result in of.values())
     return f"at most {mean:.3g}" if any(result.is_cut for result in of.values()) and not math.isnan(mean) else mean
 
 
@@ -131,4 +125,5 @@ def _ratio(of: Mapping[int, ThresholdResult], first: Mapping[int, ThresholdResul
     pairs = [(of[seed], first[seed]) for seed in of if seed in first]
     if any(result.is_cut for pair in pairs for result in pair):
         return math.nan
-    return _mean(own for own, _ in pairs) / _mean(other for _, other in pairs)
+    above, below = (geometric_mean(pair[place].total_images for pair in pairs) for place in (0, 1))
+    return above / below

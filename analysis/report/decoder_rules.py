@@ -24,6 +24,7 @@ from analysis.report.findings import (
     choose,
     choose_depth,
     in_words,
+    matching,
     number,
     paired,
     ratio,
@@ -164,8 +165,9 @@ def factorization_falls(results: Results) -> Finding:
 def depth_does_not_help(results: Results) -> Finding:
     """Accuracy in the box at every depth that has enough seeds."""
     bump = {**CNN, "encoding": "bump"}
-    groups = {str(depth): {**bump, "depth": depth} for depth in _depths(results.table)}
-    choice = choose(results.table, groups)
+    of_bump = results.table[matching(results.table, bump)]
+    groups = {str(depth): {**bump, "depth": depth} for depth in _depths(of_bump)}
+    choice = choose(results.table, groups, lambda seeds: sum(count >= LEAST_SEEDS for count in seeds))
     by_depth = {where["depth"]: choice.values(name, "images", "ood_accuracy") for name, where in groups.items()}
     enough = {depth: values for depth, values in by_depth.items() if len(values) >= LEAST_SEEDS}
     shown = enough if len(enough) > 1 else by_depth | ({} if len(by_depth) > 1 else {"another": {}})
@@ -234,8 +236,9 @@ def plus_becomes_bump(results: Results) -> Finding:
 
 
 def stripes_flatten_volume(results: Results) -> Finding:
-    """How far the volume inside the box differs from that outside, with and without stripes."""
-    depth, choice = choose_depth(results.table, BESIDE_STRIPES)
+    """How far the volume inside the box differs from that outside, with and without stripes. A decoder of one layer has no
+    hidden layer 2."""
+    depth, choice = choose_depth(results.table[results.table["depth"] >= 2], BESIDE_STRIPES)
     conditions = [
         Condition(
             f"|log10 volume in the box minus outside|, layer {layer}, stripes + bumps minus bumps",

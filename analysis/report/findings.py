@@ -131,6 +131,8 @@ class Finding:
     """Seeds that a given verdict rests on."""
     comparisons: Sequence[Comparison] = ()
     """Those behind a given verdict."""
+    shown: str = ""
+    """What the page has in the place of `seen`, where that is long."""
     unmet: Sequence[int] = ()
     """Gates that there are runs for which do not meet them."""
 
@@ -187,7 +189,7 @@ class Choice:
             if name == "setting_options":
                 words |= {option: str(value) for option, value in json.loads(table[name].iloc[0]).items()}
             else:
-                words[name] = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in sorted(set(table[name])))
+                words[name] = told_values(sorted(set(table[name])))
         return words
 
     @property
@@ -223,7 +225,7 @@ class Choice:
     def values(self, group: str, measure: str, quantity: str, layer: int | None = None) -> BySeed:
         """A quantity of a group by seed; seeds for which it is not a finite number are left out."""
         rows = self.groups[group]
-        chosen = _where(rows, {"measure": measure, "quantity": quantity} | ({} if layer is None else {"layer": layer}))
+        chosen = matching(rows, {"measure": measure, "quantity": quantity} | ({} if layer is None else {"layer": layer}))
         found = zip(rows["seed"][chosen].astype(int), rows["value"][chosen].astype(float), strict=True)
         return {seed: value for seed, value in sorted(found) if math.isfinite(value)}
 
@@ -237,12 +239,15 @@ class _Run(NamedTuple):
     """Its values of OWN."""
 
 
-def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
+def choose(table: pd.DataFrame, groups: Mapping[str, Where], most: Callable[[Sequence[int]], int] = min) -> Choice:
     """The setting in which the group with fewest seeds has most; then most seeds in all, the larger N, and more steps.
 
     Only runs that took their whole budget of steps and ended well count. All groups agree in SHARED; in what neither that
     nor `groups` says, each group takes what most of its seeds have. Of runs of a seed that differ in nothing of this, as in
     their target alone, the one with the first key counts.
+
+    Args:
+        most: of the seeds of each group, what the setting is to have most of.
     """
     table = _decoder_runs(table)
     first = table.drop_duplicates("key")
@@ -254,9 +259,9 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
         for group, where in groups.items()
     }
     picked: dict[tuple[Any, ...], dict[str, tuple[Any, ...]]] = {}
-    ranks = []
+    ranks, settings = [], 0
     for setting in sorted({run.shared for part in members.values() for run in part}):
-        picked[setting], seeds = {}, []
+        picked[setting], seeds, different = {}, [], 0
         for name, part in members.items():
             by_own: dict[tuple[Any, ...], set[int]] = {}
             for run in part:
@@ -265,22 +270,22 @@ def choose(table: pd.DataFrame, groups: Mapping[str, Where]) -> Choice:
             count, own = max(((len(found), own) for own, found in by_own.items()), default=(0, ()))
             picked[setting][name] = own
             seeds.append(count)
-        ranks.append((min(seeds), sum(seeds), setting))
+            different = max(different, len(by_own))
+        settings += different
+        ranks.append((most(seeds), sum(seeds), setting))
     if not ranks:
         tasks = {where.get("task") for where in groups.values()}
         usual = first.loc[first["task"].isin(tasks), list(SHARED)].value_counts()
         elsewhere = dict(zip(SHARED, usual.index[0], strict=True)) if len(usual) else {}
         return Choice(dict.fromkeys(groups, table.iloc[:0]), {}, 0, groups, elsewhere)
     best = max(ranks)[-1]
-    used = {(best, own) for own in picked[best].values()}
     chosen = {
         name: _one_per_seed(run for run in members[name] if (run.shared, run.own) == (best, own))
         for name, own in picked[best].items()
     }
-    others = {(run.shared, run.own) for part in members.values() for run in part} - used
     return Choice(
         {name: table[table["key"].isin(keys)] for name, keys in chosen.items()},
-        dict(zip(SHARED, best, strict=True)), len(others), groups,
+        dict(zip(SHARED, best, strict=True)), settings - 1, groups,
     )  # fmt: skip
 
 
@@ -300,14 +305,20 @@ def also(table: pd.DataFrame, choice: Choice, groups: Mapping[str, Where]) -> Ch
 
 
 def paired(combine: Callable[..., float], *values: BySeed) -> BySeed:
-    """`combine` of the values of each seed that all of them have."""
+    """`combine` of the values of each seed that all of them have; a seed for which that is no number is left out."""
     seeds = sorted(set.intersection(*(set(v) for v in values))) if values else []
-    return {seed: combine(*(v[seed] for v in values)) for seed in seeds}
+    found = {seed: combine(*(v[seed] for v in values)) for seed in seeds}
+    return {seed: value for seed, value in found.items() if not math.isnan(value)}
 
 
 def ratio(above: float, below: float) -> float:
-    """above / below; infinite where nothing is below."""
-    return above / below if below else math.inf
+    """above / below; infinite where nothing is below, and NaN where nothing is above either."""
+    return above / below if below else math.inf if above else math.nan
+
+
+def told_values(values: Iterable[Any]) -> str:
+    """Values of a setting, as a reader wants them."""
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
 def number(value: float) -> str:
@@ -329,7 +340,8 @@ def _decoder_runs(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(setting_options=table["key"].map(options))
 
 
-def _where(table: pd.DataFrame, where: Where) -> pd.Series:
+def matching(table: pd.DataFrame, where: Where) -> pd.Series:
+    """Which rows have these values."""
     chosen = pd.Series(True, index=table.index)
     for name, value in where.items():
         chosen &= table[name] == value

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from analysis.generator_claims import CLAIMS
-from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS
+from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.report import findings
 from analysis.report.findings import Claim, Comparison, Finding, Picture
 from analysis.report.missing import Lacks
@@ -22,33 +22,46 @@ GATES = (
 )
 Figures = Mapping[str, Sequence[str]]
 """By a measure, the names of the figures that are drawn of it."""
+MOST = 12
+"""Comparisons of a claim that the page tells."""
 WORDS = {PASS: findings.REPRODUCED, FAIL: findings.NOT_REPRODUCED, NOT_ENOUGH: findings.NOT_ENOUGH}
 OPTIONS = {"masking-is-not-it": "--families dit,maskgit,givt,mar"}
 """What the study has to be told beside its usual settings, to train all that a claim compares."""
 
 
 def judged(claim: str, figures: Figures, results: Results) -> Finding:
-    """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told. Where several
-    have a verdict, it counts if they have the same, and else depends; figures are of the one with most runs."""
+    """The verdict of a study of generators on a claim, and figures of what it is about. All comparisons are told, on the page
+    MOST of them. Where several have a verdict, it counts if they have the same, and else depends; figures are of the one with
+    most runs."""
     found = results.generators.verdicts_of(claim)
     shown = max(found, key=lambda one: (one.verdict != NOT_ENOUGH, len(one.runs)))
     verdicts = {one.verdict for one in found} - {NOT_ENOUGH}
-    told = [f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found]
-    told = ["it depends on the settings"] * (len(verdicts) > 1) + told
     words = {WORDS[one] for one in verdicts} or {findings.NOT_ENOUGH}
-    seen, drawn = "; ".join(told), beside(claim, set(shown.runs), figures, results)
+    seen, brief = _told(found), ""
+    if len(found) > MOST:
+        first = sorted(found, key=lambda one: one.verdict == NOT_ENOUGH)[:MOST]
+        brief = f"{_told(first)}; and {len(found) - MOST:,} further comparisons, which claims.json has"
+    if len(verdicts) > 1:
+        seen, brief = (f"it depends on the settings; {text}" if text else "" for text in (seen, brief))
+    drawn = beside(claim, set(shown.runs), figures, results)
     if shown.few or shown.missing:
         drawn = [replace(one, alt=f"{one.alt}; of all runs that there are, as too few count for a verdict") for one in drawn]
     return Finding(
         [],
         seen,
         pictures=drawn,
-        lacks=None if not verdicts and any(one.missing for one in found) else Lacks([], seen),
+        lacks=None if not verdicts and any(one.missing for one in found) else Lacks([], brief or seen),
         given=words.pop() if len(words) == 1 else findings.DEPENDS,
         counted=shown.seeds,
         comparisons=[Comparison(one.about, WORDS[one.verdict], one.numbers, one.seeds) for one in found],
+        shown=brief,
         unmet=sorted(frozenset().union(*(one.unmet for one in found))),
     )
+
+
+def _told(found: Sequence[Verdict]) -> str:
+    """All comparisons in a line."""
+    return "; ".join(f"{one.about}: {WORDS[one.verdict]}: {one.told}" if one.about else one.told for one in found)
 
 
 def beside(claim: str, keys: Collection[str], figures: Figures, results: Results) -> list[Picture]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch
@@ -25,6 +24,7 @@ from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.confirm import NO_TRIAL, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.narrowing import NarrowingSearch
+from orchestrator.searches.space import shown
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import Question
 from trainables.settings import value_of
@@ -73,12 +73,12 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     sheets = [_threshold_sheet(search, rows, results, question.task)]
     known = answer.table["images"].notna().any() or (answer.table["verdict"] == "none reached").any()
     if not known:
-        return Told(question, title_of(question), state, told, [], keys, sheets, [], results)
+        return Told(question, title_of(question), state, told, doubts, keys, sheets, [], results)
     sheets += _without_each(answer)
     told_of_each = notes(search, rows, results, question.task, question.settings.get("max_steps"))
     if question.study == "signal":
         lines, more, pictures = _signal(results, search, question, rows, around)
-        lines = [*lines, *told_of_each]
+        lines = [*doubts, *lines, *told_of_each]
         return Told(question, title_of(question), state, told, lines, keys, [*sheets, *more], pictures, results)
     pictures = [Picture("scaling", LEAST, lambda: draw(answer))]
     exponents = {dataset: answer.describe(dataset) for dataset in answer.fits}
@@ -242,7 +242,7 @@ def importances_of(search: ConfirmBest, rows: Rows) -> dict[str, float]:
 
 def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -> Told:
     from analysis.figures import tune as of_search
-    from analysis.figures.regularization import draw
+    from analysis.figures.regularization import drawings
 
     assert isinstance(search, ConfirmAndJudge)
     answer = regularization.Answer.of_search(search, rows, question.settings)
@@ -250,7 +250,8 @@ def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -
     following += [row for _, row in search.confirming.following(rows) if row is not None]
     trials = search.tuning.finished_trials(rows)
     keys = frozenset([row["key"] for row in following] + [row["key"] for trial in trials for row in trial.rows])
-    pictures = list(_pictures(draw(answer, regularization.load_decoders(answer, around.weights))))
+    drawable = drawings(answer, regularization.load_decoders(answer, around.weights))
+    pictures = [Picture(name, OF_SETTINGS[name], draw) for name, draw in drawable.items()]
     if answer.search is not None and answer.search.names and len(answer.trials):
         drawn = answer.search
         pictures.append(Picture("search", _searched(drawn), lambda: of_search.draw(drawn)))
@@ -273,20 +274,6 @@ def _state(search: Any, rows: Rows, doubts: Sequence[str], following: Sequence[R
     if any(row["status"] == "failed" for row in following):
         return FAILED
     return GOING if not search.finished(rows) else DOUBTFUL if doubts else ANSWERED
-
-
-def _pictures(drawn: Iterator[tuple[str, Figure]]) -> Iterator[Picture]:
-    """Figures that are drawn one after another; one that fails is the last."""
-    try:
-        for name, figure in drawn:
-            yield Picture(name, OF_SETTINGS[name], lambda figure=figure: figure)  # type: ignore[misc]
-    except Exception as error:  # it becomes a line on the page
-        failed = error
-
-        def fail() -> Figure:
-            raise failed
-
-        yield Picture("further", "further figures", fail)
 
 
 def _of_grid(search: Any, question: Question, rows: Rows, around: Around) -> Told:
@@ -333,9 +320,9 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     for row in found:
         spec = RunSpec.from_dict(row)
         own = {name: value_of(spec, name) for name in names}
-        words = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in own.items())
+        words = ", ".join(f"{name} {shown(value)}" for name, value in own.items())
         measured = {**{name: row[name] for name in NUMBERS}, **row["measures"]}
-        numbers = {column: measured.get(name) for name, column in called.items()}
+        numbers = {column: _number(measured.get(name)) for name, column in called.items()}
         ended = {"status": ending(row), "steps": row["steps"], "seconds": row["seconds"], "key": row["key"]}
         records.append({"setting": words, **own, "seed": row["seed"], **numbers, **ended})
     table = pd.DataFrame(records)
@@ -353,13 +340,17 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     for name in known:
         means[name] = groups[name].mean().to_numpy()
         means[f"{name}_sd"] = groups[name].std().to_numpy()
-    shown = [name for name in known if name in NUMBERS] or known[:3]
+        having = groups[name].count().to_numpy()
+        if (having < means["seeds"]).any():
+            means[f"{name}_seeds"] = having
+    drawn = [name for name in known if name in NUMBERS] or known[:3]
     left = "" if ended_well.all() else ", of those that ended well"
     seen = f"what every setting ended with, seed by seed{left}; the bar is the arithmetic mean"
-    pictures = [Picture("settings", seen, lambda: draw(counted, shown))] if shown else []
+    pictures = [Picture("settings", seen, lambda: draw(counted, drawn))] if drawn else []
     over = "seeds" if ended_well.all() else "the seeds that ended well"
+    of_seeds = ("seeds", "failed", *(f"{name}_seeds" for name in known))
     sheets = [
-        Sheet("means", f"arithmetic means and standard deviations over {over}", means, (), ("seeds", "failed")),
+        Sheet("means", f"arithmetic means and standard deviations over {over}", means, (), of_seeds),
         Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
     ]
     return [], sheets, pictures
@@ -370,8 +361,16 @@ def _called(found: Sequence[Row], names: Collection[str]) -> dict[str, str]:
     that of a setting that varies, keeps its name."""
     measured = sorted({name for row in found for name, value in row["measures"].items() if isinstance(value, int | float)})
     all_names = dict.fromkeys((*NUMBERS, *measured))
-    taken = {*names, *OF_RUNS, *(f"{name}_sd" for name in all_names)}
+    taken = {*names, *OF_RUNS, *(f"{name}_{of}" for name in all_names for of in ("sd", "seeds"))}
     return {name: f"measure {name}" if name in taken else name for name in all_names}
+
+
+def _number(value: Any) -> float | None:
+    """None of what is no number, or one that no float holds: a row may come from anywhere."""
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
 
 
 def _any_failed(rows: Rows, keys: Iterable[str]) -> bool:

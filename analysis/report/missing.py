@@ -50,8 +50,9 @@ def of_scaling(settings: Setting, datasets: Sequence[str], least_size: int) -> L
     sizes, names = settings["N"], ("target", "resolution", "stop", "decoder", "depth", "encoding")
     enough = len(sizes) >= LEAST_SIZES and max(sizes) >= least_size
     asked = {"N": ",".join(map(str, sizes)) if enough else "16..64", "datasets": ",".join(datasets)}
+    asked |= {name: settings[name] for name in ("between", *names) if name in settings}
     options = {name: settings[name] for name in BumpTask.defaults}
-    words = _words(asked | {name: settings[name] for name in names}) + _training({**settings, "options": options})
+    words = _words(asked) + _training({**settings, "options": options})
     return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")
 
 

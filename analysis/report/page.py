@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -66,6 +67,8 @@ class StudyPart:
 
     told: Told
     pictures: list[Drawn]
+    finished: Mapping[str, datetime]
+    """When each of its runs ended, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class Report:
         """Judge every claim, and draw; a figure that cannot be drawn becomes a line on the page.
 
         Args:
-            known: studies as they were shown before, by id; one that has not changed is not drawn again.
+            known: studies as they were shown before, by id. What was drawn of the same runs for the same caption is kept.
             unread: how many questions could not be asked again.
             say: is given what is judged or drawn next.
         """
@@ -125,17 +128,17 @@ class Report:
                     finding = Finding([], f"its runs cannot be judged ({why})")
                 sections.append((claim, finding, [draw(picture) for picture in finding.pictures if finding.speaks]))
             parts.append(Part(paper, sections))
-        studies = []
+        runs, studies = {run["key"]: run for run in results.runs}, []
         for place, one in enumerate(told):
             say(f"drawing study {place + 1} of {len(told)}: {one.title}", place, len(told))
+            finished = {key: runs[key]["finished_at"] for key in one.keys & runs.keys()}
             before = known.get(one.id)
-            if before is not None and before.told.keys == one.keys and before.told.state == one.state:
-                studies.append(StudyPart(one, before.pictures))
-            else:
-                studies.append(StudyPart(one, [draw(replace(p, name=f"{one.id}-{p.name}")) for p in one.pictures]))
+            same = before.pictures if before is not None and before.finished == finished else ()
+            kept = {(drawn.name, drawn.alt): drawn for drawn in same if not drawn.error}
+            pictures = [replace(picture, name=f"{one.id}-{picture.name}") for picture in one.pictures]
+            studies.append(StudyPart(one, [kept.get((p.name, p.alt)) or draw(p) for p in pictures], finished))
         hours = sum(run["seconds"] for run in results.runs) / 3600
         asked = frozenset[str]().union(*(one.keys for one in told))
-        runs = {run["key"]: run for run in results.runs}
         others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
         ended = ended_badly(results.runs)

@@ -99,14 +99,14 @@ class RunFiles:
         chunks = [ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK)]
         found = {}
         for number, chunk in enumerate(chunks):
-            name, mark = f"{number}.js", (len(chunk), *(run["key"] for run in chunk))
+            name, mark = f"{number}.js", tuple((run["key"], run["finished_at"]) for run in chunk)
             if self._written.get(name) != mark:
                 found[name] = call(f"runs/{number}", _details(chunk))
                 self._written[name] = mark
-        mark = (len(ordered), *sorted((name, len(keys)) for name, keys in studies.items()))
-        if found or self._written.get(INDEX) != mark:
+        counts = (len(ordered), *sorted((name, len(keys)) for name, keys in studies.items()))
+        if found or self._written.get(INDEX) != counts:
             found[INDEX] = call("runs", _index(ordered, studies))
-            self._written[INDEX] = mark
+            self._written[INDEX] = counts
         return found
 
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from operator import sub
-from typing import Any
 
 import pandas as pd
 
 from analysis import scaling
 from analysis.figures.regularization import draw_curves, draw_errors
 from analysis.figures.scaling import draw as draw_thresholds
-from analysis.fits import LEAST_SIZES, fit_power_law
+from analysis.fits import LEAST_SIZES, fit_power_law, fitted, is_cut
 from analysis.generators import LEAST_SEEDS
 from analysis.report.answers import SETTINGS, AnyAnswer, Found, penalty_run, regularization_answer, scaling_answer
-from analysis.report.findings import NOT_ENOUGH, REPRODUCED, BySeed, Condition, Finding, Picture, number, paired, ratio, verdict
+from analysis.report.findings import (
+    NOT_ENOUGH,
+    REPRODUCED,
+    BySeed,
+    Condition,
+    Finding,
+    Picture,
+    number,
+    paired,
+    ratio,
+    told_values,
+    verdict,
+)
 from analysis.report.missing import Lacks, of_penalties, of_scaling
 from analysis.results import Results
 from orchestrator.searches.axes import BUMPS
@@ -117,7 +127,8 @@ def _scaling_finding(
 def _finding(
     conditions: list[Condition], seen: str, found: Found[AnyAnswer], pictures: list[Picture], lacks: Lacks | None
 ) -> Finding:
-    return Finding(conditions, seen, _words(found.settings), found.others, pictures, lacks=lacks, guessed=found.guessed)
+    settings = {name: told_values(value if isinstance(value, list) else [value]) for name, value in found.settings.items()}
+    return Finding(conditions, seen, settings, found.others, pictures, lacks=lacks, guessed=found.guessed)
 
 
 def _lacking_thresholds(found: Found[scaling.Answer], datasets: tuple[str, ...]) -> Lacks | None:
@@ -130,7 +141,8 @@ def _lacking_thresholds(found: Found[scaling.Answer], datasets: tuple[str, ...])
     known = set(found.answer.table[["dataset", "N", "seed"]].itertuples(index=False, name=None))
     if lacks.why or wanted - known:
         return lacks
-    return Lacks([], "some thresholds were not reached with all images there are, or one of their runs failed")
+    why = "some thresholds were not reached with all images there are, one of their runs failed, or the lowest count passes"
+    return Lacks([], f"{why}, so that less may do")
 
 
 def _errors(averaged: pd.DataFrame | None, setting: str, error: str) -> BySeed:
@@ -152,9 +164,7 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
     these has none, and no seed has one from fewer than LEAST_SIZES sizes."""
     if answer is None:
         return {}
-    table = answer.known[(answer.known["dataset"] == dataset) & (answer.known["verdict"] != "failed")]
-    whole = table.groupby("N")["total_images"].transform(lambda values: values.notna().all()).astype(bool)
-    used = table[whole]
+    used = fitted(answer.known[answer.known["dataset"] == dataset])
     if used["N"].nunique() < LEAST_SIZES:
         return {}
     exponents = {}
@@ -167,25 +177,22 @@ def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:
 
 def _least_ratio(answer: scaling.Answer | None) -> BySeed:
     """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed. Where one
-    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then. A seed that
-    lacks one of the grid sizes of either data set has none: its least ratio may be there."""
+    does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then. Where one
+    passes at the lowest count, less may do, so a ratio that may then lie on the other side of 1 is not known. A seed that lacks
+    a ratio at one of the grid sizes of either data set has none: its least ratio may be there."""
     if answer is None:
         return {}
-    both = answer.table["dataset"].isin(("bumps", "stripes+bumps"))
-    known = answer.table[(answer.table["N"] >= LEAST_N) & both]
-    missed = known["verdict"] == "none reached"
-    totals = known.assign(least=known["total_images"].mask(missed, known["lower"]), missed=missed.astype(float))
-    totals = totals[totals["least"].notna()].pivot_table(["least", "missed"], ["seed", "N"], "dataset")
+    both = answer.known["dataset"].isin(("bumps", "stripes+bumps"))
+    known = answer.known[(answer.known["N"] >= LEAST_N) & both]
+    missed, cut = known["verdict"] == "none reached", is_cut(known, answer.axes)
+    least = known["total_images"].mask(missed, known["lower"])
+    totals = known.assign(least=least, missed=missed.astype(float), cut=cut.astype(float))
+    totals = totals[least.notna()].pivot_table(["least", "missed", "cut"], ["seed", "N"], "dataset")
     if not {"bumps", "stripes+bumps"} <= set(totals.columns.get_level_values("dataset")):
         return {}
     bumps, stripes = totals["least"]["bumps"], totals["least"]["stripes+bumps"]
-    ratios = (bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)).unstack("N")
+    ratios = bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)
+    may_be_less, may_be_more = (totals["cut"][dataset] == 1 for dataset in ("bumps", "stripes+bumps"))
+    ratios = ratios.mask((may_be_less & (ratios > 1)) | (may_be_more & (ratios <= 1))).unstack("N")
     least = ratios.reindex(columns=known["N"].unique()).dropna().min(axis=1)
     return {int(seed): float(value) for seed, value in least.items()}
-
-
-def _words(settings: Mapping[str, Any]) -> dict[str, str]:
-    def word(value: Any) -> str:
-        return f"{value:g}" if isinstance(value, float) else str(value)
-
-    return {name: ", ".join(map(word, v)) if isinstance(v, list) else word(v) for name, v in settings.items()}

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ OF_NETWORKS = ("decoder", "depth", "width", "encoding")
 """Settings that a task without a network of this project's kind does not take; its runs have those of IN_SPEC then."""
 OF_TRAINING = ("schedule", "precision")
 """Settings that no program takes."""
-PYTHON, MODULE = re.compile(r"(?:.*/)?python[0-9.]*"), re.compile(r"orchestrator(?:\.[a-z_]+)?")
-"""The words by which commands of this program begin, with -m between them."""
+PYTHON = re.compile(r"(?:.*/)?python[0-9.]*")
 INTERPRETER = re.compile(r"python[0-9.]*|(ba)?sh|Rscript|julia|node|perl|ruby")
 HERE = ("local", "auto")
 """Addresses that are of no other machine that a command could name."""
@@ -52,6 +52,16 @@ TITLES = {
     "signal": "How faint may a factor be before a generator no longer composes it?",
     "jepa": "Does an auxiliary loss on features make a generator compose?",
 }
+STUDIES = ("scaling", "tune", *TITLES)
+"""All studies. Other commands of this program go on with none."""
+FIRST = [
+    first
+    for study in STUDIES
+    for first in (["sweep", study], ["python", "-m", "orchestrator", study], ["python", "-m", f"orchestrator.{study}"])
+]
+"""The words by which commands of studies begin."""
+WRITTEN = ("--out", "--export-optuna")
+"""The options of studies that name what is written. Those of others are only read."""
 Say = Callable[[str, int, int], None]
 """Is given what goes on, how much of it is done, and how much there is."""
 
@@ -108,11 +118,11 @@ class Told:
 
     @property
     def command(self) -> list[str]:
-        """The command as it was typed, in printable letters; empty if it is not one of this program, as a question from
+        """The command as it was typed, in printable letters; empty if it is not one that starts a study, as a question from
         elsewhere may have it. Which Python started it is left out: it could be any file."""
         words = list(map(printable, self.question.command))
-        by_python = len(words) > 2 and PYTHON.fullmatch(words[0]) and words[1] == "-m" and MODULE.fullmatch(words[2])
-        return ["python", *words[1:]] if by_python else words if words[:1] == ["sweep"] else []
+        words[:1] = ["python" if PYTHON.fullmatch(word) else word for word in words[:1]]
+        return words if any(words[: len(first)] == first for first in FIRST) else []
 
     def continued(self, store: str) -> list[str]:
         """The command that goes on with the study in a store: as it was typed, but into this store, and without what was meant
@@ -127,12 +137,13 @@ class Told:
         """What the command that goes on in a store does beyond this project and this folder, as the store names it: it runs a
         program or a task of one's own, joins another machine, or writes elsewhere. Empty if it does not."""
         words = self.continued(store)
-        options = ("--program", "--task", "--address", "--out")
-        programs, tasks, addresses, folders = (_taken_out(words, name)[1] for name in options)
+        programs, tasks, addresses = (_values_of(words, name) for name in ("--program", "--task", "--address"))
+        paths = [path for name in WRITTEN for path in _values_of(words, name)]
         own = [path for path in tasks if path not in BUILT_IN]
         found = ["runs a program that this store names"] if programs else ["runs a task that this store names"] * bool(own)
         found += [f"sends its runs to {address}" for address in addresses if address not in HERE]
-        found += [f"writes into {folder}" for folder in folders if Path(folder).is_absolute() or ".." in Path(folder).parts]
+        away = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
+        found += [f"writes to {path}" for path in away]
         return listed(found) if found else ""
 
     @property
@@ -190,6 +201,12 @@ def _taken_out(words: Sequence[str], option: str) -> tuple[list[str], list[str]]
         else:
             left.append(word)
     return left, values
+
+
+def _values_of(words: Sequence[str], option: str) -> list[str]:
+    """All that an option may be given in a command. Words that another option may take are among them."""
+    given = [following for word, following in pairwise(words) if word == option]
+    return [*given, *(word.removeprefix(f"{option}=") for word in words if word.startswith(f"{option}="))]
 
 
 def _read(files: Any) -> Any:

@@ -447,11 +447,14 @@ def words(option: str, text: str, allowed: Sequence[str]) -> list[str]:
 def check_new_file(option: str, path: Path | None) -> None:
     """
     Raises:
-        UserError: something has this name, or there is no folder for it.
+        UserError: something has this name, or there is no folder for it that can be written to.
     """
-    if path is not None and (path.exists() or not path.parent.is_dir()):
+    if path is None:
+        return
+    if path.exists() or not path.parent.is_dir():
         why = "exists" if path.exists() else "is in a folder that does not exist"
         raise UserError(f"{option} {str(path)!r} {why}: give the name of a new file")
+    check_folder(option, path.parent)
 
 
 def check_folder(option: str, path: Path) -> None:

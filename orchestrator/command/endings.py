@@ -94,8 +94,8 @@ class Endings:
         other = [one for one in self.columns if not one.same]
         if self.stored["status"] == "failed" and self.now["status"] != "failed":
             return (
-                "the run failed then, and ended now, so perhaps the cause lay elsewhere: the study tries its failed runs again "
-                "if you add --retry-failed to its command"
+                "the run failed then and ended now, so the cause may lie outside the task: the study tries its failed runs "
+                "again if you add --retry-failed to its command"
             )
         if self.verdict == "close":
             worst = max(one.difference or 0.0 for one in other)

@@ -81,7 +81,9 @@ Along = Annotated[
 Span = Annotated[
     str | None,
     asked(
-        "--between", help="The range in which the least value is searched, LOW..HIGH.", show_default="that of the setting"
+        "--between",
+        help="The range in which the least value is searched, LOW..HIGH.",
+        show_default="what the setting or the task allows",
     ),
 ]
 FixedCount = Annotated[
@@ -125,7 +127,7 @@ PackSize = Annotated[
     placed(min=1, help="Runs of the same shapes that a worker trains together in one program.", show_default="measured"),
 ]
 CpuWorkers = Annotated[
-    int, placed(min=0, max=4096, help="Additional workers without a GPU, for the decoders that need none (`mlp`).")
+    int, placed(min=0, max=4096, help="Additional workers without a GPU, for decoders that need none (`mlp`).")
 ]
 Price = Annotated[float | None, placed(min=0, help="Cost of one worker-hour, in any currency.", show_default="none")]
 MaxCost = Annotated[float | None, placed(min=0, help="Start no new run once the workers have cost this much; needs `--price`.")]

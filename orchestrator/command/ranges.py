@@ -8,6 +8,8 @@ from trainables.settings import unsigned
 
 MOST_PLANNED = 100_000
 """Runs or thresholds that a study may ask for: planning so many takes a minute."""
+MOST_DIGITS = 30
+"""Of a number: Python itself reads no more than some thousands."""
 
 def parse_range(text: str) -> tuple[float, float]:
     """Read a range of positive numbers, `0.001..1`, or one number of at least 0, which gives (x, x).
@@ -51,6 +53,8 @@ def parse_grid(
         numbers = [first, *([last] if dots else []), *([step_text] if ":" in part else [])]
         if not all(n.strip().isascii() and n.strip().isdigit() for n in numbers) or (":" in part and not dots):
             raise ValueError(f"{text!r} is not a list of {what}: {allowed}")
+        if (digits := max(map(len, numbers))) > MOST_DIGITS:
+            raise ValueError(f"a number of {digits} digits is out of range for {what}: {allowed}")
         start, stop = int(first), int(last) if dots else int(first)
         stride = int(step_text) if step_text else step
         if stride < 1 or stop < start:

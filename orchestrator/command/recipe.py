@@ -136,7 +136,7 @@ class Tried:
         return f"{count} {how} {_told(values)} ({why})"
 
 
-def check_points(task: Task, space: Space) -> list[RunSpec]:
+def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]:
     """The runs at the corners of the space, as far as the task can do them. Some of them are made and measured.
 
     Raises:
@@ -161,7 +161,7 @@ def check_points(task: Task, space: Space) -> list[RunSpec]:
         different = {dataclasses.replace(spec, **alike): (values, spec) for values, spec in made}
         for values, spec in list(different.values())[:MOST_CHECKED]:
             try:
-                checked(check_task, task, spec)
+                checked(check_task, task, spec, keeps_weights)
             except UserError as error:
                 hint = ": if the settings or counts() of the task raise a ValueError for them, the search passes over them"
                 raise UserError(f"{error} (with {_told(values)}, which --search allows{hint * (len(values) > 1)})") from None

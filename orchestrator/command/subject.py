@@ -69,6 +69,8 @@ def _check_quoted(words: Sequence[str]) -> None:
     """
     at = max(i for i, word in enumerate(words) if word.partition("=")[0] == "--program")
     first = at + (words[at] == "--program")
+    if first == len(words):  # the parser says that it needs a value
+        return
     command = [words[first].removeprefix("--program="), *takewhile(lambda word: not word.startswith("--"), words[first + 1 :])]
     if len(command) > 1 and (command[1][:1] != "-" or "{" in "".join(command[1:])):
         quoted = shlex.quote(" ".join(command))

@@ -1,19 +1,21 @@
-"""What studies that search settings show: the plan of a search, its trials, and the settings that are confirmed."""
+"""What studies that search settings share: options, the plan of a search, its trials, and the settings that are confirmed."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from orchestrator.command.options import searched
 from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
-from orchestrator.errors import UserError
+from orchestrator.errors import FULL_DISK, UnexportedError, UserError, printable
 from orchestrator.searches import Row, Rows
-from orchestrator.searches.confirm import ConfirmAndJudge, ConfirmBest
+from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.samplers import NO_NUMBER, NOT_WELL, state_of
 from orchestrator.searches.space import Values
@@ -21,6 +23,14 @@ from trainables.settings import value_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SeedsPerTrial = Annotated[int, searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")]
+SearchSeed = Annotated[
+    int, searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler; every search seed has its own seeds of trainings.")
+]
+ExportOptuna = Annotated[
+    Path | None, searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")
+]
 
 SHOWN = 5
 """Trials in the live table."""
@@ -92,6 +102,21 @@ def check_grid(tuning: OptunaSearch, trials: int) -> None:
     """
     if tuning.sampler == "grid" and tuning.trials > trials:
         raise UserError(f"the least grid of this space has {tuning.trials} points: raise --trials to that, or search less")
+
+
+def with_export(files: Sequence[Path], tuning: OptunaSearch, rows: Rows, file: Path, name: str) -> list[Path]:
+    """The files of an answer and, as a further one, the trials as an Optuna study of this name.
+
+    Raises:
+        UnexportedError: that one cannot be written.
+    """
+    try:
+        tuning.export(rows, file, name)
+    except OSError as error:
+        hint = "free space, or name" if error.errno in FULL_DISK else "name"
+        told = f"the trials could not be written to {printable(str(file))} ({error.strerror or error})"
+        raise UnexportedError(f"{told}: {hint} another file with --export-optuna", files) from error
+    return [*files, file]
 
 
 def rows_of(search: ConfirmBest, rows: Rows) -> list[Row]:

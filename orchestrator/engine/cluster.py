@@ -173,7 +173,7 @@ class Cluster:
                 with nullcontext() if self.verbose else silence():
                     ray.init(address=self._joined or self.address, runtime_env={"env_vars": passed}, **common)
         except (ConnectionError, ray.exceptions.AuthenticationError) as error:
-            reason = str(error).splitlines()[0].partition(". ")[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0].partition(". ")[0]
             raise UserError(
                 f"{told} cannot be joined ({reason}): start Ray there, or use local; if it needs a token, "
                 "set RAY_AUTH_MODE=token, and put the token into RAY_AUTH_TOKEN or ~/.ray/auth_token"
@@ -194,8 +194,10 @@ class Cluster:
                 self.workers = self.fitting()
             yield
         finally:
-            sys.stdout.flush()
-            ray.shutdown()
+            try:
+                sys.stdout.flush()
+            finally:
+                ray.shutdown()
 
     def _start(self, folder: Path, common: dict[str, Any]) -> None:
         """Start an embedded Ray; once more if it does not come up, as parts of it have 15 s each.

@@ -267,4 +267,4 @@ def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], N
         if not received:  # else a third one is obeyed also while the answer is written
             end()
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)

@@ -66,10 +66,11 @@ class Mean:
 class StepTimes:
     """Seconds of an optimizer step of any run.
 
-    It is the mean over all steps of the finished runs of the same network and size. Of other sizes of that network it is a
-    part that is the same for all, and one in proportion to N to a power, that of the pixels unless told otherwise: the line
-    through the two sizes that enclose it, or through the least and the largest. A single size is all in proportion, and so is
-    the nearest one where these are not well apart. Where no run of the network is known, those of any other tell. Runs of a
+    It is the mean over all steps of the finished runs of the same network, settings and size, or of the same network and size,
+    if none has the same settings (those of `_setting`). Of other sizes of that network it is a part that is the same for all,
+    and one in proportion to N to a power, that of the pixels unless told otherwise: the line through the two sizes that enclose
+    it, or through the least and the largest. A single size is all in proportion, and so is the nearest one where these are not
+    well apart. Where no run of the network is known, those of any other tell. Runs of a
     decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way round; but where it is
     not known which decoders are.
     """
@@ -78,6 +79,12 @@ class StepTimes:
     on_gpu: Callable[[str], bool] | None = None
     _known: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
     """By network and N."""
+    _settings: dict[Shape, dict[int, Mean]] = field(default_factory=dict)
+    """The same by network, settings and N."""
+    _timed: set[tuple[Shape, int]] = field(default_factory=set)
+    """The networks and N that were timed here."""
+    _spent: float = 0.0
+    """Seconds that timing took."""
 
     @classmethod
     def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Self:
@@ -86,7 +93,10 @@ class StepTimes:
         for row in rows:
             if row["steps"] and (on_gpu is None or _was_on_gpu(row) == on_gpu(row["decoder"])):
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
-                times._sizes(shape).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
+                times._known.setdefault(shape, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
+                if "options" in row:  # not of a program
+                    setting = *shape, row["precision"], row["batch_size"], frozenset(row["options"].items())
+                    times._settings.setdefault(setting, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
         return times
 
     def __bool__(self) -> bool:
@@ -94,9 +104,20 @@ class StepTimes:
         return bool(self._known)
 
     def measure(self, spec: RunSpec, task: Task) -> None:
-        """Take some steps of this run here, if nothing is known of its network and size."""
-        if spec.N not in (sizes := self._sizes(_shape(spec.decoder, spec.depth, spec.width, spec.encoding))):
-            sizes[spec.N] = Mean(step_seconds(spec, task, self._on_gpu(spec.decoder)), 1)
+        """Take some steps of this run here, if nothing is known of its network and size. If all that is known was timed here,
+        with other settings, also take some, as long as timing has not been dear."""
+        shape, setting = _of(spec), _setting(spec)
+        is_known = spec.N in self._known.get(shape, {})
+        if is_known and ((shape, spec.N) not in self._timed or self._spent >= DEAR_RUN):
+            return
+        if spec.N in self._settings.get(setting, {}):
+            return
+        began = time.perf_counter()
+        seconds = step_seconds(spec, task, self._on_gpu(spec.decoder))
+        self._spent += time.perf_counter() - began
+        self._timed.add((shape, spec.N))
+        for known, key in ((self._known, shape), (self._settings, setting)):
+            known.setdefault(key, {}).setdefault(spec.N, Mean()).add(seconds)
 
     def measure_sizes(self, specs: Iterable[RunSpec], task: Task) -> None:
         """Measure the smallest of these runs, and one of about twice its size if that is not dear, unless their network and
@@ -113,8 +134,7 @@ class StepTimes:
             self.measure(second, task)
 
     def __call__(self, spec: RunSpec) -> float:
-        shape = _shape(spec.decoder, spec.depth, spec.width, spec.encoding)
-        sizes = self._known.get(shape) or self._of_any_network(self._on_gpu(spec.decoder))
+        sizes = self._sizes(spec)
         if not sizes:
             return 0.0
         low, high = min(sizes), max(sizes)
@@ -136,8 +156,16 @@ class StepTimes:
                 sizes.setdefault(N, Mean()).add(mean.total, mean.count)
         return sizes
 
-    def _sizes(self, shape: Shape) -> dict[int, Mean]:
-        return self._known.setdefault(shape, {})
+    def knows(self, spec: RunSpec) -> bool:
+        """Whether anything is known of runs on this kind of device."""
+        return bool(self._sizes(spec))
+
+    def _sizes(self, spec: RunSpec) -> dict[int, Mean]:
+        """What tells most of this run, by N: runs with its settings, unless others of its network tell of more sizes."""
+        alike, sizes = self._settings.get(_setting(spec), {}), self._known.get(_of(spec), {})
+        if spec.N in alike or len(alike) > 1 or (alike and len(sizes) == 1):
+            return alike
+        return sizes or self._of_any_network(self._on_gpu(spec.decoder))
 
 
 def _line(N: int, at: Mapping[int, float], power: float) -> float:
@@ -223,8 +251,17 @@ def _was_on_gpu(row: Row) -> bool:
 
 
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
-    """What the time of a step depends on, besides N."""
+    """What the time of a step depends on, besides N, in most studies: the network."""
     return decoder, depth, width, encoding == "ramp"
+
+
+def _of(spec: RunSpec) -> Shape:
+    return _shape(spec.decoder, spec.depth, spec.width, spec.encoding)
+
+
+def _setting(spec: RunSpec) -> Shape:
+    """The network, and what else the time of a step may depend on."""
+    return *_of(spec), spec.precision, spec.batch_size, frozenset(spec.options)
 
 
 def step_seconds(spec: RunSpec, task: Task, on_gpu: bool = False) -> float:
@@ -278,9 +315,9 @@ def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
     from trainables.training.packs import Pack
 
     timing = getattr(task, "timing", contextlib.nullcontext)
-    if device != "cpu":
-        spec = replace(spec, max_steps=max(spec.max_steps, 10 * (WARM_STEPS + SAMPLED_STEPS)))
-    elif spec.precision == "tf32":
+    fewest = SAMPLED_STEPS + 2 if device == "cpu" else 10 * (WARM_STEPS + SAMPLED_STEPS)
+    spec = replace(spec, max_steps=max(spec.max_steps, fewest))
+    if device == "cpu" and spec.precision == "tf32":
         spec = replace(spec, precision="float32")
     with timing():
         training = Training(spec, untrained(task, spec, device), device)

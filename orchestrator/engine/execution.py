@@ -303,6 +303,7 @@ class Execution:
     def _leave(self, trial_id: str) -> dict[str, RunSpec]:
         """The trial is over; its runs that have not ended."""
         self.placement.leave(trial_id)
+        self.packs.give_up(trial_id)
         self._begun.pop(trial_id, None)
         return self.running.pop(trial_id, {})
 
@@ -327,7 +328,6 @@ class Execution:
         if begun is None or not pack:
             return
         (key, first), error = next(iter(pack.items())), storable(error)
-        self.packs.give_up(first)
         if out_of_memory and begun.size > 1:  # also if one run is left: others were in the memory with it
             told = f"ran out of memory: now {self.packs.halve(first, begun.size)} in a pack"
             self.observer.notice(f"a pack of {begun.size} runs like {describe(first)} {told}")
@@ -372,7 +372,6 @@ class Execution:
         """Tune lost a pack: its worker or node died. Or an exception was raised outside the training: then `reason` is its
         traceback, and the pack is treated as any that raises."""
         pack = self.running[trial_id]
-        self.packs.give_up(next(iter(pack.values())))
         self.placement.tick()
         listened = self.placement.listened(trial_id)
         silent = self._hear(trial_id) if self.placement.has_begun(trial_id) else 0.0
@@ -402,9 +401,7 @@ class Execution:
 
     def on_stopped(self, trial_id: str) -> None:
         """A pack was stopped because the launch ends."""
-        pack = self._leave(trial_id)
-        self.packs.give_up(next(iter(pack.values())))
-        for key in pack:
+        for key in self._leave(trial_id):
             self._again(key)
 
     def _again(self, key: str) -> None:

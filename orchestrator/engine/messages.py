@@ -69,7 +69,7 @@ class RunReport:
     error_is_mse: bool = True
     """Whether the curve of the error holds mean squared errors, and not another loss."""
     checkpoint: bytes | None = None
-    """Now and then, of a run that goes on. The worker keeps it until it is asked, see `PackReport.keeper`."""
+    """Now and then, of a run that goes on. The worker keeps it until it is asked, see `PackReport.saved`."""
     result: Mapping[str, Any] | None = None
     """A `RunResult` as a dict."""
     weights: bytes | None = None
@@ -101,9 +101,12 @@ class PackReport:
     """
 
     runs: Mapping[str, RunReport] = field(default_factory=dict)
-    keeper: Any = None
-    """The worker as an actor of Ray, if it has new checkpoints: its method `checkpoints` gives them. Tune keeps all reports of
-    a trial until its end, so with checkpoints in them they would fill Ray's memory, and then a disk."""
+    actor: Any = None
+    """The worker as an actor of Ray, if it may be asked for something: it has checkpoints, or several runs, of which its method
+    `drop` takes some out of the pack."""
+    saved: bool = False
+    """Whether there are new checkpoints: the actor's method `checkpoints` gives them. Tune keeps all reports of a trial until
+    its end, so with checkpoints in them they would fill Ray's memory, and then a disk."""
     best_pack_size: int | None = None
     """Once it has been measured, if the order asks for it."""
     error: str | None = None

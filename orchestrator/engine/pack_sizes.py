@@ -44,6 +44,7 @@ class PackSizes:
         fixed: the size of every pack, of which nothing is stored; None: measured.
         gpu: whether the workers train on GPUs. There more runs cost next to nothing until the GPU is full, so that packs are
             filled up with runs the answer may need. On a CPU they hold what it needs.
+        share: the part of a GPU that a worker has. Sizes of one part say nothing of another, as its memory is smaller.
         cpu_decoders: decoders that train on CPUs even so.
     """
 
@@ -51,12 +52,14 @@ class PackSizes:
     files: Artifacts | None = None
     fixed: int | None = 1
     gpu: bool = False
+    share: float = 1.0
     cpu_decoders: Collection[str] = ()
     _sizes: dict[str, int] = field(default_factory=dict)
     _keys: dict[RunSpec, str] = field(default_factory=dict)
     _met: dict[str, RunSpec] = field(default_factory=dict)
     """A run of each shape that was asked for. The file has those of other studies and machines, too."""
-    _measuring: set[str] = field(default_factory=set)
+    _measuring: dict[str, str] = field(default_factory=dict)
+    """By shape: the trial whose worker measures it."""
     _tasks: Tasks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +76,8 @@ class PackSizes:
 
     def shape(self, spec: RunSpec) -> str:
         if spec not in self._keys:
-            self._keys[spec] = shape_key(spec, self._tasks.of(spec)) + f"-{'gpu' if self.on_gpu(spec) else _processor()}"
+            of_gpu = "gpu" if self.share >= 1 else f"gpu{self.share:g}"
+            self._keys[spec] = shape_key(spec, self._tasks.of(spec)) + f"-{of_gpu if self.on_gpu(spec) else _processor()}"
         return self._keys[spec]
 
     def together(self, spec: RunSpec) -> str:
@@ -100,20 +104,21 @@ class PackSizes:
         """The most runs that a pack of those met may hold."""
         return max(map(self.size, self._met.values()), default=self.fixed or 1)
 
-    def asks(self, spec: RunSpec) -> bool:
-        """Whether the worker that is about to train `spec` shall measure its pack size; asked of one worker at a time."""
+    def asks(self, spec: RunSpec, trial_id: str) -> bool:
+        """Whether the worker that is about to train `spec` in this trial shall measure its pack size; asked of one worker at a
+        time."""
         shape = self.shape(spec)
         if self.fixed is not None or shape in self._sizes or shape in self._measuring:
             return False
-        self._measuring.add(shape)
+        self._measuring[shape] = trial_id
         return True
 
-    def give_up(self, spec: RunSpec) -> None:
-        """The worker that was asked is gone."""
-        self._measuring.discard(self.shape(spec))
+    def give_up(self, trial_id: str) -> None:
+        """The trial is over: what its worker was to measure, another one may."""
+        self._measuring = {shape: trial for shape, trial in self._measuring.items() if trial != trial_id}
 
     def learn(self, spec: RunSpec, size: int) -> None:
-        self._measuring.discard(self.shape(spec))
+        self._measuring.pop(self.shape(spec), None)
         self._sizes[self.shape(spec)] = size
         if self.files is not None and self.fixed is None:
             self.files.save_pack_sizes({**self._sizes, **self.files.load_pack_sizes(), self.shape(spec): size})

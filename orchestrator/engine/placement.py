@@ -62,6 +62,7 @@ class Placement:
         """Time passes, in which the launch listens."""
         now = time.monotonic()
         listened = max(0.0, min(now - self._ticked, LISTENING_SECONDS))
+        self._put_off(max(0.0, now - self._ticked - listened))
         self._ticked = now
         for trial_id in self._silent:
             self._silent[trial_id] += listened
@@ -83,8 +84,14 @@ class Placement:
 
     def excuse(self, seconds: float) -> float:
         """For so long nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
-        self._waiting_since += seconds
+        self._put_off(seconds)
         return sum(self.hear(trial_id) for trial_id in self._heard)
+
+    def _put_off(self, seconds: float) -> None:
+        """For so long no worker could be placed either."""
+        now = time.monotonic()
+        self._waiting_since = min(now, self._waiting_since + seconds)
+        self._last_sign = min(now, self._last_sign + seconds)
 
     def complaint(self, packs: int) -> str | LostRayError | None:
         """What to tell the user if packs wait for a machine in vain, or the error that ends the launch if that is hopeless.

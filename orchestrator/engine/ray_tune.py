@@ -123,7 +123,7 @@ class StudySearcher(_Stateless, Searcher):
         self._trials_left -= 1
         order = Order(
             runs=runs,
-            measure_pack_size=execution.packs.asks(specs[0]),
+            measure_pack_size=execution.packs.asks(specs[0], trial_id),
             stall_seconds=execution.limits.stall_seconds,
             slice_seconds=SLICE_SECONDS,
             checkpoint_seconds=CHECKPOINT_SECONDS,
@@ -271,8 +271,15 @@ class Ending(_Stateless, Stopper):
     use."""
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        report: PackReport = result["report"]
         with self._ending_the_launch():
-            return self._execution.on_report(trial_id, _with_checkpoints(result["report"]))
+            if self._execution.on_report(trial_id, _with_checkpoints(report)):
+                return True
+            left = self._execution.running[trial_id]
+            pruned = [key for key, told in report.runs.items() if not told.done and key not in left]
+            if pruned and report.actor is not None:
+                report.actor.drop.remote(pruned)  # Tune asks for the next step after that
+            return False
         return True
 
     def stop_all(self) -> bool:
@@ -284,10 +291,10 @@ class Ending(_Stateless, Stopper):
 
 def _with_checkpoints(report: PackReport) -> PackReport:
     """The report with the checkpoints that its worker has; without, if they cannot be had: Tune hears of lost workers, too."""
-    if report.keeper is None:
+    if not report.saved or report.actor is None:
         return report
     try:
-        held = ray.get(report.keeper.checkpoints.remote(), timeout=HANDED_OVER_SECONDS)
+        held = ray.get(report.actor.checkpoints.remote(), timeout=HANDED_OVER_SECONDS)
     except ray.exceptions.RayError:
         return report
     runs = {key: dataclasses.replace(told, checkpoint=held.get(key)) for key, told in report.runs.items()}

@@ -10,7 +10,7 @@ import io
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
@@ -101,6 +101,13 @@ class PackTrainable(tune.Trainable):
         """Those that were made for the last report, by run key: given away once."""
         given, self._checkpoints = self._checkpoints, {}
         return given
+
+    def drop(self, keys: Collection[str]) -> None:
+        """Let runs that the search has pruned leave the pack, by their keys: they are not trained on."""
+        for key in keys:
+            run = self._runs.pop(key, None)
+            if isinstance(run, Training) and isinstance(self._pack, Pack):
+                self._pack.drop(run)
 
     def _advance(self) -> PackReport:
         try:
@@ -209,8 +216,9 @@ class PackTrainable(tune.Trainable):
         self._notices = {}
         if save:
             self._since_saved = 0.0
-        keeper = ray.get_runtime_context().current_actor if self._checkpoints and ray.is_initialized() else None
-        report = PackReport(runs=runs, keeper=keeper, best_pack_size=self._best_pack_size)
+        is_asked = self._checkpoints or len(self._runs) > 1
+        actor = ray.get_runtime_context().current_actor if is_asked and ray.is_initialized() else None
+        report = PackReport(runs=runs, actor=actor, saved=bool(self._checkpoints), best_pack_size=self._best_pack_size)
         self._best_pack_size = None
         return report
 

@@ -105,16 +105,22 @@ class NarrowingSearch(ThresholdSearch):
 
     def doubt(self, rows: Rows) -> str | None:
         """Which exponents are still not known well enough, in words; None if all are."""
-        widths = self._widths(self.answer(rows))
-        wide = [name for name, width in widths.items() if width is None or width > self.width]
-        if not wide:
-            return None
-        return (
-            f"the interval of the exponent is wider than {self.width:g} for {', '.join(wide)}, and no more seeds are added. A "
-            f"size gets at most {MOST_SEEDS} seeds. It gets no more if some seed does not reach the target, or if twice the "
-            f"thresholds narrowed the interval by less than {LEAST_GAIN:.0%}, two rounds in a row. Sizes may lie off the law, "
-            "or there are too few of them: then more sizes help"
-        )
+        numbers = self.numbers(rows)
+        widths = self._widths_of(numbers, self._search(numbers).answer(rows))
+        told = []
+        if wide := [name for name, width in widths.items() if width is not None and width > self.width]:
+            told.append(
+                f"the interval of the exponent is wider than {self.width:g} for {', '.join(wide)}, and no more seeds are "
+                f"added. A size gets at most {MOST_SEEDS} seeds. It gets no more if some seed does not reach the target, or if "
+                f"twice the thresholds narrowed the interval by less than {LEAST_GAIN:.0%}, two rounds in a row. Sizes may lie "
+                "off the law, or there are too few of them: then more sizes help"
+            )
+        if without := [name for name, width in widths.items() if width is None]:
+            told.append(
+                f"there is no interval of the exponent for {', '.join(without)}, and no more seeds are added: too few "
+                "thresholds take part in its fit. Ask for sizes that every seed reaches, and with more than the least value"
+            )
+        return "; ".join(told) or None
 
     def _search(self, numbers: tuple[int, ...]) -> ThresholdSearch:
         if numbers not in self._searches:

@@ -66,15 +66,16 @@ class OptunaSearch:
         trials: how many to make; `grid` makes the largest full grid of at most so many points.
         sampler: one of SAMPLERS; `tpe` is Optuna's default, `nsga2` is for two objectives. What `gp` and `nsga2` learn is
             of the settings that all trials have: they draw the others at random.
-        pruner: one of PRUNERS; ends runs of the first seed whose curve is behind the median (or not among the best quarter)
-            of those of the finished trials at the same step.
+        pruner: one of PRUNERS; ends runs of the first seed whose best value so far is behind the median (or not among the best
+            quarter) of the values of the complete trials at the same step, from the tenth complete trial on.
         objectives: a key of OBJECTIVES, or what is to be made small or large.
         seed: of the sampler.
         make: makes a run; replaces the values in `template` if not given.
         matters: see `Space`.
         seeds: those of a trial, from that of `template` on.
-        known: points that are tried before any that the sampler asks for, and not pruned. With one objective the winner has
-            to be better than these, and they take every seed: one that is bad luck for them all cannot hide them.
+        known: points that are tried before any that the sampler asks for, except with `grid`, of which only those on the grid
+            are tried, and not pruned. With one objective the winner has to be better than these, and they take every seed: one
+            that is bad luck for them all cannot hide them.
         level: what a seed adds to all trials is taken off, so that trials of different seeds can be compared. It is for
             seeds that stand for tasks of different difficulty.
 
@@ -294,7 +295,7 @@ class OptunaSearch:
         study = self._compared.of(rows)
         pruner = pruner_of(self.pruner)
         warmup, interval = pruning_steps(spec.max_steps)
-        known = self._asked.get(key, 0)
+        known = self._asked.get(key, -1)
         due = -(-warmup // interval) * interval
         judged = curve.accuracy if self.aims[0].curve == "curve_accuracy" else curve.error
         for points in range(1, len(curve.step) + 1):
@@ -302,9 +303,9 @@ class OptunaSearch:
             if step < due:
                 continue
             due = (step // interval + 1) * interval
-            if points <= known:
+            if step <= known:
                 continue
-            self._asked[key] = points
+            self._asked[key] = step
             intermediate = dict(zip(curve.step[:points], judged[:points], strict=True))
             trial = create_trial(
                 state=TrialState.RUNNING,

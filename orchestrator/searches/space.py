@@ -89,8 +89,7 @@ class Dimension:
         if value in self.words:
             return {self._switch: shown(value)}
         switch = {self._switch: self._choices[-1]} if self.words else {}
-        assert not isinstance(value, str)
-        return {**switch, self.name: min(value, self.span[1])}
+        return {**switch, self.name: self.within(value)}
 
     def distributions(self, value: Scalar) -> dict[str, BaseDistribution]:
         """From what it chose it."""
@@ -109,6 +108,13 @@ class Dimension:
         if self.step is None:
             return low <= value <= high or math.isclose(value, high, rel_tol=ROUNDING)
         return low <= value <= high and isinstance(value, int) and (value - low) % self.step == 0
+
+    def within(self, value: Scalar) -> Scalar:
+        """A value of the setting, without an error of rounding beyond its range."""
+        if self.span is None or value in self.words:
+            return value
+        assert not isinstance(value, str)
+        return min(value, self.span[1])
 
     def points(self, side: int) -> list[Scalar]:
         """All words, and `side` values of the range from end to end, or all if it has fewer."""
@@ -216,7 +222,12 @@ class Space:
         """
         if (least := self._count(self._even(LEAST_SIDE))) > MOST_OF_GRID:
             raise ValueError(f"the least grid of this space has {least} points, of which at most {MOST_OF_GRID} are made")
-        return [values for values in self._grid(self._sides(most)) if self._can_make(values)]
+        return [one for values in self._grid(self._sides(most)) for one in self._possible(values)]
+
+    def _possible(self, values: Values) -> list[dict[str, Scalar]]:
+        """A point of a grid, if the task can do it: as it was computed, or exactly at the end of its range."""
+        at_end = {d.name: d.within(values[d.name]) for d in self._of(values)}
+        return next(([one] for one in (dict(values), at_end) if self._can_make(one)), [])
 
     def all(self) -> list[dict[str, Scalar]] | None:
         """Every point; None where there are more than MOST_POINTS."""

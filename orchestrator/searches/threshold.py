@@ -139,9 +139,10 @@ class ThresholdSearch:
     def found(self, rows: Rows, i: int) -> Family:
         """The finished runs of bracket number `i`. Where nothing is audited, an audit that crashed is none of them."""
         found = self._places[i].found(rows)
-        if self.stop == "early" and any(row["status"] == FAILED for row in found.full.values()):
-            full = {count: row for count, row in found.full.items() if row["status"] != FAILED or count not in found.early}
-            return replace(found, full=full)
+        full = list(found.full.items()) if self.stop == "early" else []  # others may add to them meanwhile
+        if any(row["status"] == FAILED for _, row in full):
+            kept = {count: row for count, row in full if row["status"] != FAILED or count not in found.early}
+            return replace(found, full=kept)
         return found
 
     def runs(self, rows: Rows) -> list[Row]:
@@ -175,7 +176,7 @@ class ThresholdSearch:
     def may_audit(self, spec: RunSpec) -> bool:
         """Whether this run may have to be trained on where it is given up, as far as is known when it begins: while it is in
         progress, others may end without an audit, so that its bracket is audited in their place."""
-        numbers = self._by_family[family_key(spec, self._places[0].bracket.task_version)]
+        numbers = self._by_family.get(family_key(spec, self._places[0].bracket.task_version), ())
         known = [self._curves, *(state.curves for state in list(self._states.values()))]
         places = [self._places[i] for i in numbers]
         return any(self._audits(curves[place.curve], place) for curves in known for place in places)

@@ -222,6 +222,20 @@ def test_missing_thresholds_are_asked_for_at_the_sizes_and_the_resolution_that_w
     assert {b.template.option("sigma") for b in study.brackets} == {1.5}  # type: ignore[attr-defined]
 
 
+def test_missing_thresholds_are_asked_for_among_the_counts_that_were_asked(ask: Ask, tmp_path: Path) -> None:
+    words = f"{MLP} --N 16,20,24 --seeds 1 --least data_count --between 9..40 --store {tmp_path}"
+    first = ask(words)
+    launched(tmp_path, first)
+    finding, _ = judged("cubic", Results.of(tmp_path))
+    assert finding.settings["between"] == "9..40"
+    [line] = Report([], 0, 0.0, str(tmp_path)).missing(BY_ID["cubic"], finding)[1]
+    study = ask(line.partition("orchestrator.")[2])
+    counts = {b.template.N: b.counts for b in first.brackets if b.template.dataset == "bumps"}  # type: ignore[attr-defined]
+    assert {b.template.N: b.counts for b in study.brackets} == counts  # type: ignore[attr-defined]
+    assert len(study.brackets) == 9  # type: ignore[attr-defined]
+    assert {(c.low, c.high) for c in counts.values()} == {(9, 40)}
+
+
 def spoiled(question: Question, **changes: Any) -> Question:
     return dataclasses.replace(question, **changes)
 

@@ -60,6 +60,8 @@ def generator_of(decoder: str, **settings: Scalar) -> TrainedGenerator:
     task = GeneratorTask()
     torch.manual_seed(0)
     tokenizer = TokenizerTask().model(tokenizer_of(spec))
+    TokenizerTask().start(tokenizer_of(spec), tokenizer)
+    assert tokenizer.codebook is not None
     tokenizer.codebook.codes.copy_(torch.randn(tokenizer.codebook.codes.shape))
     model = task.model(spec)
     for i, p in enumerate(model.parameters()):

@@ -9,10 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis import scaling
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, choose, choose_depth, verdict
 from analysis.report.papers import Paper
+from analysis.report.study_rules import _exponents, _least_ratio
 from analysis.results import OF_QUANTITY, OF_RUN, Results
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
@@ -237,6 +239,24 @@ class TestVerdict:
         assert verdict([Condition("", {0: 1.0, 1: 1.0, 2: 1.0}, ">", 2, estimate=3.0)]) == "reproduced"
         assert verdict([Condition("", {0: 3.0, 1: 3.0}, ">", 2, estimate=3.0)]) == "not enough runs"
 
+    def test_nothing_over_nothing_is_no_ratio(self) -> None:
+        nothing = {"seed": 1, "encoding": "bump", "decoder": "cnn"}
+        of_both = changed(changed(world(), 0, {**nothing, "quantity": "ood_mse"}), 0, {**nothing, "quantity": "id_mse"})
+        finding = judge("fail-in-box", of_both)
+        assert [*finding.conditions[0].values] == [0, 2]
+        assert finding.verdict == "not enough runs"
+        of_one = judge("fail-in-box", changed(world(), 0, {**nothing, "quantity": "id_mse"}))
+        assert of_one.conditions[0].values[1] == math.inf
+
+    def test_a_decoder_of_one_layer_says_nothing_of_its_later_ones(self) -> None:
+        table = world()
+        one = table[(table["depth"] == 2) & ~(table["layer"] > 1)].assign(depth=1)
+        image = one[one["layer"] == 1].assign(layer=2)  # the layer after the only hidden one
+        finding = judge("stripes-volume", pd.concat([one, image], ignore_index=True))
+        assert (finding.verdict, finding.seeds, finding.settings) == ("not enough runs", 0, {})
+        both = judge("stripes-volume", pd.concat([one, image, table[table["depth"] == 2]], ignore_index=True))
+        assert (both.verdict, both.settings["depth"]) == ("reproduced", "2")
+
     def test_a_number_that_is_not_finite_is_no_seed(self) -> None:
         table = world()
         finding = judge("superposition", changed(table, math.nan, {"seed": 2, "quantity": "correlation"}))
@@ -254,7 +274,14 @@ class TestChoice:
     def test_the_group_with_fewest_seeds_decides(self) -> None:
         table = table_of([*self.rows({"bump": 9, "ramp": 1}, lr=1e-2), *self.rows({"bump": 2, "ramp": 2})])
         choice = choose(table, self.GROUPS)
-        assert (choice.settings["lr"], choice.seeds, choice.others) == ("0.001", 2, 2)
+        assert (choice.settings["lr"], choice.seeds, choice.others) == ("0.001", 2, 1)
+
+    def test_another_grid_size_or_width_is_one_other_setting_of_however_many_groups(self) -> None:
+        every = {"bump": 3, "ramp": 3}
+        smaller = [one for N in (24, 20) for one in self.rows(every, N=N)]
+        assert choose(table_of([*self.rows(every), *smaller]), self.GROUPS).others == 2
+        assert choose(table_of([*self.rows(every), *self.rows({"bump": 2, "ramp": 2}, width=32)]), self.GROUPS).others == 1
+        assert choose(table_of(self.rows(every)), self.GROUPS).others == 0
 
     def test_ties_go_to_the_larger_grid_then_to_more_steps(self) -> None:
         small, short, large = self.rows({"bump": 3, "ramp": 3}, N=20), {"N": 28, "max_steps": 800}, {"N": 28, "max_steps": 3150}
@@ -297,6 +324,24 @@ class TestChoice:
         assert [c.text for c in finding.conditions] == ["depth 2: OOD accuracy", "depth 4: OOD accuracy"]
         assert finding.verdict == "reproduced"
 
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {},
+            {"depth": 2, "decoder": "mlp"},
+            {"depth": 2, "task": ROTATION_TASK, "dataset": "digits", "holdout": "gap"},
+            {"depth": 8, "N": 20},
+        ],
+    )
+    def test_the_setting_with_most_depths_is_taken_whatever_other_runs_there_are(self, more: Columns) -> None:
+        def runs(seeds: int, **columns: Any) -> list[dict[str, Any]]:
+            return [row(columns, seed, ("images", "ood_accuracy", None), 0.3) for seed in range(seeds)]
+
+        table = table_of([*runs(7, N=28, depth=4), *runs(3, N=24, depth=4), *runs(3, N=24, depth=6), *runs(1, **more)])
+        finding = judge("depth-does-not-help", table)
+        assert (finding.verdict, finding.settings["N"]) == ("reproduced", "24")
+        assert [condition.text for condition in finding.conditions] == ["depth 4: OOD accuracy", "depth 6: OOD accuracy"]
+
     def test_one_depth_is_not_enough(self) -> None:
         table = world()
         assert judge("depth-does-not-help", table[table["depth"] == 4]).verdict == "not enough runs"
@@ -335,6 +380,26 @@ def probes(threshold: Callable[[str, int, int], float], seeds: int = 3, resoluti
 def power(exponent: float, per_seed: float = 0.02) -> Callable[[str, int, int], float]:
     """Bumps alone need about 50 images at N = 16 and grow with this exponent; stripes need none beside them."""
     return lambda dataset, N, seed: 0 if dataset != "bumps" else 50 * (N / 16) ** exponent * (1 + per_seed * seed)
+
+
+def made_thresholds(
+    needed: Callable[[str, int], float], lowest: Mapping[str, list[tuple[int, int]]], sizes: tuple[int, ...]
+) -> scaling.Answer:
+    """Thresholds of three seeds; at these sizes and seeds of a data set the lowest count passes that was tried."""
+    rows = []
+    for dataset in ("bumps", "stripes+bumps"):
+        for N in sizes:
+            for seed in range(3):
+                total, is_lowest = float(round(needed(dataset, N))), (N, seed) in lowest.get(dataset, ())
+                lower = total if is_lowest else 0.95 * total
+                rows.append(
+                    {
+                        "decoder": "cnn", "dataset": dataset, "N": N, "seed": seed, "threshold": total, "fixed_images": 0,
+                        "lower": lower, "upper": total, "total_images": total, "verdict": "minimum" if is_lowest else "reached",
+                        "runs": 4, "steps": 10, "tried": [*([] if is_lowest else [(lower, False)]), (total, True)],
+                    }
+                )  # fmt: skip
+    return scaling.Answer.of(rows, {})
 
 
 class TestScaling:
@@ -404,6 +469,28 @@ class TestScaling:
         assert counted(lambda run: run["N"] == 16 and run["seed"] == 1) == 2
         assert counted(lambda run: run["N"] == 16) == 0
         assert counted(lambda run: run["N"] < 16) == 3, "what is below is not asked for"
+
+    def test_a_size_at_which_the_lowest_count_passes_counts_for_no_seed(self) -> None:
+        """The fit of all seeds leaves it out, too."""
+        cut = [(16, seed) for seed in (0, 1)]
+        answer = made_thresholds(lambda dataset, N: N**1.6 if dataset == "bumps" else 5 * N, {"bumps": cut}, (16, 24, 32, 48))
+        assert (answer.fits["bumps"].sizes, answer.fits["bumps"].points) == (3, 9)
+        exponents = _exponents(answer, "bumps")
+        assert exponents == {seed: pytest.approx(1.6, abs=0.01) for seed in range(3)}
+        assert len(_exponents(answer, "stripes+bumps")) == 3
+
+    @pytest.mark.parametrize(
+        ("bumps", "lowest", "wanted"),
+        [(200, "bumps", {}), (200, "stripes+bumps", {0: 2}), (50, "bumps", {0: 0.5}), (50, "stripes+bumps", {})],
+    )
+    def test_a_least_ratio_that_may_be_on_the_other_side_of_1_is_none(
+        self, bumps: float, lowest: str, wanted: dict[int, float]
+    ) -> None:
+        """A threshold at the lowest count may lie below it."""
+        sizes, needed = (16, 24, 32), {"bumps": bumps, "stripes+bumps": 100.0}
+        answer = made_thresholds(lambda dataset, N: needed[dataset], {lowest: [(N, 0) for N in sizes]}, sizes)
+        others = dict.fromkeys((1, 2), bumps / 100)
+        assert _least_ratio(answer) == wanted | others
 
     @pytest.mark.slow(1)
     def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:

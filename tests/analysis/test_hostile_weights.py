@@ -20,13 +20,16 @@ from safetensors import torch as safetensors
 from torch import nn
 
 from analysis.files import weights_of
-from analysis.trained import ParentError, load_model, most_bytes, networks_of
+from analysis.trained import BESIDE, ParentError, load_model, most_bytes, networks_of
 from orchestrator.engine.messages import RunOrder
 from orchestrator.engine.worker import PackTrainable
 from orchestrator.store import Artifacts, UnreadableError, make_row
 from trainables.bumps import BumpTask
-from trainables.needs import Parent
-from trainables.spec import RunSpec, run_key
+from trainables.generative.chain import tokenizer_of
+from trainables.generative.tiers import generator
+from trainables.needs import Parent, untrained
+from trainables.spec import RunSpec, Scalar, run_key
+from trainables.task import load_task
 
 TASK = BumpTask()
 SPEC = RunSpec(
@@ -146,6 +149,26 @@ def test_a_network_that_is_larger_than_its_weights_takes_no_memory(monkeypatch: 
     _, _, network = load_model(ROW, GOOD)
     assert made[-1] == "cpu"
     assert {parameter.device.type for parameter in network.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize("family", ["tokenizer", "dit", "maskgit", "givt", "mar"])
+@pytest.mark.parametrize(("codes", "width"), [(16, 96), (16_384, 16_384)])
+def test_the_size_of_a_generator_and_of_its_tokenizer_is_known_before_they_take_memory(
+    family: str, codes: int, width: int
+) -> None:
+    given: dict[str, Scalar] = {} if family == "tokenizer" else {"decoder": family, "width": width}
+    spec = generator("smoke", settings={"codes": codes, **given})
+    if family == "tokenizer":
+        spec = tokenizer_of(spec)
+    task = load_task(spec.task)
+    most = most_bytes(task, spec)
+    assert most is not None
+    row = make_row(spec, task_version=task.version, fixed_count=0, status="missed", reason="budget")
+    with pytest.raises(RuntimeError, match=r"the weights hold 1 of the [\d,]+ numbers of the network"):
+        load_model(row, safetensors.save({"a": torch.zeros(1)}))
+    if width == 96:
+        numbers = sum(t.numel() for t in untrained(task, spec).model(spec).state_dict().values())
+        assert most == 16 * numbers + BESIDE
 
 
 def test_weights_are_not_unpickled(tmp_path: Path) -> None:

@@ -79,10 +79,10 @@ def test_what_is_measured_of_which_run() -> None:
 
     row = {"task": BUMPS, "dataset": "bumps", "decoder": "mlp", "holdout": "center", "N": 8}
     assert measured() == list(OF_DECODERS)
-    large = list(OF_DECODERS)
-    large.remove("kernel")
-    assert [measured(N=N) for N in (64, 65)] == [list(OF_DECODERS), large]
-    assert [too_large(row | {"N": N}, BUMPS) for N in (64, 65)] == [[], ["kernel"]]
+    large = [name for name in OF_DECODERS if name != "kernel"]
+    larger = [name for name in large if name != "probe"]
+    assert [measured(N=N) for N in (64, 65, 96, 97)] == [list(OF_DECODERS), large, large, larger]
+    assert [too_large(row | {"N": N}, BUMPS) for N in (64, 65, 96, 97)] == [[], ["kernel"], ["kernel"], ["kernel", "probe"]]
     assert too_large(row | {"N": 65, "holdout": "random"}, BUMPS) == []
     assert measured(holdout="random") == []
     assert measured(task="trainables.regularization:RegularizationTask", decoder="low-rank") == []
@@ -167,6 +167,8 @@ def test_the_table_that_figures_get(tmp_path: Path) -> None:
     keys = trained_store(tmp_path, seeds=1)
     quantities = [Quantity("error", 0.5), Quantity("map", array=np.eye(2), layer=1)]
     MeasureTable(tmp_path).save(keys[0], "images", 1, encode(keys[0], "images", 1, quantities, 1.0))
+    of_later = VERSIONS["kernel"] + 1
+    MeasureTable(tmp_path).save(keys[0], "kernel", of_later, encode(keys[0], "kernel", of_later, quantities, 1.0))
     MeasureTable(tmp_path).save("f" * 24, "images", 1, encode("f" * 24, "images", 1, quantities, 1.0))  # its run is not here
     with ResultStore(tmp_path) as store:
         spec = RunSpec.from_dict(store.rows()[0])
@@ -229,10 +231,10 @@ def test_runs_that_are_too_large_for_a_measure_are_told_of_once(tmp_path: Path, 
             assert all("kernel" not in names for _, names in job.waiting.values())
             return job.left_out()
 
-    assert left_out() == ["kernel is left out of 2 runs with N above 7: it would take too long"]
+    assert left_out() == ["kernel is left out of 2 runs with N above 7: it would take too long, or too much memory"]
     with MeasureTable(tmp_path) as table:
         table.save(keys[0], "kernel", VERSIONS["kernel"], encode(keys[0], "kernel", VERSIONS["kernel"], [], 0.0))
-    assert left_out() == ["kernel is left out of 1 run with N above 7: it would take too long"]
+    assert left_out() == ["kernel is left out of 1 run with N above 7: it would take too long, or too much memory"]
 
 
 @pytest.mark.parametrize("is_signalled", [False, True])

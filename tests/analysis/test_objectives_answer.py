@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from analysis import generators
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
-from analysis.generators import Run, numbers_of
+from analysis.generators import Run, at_least, at_most, known_value, numbers_of
 from analysis.objectives import NAMES, ONE_JUDGE, Answer, set_aside
 from tests.analysis.made_objectives import (
     DIT,
@@ -325,6 +326,58 @@ def test_a_comparison_is_named_by_what_differs_from_others_of_the_claim_and_told
         f"dit on vq, max steps {DIT.max_steps} against maskgit on vq, max steps {DIT.max_steps}": (PASS, 0.7),
         f"dit on vq, max steps {2 * DIT.max_steps} against maskgit on vq, max steps {2 * DIT.max_steps}": (FAIL, 0.9),
     }
+
+
+@pytest.mark.parametrize("lost", [{"status": "diverged"}, {"status": "failed"}])
+def test_of_comparisons_alike_but_for_keys_the_one_with_most_runs_that_count_is_told(lost: dict[str, Any]) -> None:
+    same = spec_of("dit", "vq", smoothing=0.1)  # means nothing to a dit
+    good = [generator_row(one, level2=0.9) for one in seeds(DIT)]
+    rows = [*good, *(generator_row(one, level2=0.1) for one in seeds(MASKGIT))]
+    more = [generator_row(one, level2=0.9, **lost) for one in seeds(same, 4)]
+    for every in ([*rows, *more], [*more, *rows]):
+        found = verdict("continuous-beats-categorical", every, names={**NAMES, "smoothing": "smoothing"})
+        assert (found.verdict, found.numbers) == (PASS, pytest.approx({"dit": 0.9, "maskgit": 0.1}))
+
+
+def test_which_of_two_alike_but_for_keys_is_told_does_not_hang_on_their_order() -> None:
+    same = spec_of("dit", "vq", smoothing=0.1)  # means nothing to a dit
+    dits = [[generator_row(one, level2=level2) for one in seeds(spec)] for spec, level2 in ((DIT, 0.9), (same, 0.8))]
+    others = [generator_row(one, level2=0.1) for one in seeds(MASKGIT)]
+    told = [
+        verdict("continuous-beats-categorical", [*first, *others, *second], names={**NAMES, "smoothing": "smoothing"}).numbers
+        for first, second in (dits, dits[::-1])
+    ]
+    assert told[0] == told[1]
+
+
+def test_the_names_of_comparisons_take_no_time_that_grows_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("analysis.objectives.known_value", lambda *about: looked.append(about) or known_value(*about))
+    several = [spec_of("dit", "vq", input_scale=0.1 * n) for n in range(1, 9)]
+    several += [spec_of("maskgit", "vq", smoothing=0.01 * n) for n in range(8)]
+    names = {**NAMES, "input_scale": "input scale", "smoothing": "smoothing"}
+    answer = answer_of([generator_row(spec) for spec in several], names=names)
+    found = answer.verdicts_of("continuous-beats-categorical")
+    assert len({one.about for one in found}) == len(found) == 64
+    assert found[0].about == "dit on vq, input scale 0.1 against maskgit on vq, smoothing 0.0"
+    assert len(looked) < 64 * 2 * 64
+
+
+def test_a_share_at_its_bound_meets_it_in_single_precision() -> None:
+    low, high = (struct.unpack("f", struct.pack("f", bound))[0] for bound in (0.95, 0.2))
+    assert low < 0.95
+    assert high > 0.2
+    assert (at_least(0.95, low), at_most(0.2, high)) == (True, True)
+    assert (at_least(0.95, 0.9499), at_most(0.2, 0.2001)) == (False, False)
+
+
+def test_the_runs_of_a_claim_without_enough_are_of_one_split() -> None:
+    """Of maskgit most are of another split, but a figure of both could not order the compositions."""
+    rows = [generator_row(one) for one in (*seeds(DIT, 2), *seeds(MASKGIT, 1))]
+    others = [generator_row(one) for one in seeds(spec_of("maskgit", "vq", holdout="fail1"), 3)]
+    found = verdict("masking-is-not-it", [*others, *rows])
+    assert found.verdict == NOT_ENOUGH
+    assert {*found.runs} == {row["key"] for row in rows}
 
 
 def test_real_pictures_of_two_folders_have_names_of_their_own() -> None:

@@ -133,6 +133,9 @@ def test_a_panel_says_how_many_of_its_runs_reached_the_end(answer: Answer) -> No
     [axes] = draw_curves(answer_of([looked(LOOKS, 0, RISING), looked(4, 1, RISING), failed])).axes
     assert [text.get_text() for text in axes.texts] == ["median of 1 of 3\nthat reached the end"]
     assert not any(axes.texts for axes in draw_curves(answer).axes)
+    diverged = [{**looked(looks, seed, RISING), "status": "diverged"} for seed, looks in enumerate((3, 5, 5))]
+    [axes] = draw_curves(answer_of(diverged)).axes
+    assert [text.get_text() for text in axes.texts] == ["median of 2 of 3\nthat went farthest"]
 
 
 def test_bars_are_medians_of_both_judges_with_every_seed(answer: Answer) -> None:

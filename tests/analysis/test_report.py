@@ -372,6 +372,22 @@ def test_a_claim_has_a_verdict_where_all_settings_that_have_one_agree(
     assert finding.seen.startswith("it depends on the settings; setting 0: ") is ({"pass", "fail"} <= set(verdicts))
 
 
+def test_the_page_tells_the_first_of_many_comparisons_and_the_numbers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["not enough"] * 10 + ["fail"] * 20
+    found = [Verdict("categorical-forgets", word, "so", about=f"setting {n}") for n, word in enumerate(words)]
+    monkeypatch.setattr(Answer, "verdicts_of", lambda *_: found)
+    finding = judged("categorical-forgets", {}, Results([], table_of([])))
+    [claim] = (one for one in GENERATIVE_CLAIMS if one.id == "categorical-forgets")
+    report = pages.Report([pages.Part(paper_of(claim), [(claim, finding, [])])], 0, 0.0)
+    [told] = report.to_json()
+    assert told["seen"].count("setting ") == len(told["comparisons"]) == 30
+    assert told["seen"].startswith("setting 0: not enough runs: so; ")
+    [shown] = re.findall("<p>Seen: (.*)</p>", report.html())
+    assert shown.startswith("setting 10: not reproduced: so; setting 11: "), "those that have a verdict come first"
+    assert shown.endswith("setting 21: not reproduced: so; and 18 further comparisons, which claims.json has.")
+    assert shown.count("setting ") == 12
+
+
 def found_of(claim: str, rows: list[dict[str, Any]], unseen: float = 0.1) -> Finding:
     """What is said of a claim, by these generators and by what they need."""
     made = [*rows, *(parent for row in rows for parent in parent_rows(RunSpec.from_dict(row)))]

@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from analysis.report import build
 from analysis.report.build import LOOK_EVERY, Builder, served
-from analysis.report.findings import Condition, Finding
+from analysis.report.findings import Condition, Finding, Picture
 from analysis.report.page import Drawn, Part, Report
 from analysis.report.papers import PAPERS
 from analysis.report.runs import CHUNK, MOST_POINTS, RunFiles
+from analysis.report.told import FAILED, Told
 from analysis.results import Results
-from orchestrator.store import ResultStore, StoreError, make_row
+from orchestrator.store import Question, ResultStore, StoreError, make_row
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import load_task
@@ -83,6 +86,47 @@ def test_only_files_that_changed_are_made_anew() -> None:
     assert files.of(rows[: CHUNK + 1], {}) == {}
     assert set(files.of(rows[: CHUNK + 2], {})) == {"index.js", "1.js"}
     assert set(files.of(rows[: CHUNK + 2], {"a": {rows[0]["key"]}})) == {"index.js"}
+
+
+def test_a_run_that_was_trained_again_takes_the_place_of_itself() -> None:
+    rows, files = [row(0), row(1, status="failed", error="boom")], RunFiles()
+    files.of(rows, {})
+    again = files.of([rows[0], row(1, status="passed", finished_at=START + timedelta(seconds=9))], {})
+    assert set(again) == {"index.js", "0.js"}
+    assert value_of(again["index.js"])[1]["texts"]["status"] == {"words": ["missed", "passed"], "of": [0, 1]}
+    assert [one["error"] for one in value_of(again["0.js"])[1]["runs"]] == ["", ""]
+
+
+def test_a_figure_of_a_study_is_drawn_again_if_a_run_ended_again_or_it_failed() -> None:
+    rows, drawn = [row(1), row(2, status="failed")], list[str]()
+    question = Question(
+        study="scaling", task_version="1", specs={"runs": [RunSpec.from_dict(one) for one in rows]}, search={}, settings={}
+    )
+
+    def picture(tag: str, alt: str, fails: bool = False) -> Picture:
+        def draw() -> Figure:
+            drawn.append(tag)
+            if fails:
+                raise OSError("for a while")
+            return Figure(figsize=(1, 1))
+
+        return Picture(alt[:1], alt, draw)
+
+    def shown(rows: list[dict[str, Any]], before: Report | None, *pictures: Picture) -> Report:
+        told = Told(question, "t", FAILED, "", [], frozenset(one["key"] for one in rows), (), pictures)
+        known = {} if before is None else {told.id: before.studies[0]}
+        return Report.of((), Results(rows, pd.DataFrame(columns=["task"])), [told], known=known)
+
+    first = shown(rows, None, picture("a", "a first"), picture("b", "b", fails=True))
+    second = shown(rows, first, picture("not", "a first"), picture("b again", "b"), picture("c", "c"))
+    third = shown(rows, second, picture("a of more", "a second"), picture("not", "b"))
+    later = [rows[0], {**rows[1], "finished_at": START + timedelta(seconds=9)}]
+    last = shown(later, third, picture("a anew", "a second"))
+    assert drawn == ["a", "b", "b again", "c", "a of more", "a anew"]
+    assert [[one.alt for one in report.studies[0].pictures] for report in (first, second, third, last)] == [
+        ["a first", "b"], ["a first", "b", "c"], ["a second", "b"], ["a second"]
+    ]  # fmt: skip
+    assert [len(report.errors) for report in (first, second, third, last)] == [1, 0, 0, 0]
 
 
 def test_runs_with_settings_of_their_own_take_no_longer_than_others() -> None:

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 from safetensors import torch as safetensors
 
+from analysis import regularization
 from analysis.report.build import Builder
 from analysis.report.cells import heads_of
 from analysis.report.compare import side_by_side
@@ -130,6 +132,8 @@ def test_studies_are_compared_over_the_seeds_that_both_have_and_bounds_are_calle
     least = told(s0=(100, "minimum"), s1=(200, "reached"))
     assert [*line(first, least).values()] == [pytest.approx(200), "at most 141"]
     assert [*line(least, first, one).values()] == ["at most 141", pytest.approx(200), pytest.approx(100)]
+    none = told(s0=(0, "reached"), s1=(8, "reached"))
+    assert [*line(none, first).values()] == pytest.approx([2, 200, 50 * 2**0.5]), "none counts as half a one"
 
 
 def test_means_are_of_the_seeds_that_ended_well() -> None:
@@ -162,6 +166,32 @@ def test_means_are_of_the_seeds_that_ended_well() -> None:
     assert sheet.title == "arithmetic means and standard deviations over seeds"
     assert "failed" not in sheet.table
     assert sheet.table["seeds"].tolist() == [3, 3]
+
+
+def table_of(specs: list[RunSpec], *ended: dict[str, Any]) -> Any:
+    """The table of means of runs that ended so."""
+    usual = {"task_version": "1", "fixed_count": 0, "status": "missed", "reason": ""}
+    rows = [make_row(spec, **usual, **one) for spec, one in zip(specs, ended, strict=True)]
+    _, (means, _), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
+    return means.table
+
+
+def test_settings_that_agree_in_six_digits_are_lines_of_their_own() -> None:
+    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4}
+    specs = [RunSpec(**fields, seed=seed, lr=lr) for lr in (0.0012345678, 0.0012345679) for seed in range(2)]
+    table = table_of(specs, *({"accuracy": accuracy} for accuracy in (0.125, 0.125, 0.75, 1.0)))
+    assert table[["lr", "seeds", "accuracy"]].to_numpy().tolist() == [[0.0012345678, 2, 0.125], [0.0012345679, 2, 0.875]]
+
+
+def test_a_number_that_not_all_seeds_have_says_how_many_do_and_texts_are_none() -> None:
+    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4}
+    specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(3)]
+    first: list[dict[str, Any]] = [{"m": 1.0, "of": "n/a"}, {"m": 3.0, "of": 2}, {"m": None, "of": 10**400}]
+    table = table_of(specs, *({"accuracy": 0.5, "measures": one} for one in [*first, *[{"of": 4}] * 3]))
+    assert list(table) == ["width", "seeds", "accuracy", "accuracy_sd", "m", "m_sd", "m_seeds", "of", "of_sd", "of_seeds"]
+    assert table[["seeds", "m_seeds", "of_seeds"]].to_numpy().tolist() == [[3, 2, 1], [3, 0, 3]]
+    assert table["m"][0] == 2.0
+    assert table["of"].tolist() == [2.0, 4.0]
 
 
 TITLES = {
@@ -293,6 +323,26 @@ def test_the_latest_study_comes_first(ask: Ask, tmp_path: Path) -> None:
             made = [{**row, "finished_at": when + timedelta(seconds=i)} for i, row in enumerate(train(study, Rows()))]
             store.append(made)
     assert [one.settings["N"] for one in told_of(tmp_path)] == ["8", "16"]
+
+
+@pytest.mark.slow(2)
+def test_figures_of_penalties_are_drawn_when_they_are_shown_and_each_by_itself(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(answer: regularization.Answer) -> Figure:
+        drawn.append(len(answer.averaged))
+        raise RuntimeError("no room")
+
+    drawn = list[int]()
+    monkeypatch.setattr("analysis.figures.regularization.draw_errors", fails)
+    launched(tmp_path, ask(f"{QUESTIONS['penalties']} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    assert [picture.name for picture in told.pictures] == ["errors", "search"]
+    assert drawn == []
+    report = Report.of((), Results.of(tmp_path), [told])
+    assert drawn == [10]
+    assert [bool(one.png) for one in report.studies[0].pictures] == [False, True]
+    assert report.errors == [f"{told.id}-errors: RuntimeError: no room"]
 
 
 @pytest.mark.slow(2)

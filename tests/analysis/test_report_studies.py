@@ -1,6 +1,7 @@
 """The page's studies: each has the answer that its launch printed, whether its task is loaded or not."""
 
 import dataclasses
+import inspect
 import itertools
 import json
 import math
@@ -16,15 +17,18 @@ import pandas as pd
 import pytest
 
 from analysis.report import __main__ as main
+from analysis.report import build
 from analysis.report.build import Builder
 from analysis.report.page import Report
 from analysis.report.studies import studies_of
-from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, Told
+from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, FORMER, GOING, STUDIES, WRITTEN, Around, Told
 from analysis.results import Results
+from orchestrator import __main__ as everything
 from orchestrator.command.cli import run
+from orchestrator.command.subject import option_of
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
-from orchestrator.store import ResultStore, load_questions, make_row, save_question
+from orchestrator.store import MeasureTable, ResultStore, load_questions, make_row, save_question
 from orchestrator.study import brackets_again, facts_of
 from tests.analysis.asked_studies import AROUND, MINE, QUESTIONS, Ask, asking, told_of
 from tests.analysis.test_asked import launched
@@ -184,6 +188,26 @@ def test_the_facts_of_any_number_of_brackets_are_read_again(number: int) -> None
     assert brackets_again([b.template for b in made], "1", facts) == unchecked
 
 
+def test_measures_are_read_once_for_all_studies_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, readings = list[Any](), list[object]()
+
+    def read(*_: object) -> list[dict[str, Any]]:
+        readings.append(_)
+        return [{"key": "b", "measure": "linear", "quantity": "y", "layer": 2.0, "value": 0.25}]
+
+    def noted(results: Results, around: Around, say: Any = None) -> tuple[list[Told], list[str]]:
+        seen.extend(around.measured() for _ in range(2))
+        return [], []
+
+    monkeypatch.setattr(build, "studies_of", noted)
+    monkeypatch.setattr(MeasureTable, "rows", read)
+    builder, results = Builder(str(tmp_path), tmp_path / "out"), Results([], pd.DataFrame(columns=["task"]))
+    for pages in (1, 2):
+        builder.build(results)
+        assert seen == [{"b": {"y_2": 0.25}}] * 2 * pages
+        assert len(readings) == pages, "what was measured since is on the next page"
+
+
 def test_a_question_for_more_runs_than_can_be_planned_is_left_out(ask: Ask, tmp_path: Path) -> None:
     study = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}")
     launched(tmp_path, study, most=1)
@@ -201,6 +225,12 @@ COMMANDS = {
     "sweep scaling --N 16,24": True,
     "python -m orchestrator.scaling --N 16": True,
     "/home/me/.venv/bin/python3.11 -m orchestrator tune": True,
+    "python -m orchestrator.merge /elsewhere": False,
+    "python -m orchestrator.again abc --into /home/you": False,
+    "python -m orchestrator merge": False,
+    "python -m orchestrator": False,
+    "sweep measure": False,
+    "sweep": False,
     "rm -rf /home/me": False,
     "sweepx --rest": False,
     "python -m http.server": False,
@@ -217,7 +247,7 @@ def test_only_commands_of_this_program_are_shown(command: str, ask: Ask, tmp_pat
     question = dataclasses.replace(study.question, command=[*command.split(), "\u202eevil"])
     page = Report.of((), Results([], pd.DataFrame()), [Told(question, "t", GOING, "", [], frozenset())]).html()
     assert ("This command continues it" in page) is COMMANDS[command]
-    assert ("The question holds a command that is none of this program" in page) is not COMMANDS[command]
+    assert ("The question holds a command that starts no study of this program" in page) is not COMMANDS[command]
     assert (r"\u202eevil" in page) is COMMANDS[command]
     assert (command.split()[-1] in page.partition("<main>")[2].partition("Its settings")[0]) is COMMANDS[command]
     assert "\u202e" not in page
@@ -244,12 +274,27 @@ def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp
     assert "It runs a" not in shown("sweep scaling --task trainables.bumps:BumpTask", "b")
     assert "It runs a task that this store names" in shown("sweep scaling --task mine:Task", "b")
     assert "It runs a program that this store names" in shown("sweep tune --program='sh {N}'", "b")
-    assert "It sends its runs to 198.51.100.7:6379 and writes into /home/me/.config: look at it first" in shown(
+    assert "It sends its runs to 198.51.100.7:6379 and writes to /home/me/.config: look at it first" in shown(
         "sweep scaling --address 198.51.100.7:6379 --out=/home/me/.config --store b", "b"
     )
-    assert "and writes into a/../../b: look" in shown("sweep scaling --task mine:Task --out a/../../b --store b", "b")
-    for harmless in ("--address auto", "--address=local --out plots/a", "--out .."):  # the last is left out of another store
+    assert "and writes to a/../../b: look" in shown("sweep scaling --task mine:Task --out a/../../b --store b", "b")
+    assert "It writes to /home/me/x: look" in shown("sweep tune --export-optuna /home/me/x --store b", "b")
+    assert "It writes to /home/me/x: look" in shown("sweep tune --export-optuna=/home/me/x", "b")
+    assert "It writes to /home/me/x: look" in shown("sweep objectives --data --out --out /home/me/x --store b", "b")
+    read = "--address=local --out plots/a --export-optuna o.db --data /data --mnist /m"
+    for harmless in ("--address auto", read, "--out .."):  # the last is left out of another store
         assert "look at it first" not in shown(f"sweep scaling {harmless}", "b")
+
+
+def test_options_of_studies_that_name_files_write_to_them_or_only_read_them() -> None:
+    read = {"data", "mnist", "program_settings"}
+    assert {*STUDIES} == {*everything.STUDIES}
+    paths = set[str]()
+    for study in everything.STUDIES.values():
+        [command] = study.app.registered_commands
+        parameters = inspect.signature(command.callback).parameters.values()
+        paths |= {one.name for one in parameters if "Path" in str(one.annotation)}
+    assert {option_of(name) for name in paths - read} == {*WRITTEN}
 
 
 def test_a_question_keeps_its_facts_and_older_ones_have_none(ask: Ask, tmp_path: Path) -> None:

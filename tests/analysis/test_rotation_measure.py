@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,17 @@ def test_angles_and_errors_of_a_blank_image() -> None:
     assert found["gap_truth"] == pytest.approx(right(np.arange(161.0, 200.0, 2.0))[:, 0].numpy())
     assert found["gap_outputs"].shape == found["gap_mixes"].shape == (20, 8, 8)
     assert "embedding" not in found, "of seed 0 alone"
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_gap_without_a_whole_degree_has_the_error_of_the_angles_that_are_looked_at() -> None:
+    made = decoder(blank)
+    options = {**TASK.defaults, "gap_low": 160.2, "gap_high": 160.8}
+    made.spec = dataclasses.replace(made.spec, options=tuple(sorted(options.items())))
+    found = {q.name: q.value for q in measure(made) if q.array is None}
+    truth = right(160.2 + (np.arange(20) + 0.5) * 0.6 / 20)[:, 0].square().mean(dim=(1, 2)).numpy()
+    assert found["gap_mse"] == found["to_truth"] == pytest.approx(truth.mean())
+    assert found["id_mse"] == pytest.approx(right(np.arange(360.0))[:, 0].square().mean().item())
 
 
 def test_the_best_mix_lies_between_the_two_images() -> None:

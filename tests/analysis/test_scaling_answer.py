@@ -100,6 +100,11 @@ def test_a_threshold_that_is_none_as_more_hurts_is_told_of() -> None:
     ]
 
 
+def test_a_threshold_that_crashed_is_not_explained_by_luck() -> None:
+    crashed = row("bumps", 8, 0, math.nan, "failed") | {"tried": ((50, True), (60, False))}
+    assert Answer.of([crashed], {}).doubts == []
+
+
 def test_a_pass_slightly_below_the_highest_count_that_misses_is_no_threshold() -> None:
     none = row("bumps", 24, 0, math.nan, "non-monotone", lower=47, upper=math.inf)
     tried = (47, False), (190, True), (200, False)

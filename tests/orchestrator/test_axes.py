@@ -7,8 +7,10 @@ import random
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -35,6 +37,7 @@ from orchestrator.searches.probing import float_ladder, ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from orchestrator.thresholds import ThresholdStudy
+from tests.toy import Toy
 from trainables.settings import settings_class, settings_of
 from trainables.spec import Counts, RunSpec, Scalar, family_key, run_key
 
@@ -302,6 +305,35 @@ def test_table_files_and_answer_name_the_axes(ask: Ask, tmp_path: Path) -> None:
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("grid size N (pixels)", "least width")
 
 
+def test_counts_that_speak_against_an_answer_stand_under_the_name_of_what_is_searched(ask: Ask, tmp_path: Path) -> None:
+    for least, name in (("width", "widths"), ("max_steps", "max_steps")):
+        study = ask(f"--least {least} --between 8..99 --data-count 50 {PLAIN} --N 12 --seeds 1 --store {tmp_path}")
+        [result] = study.results(rows := Rows())
+        study._results = SimpleNamespace(of=lambda _, one=result: [replace(one, outliers=(9,), tried=((8, False),))])  # type: ignore[assignment]
+        assert study.answer(rows)["outliers"] == [{"dataset": "bumps", "N": 12, "seed": 0, name: [9]}]
+
+
+def test_files_are_renewed_where_an_answered_place_has_opened_again(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does where further seeds are asked for, and where the stopping rule turns out to be wrong."""
+    study = ask(f"{PLAIN} --N 8,12 --store {tmp_path}")
+    state, written, rows = list[Any](), list[Any](), Rows()
+    study._results = SimpleNamespace(of=lambda _: state)  # type: ignore[assignment]
+    monkeypatch.setattr(ThresholdStudy, "_answer", lambda *_: tuple(state))
+    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out: written.append(answer) or [out])
+
+    def is_written(*verdicts: tuple[int, str]) -> bool:
+        state[:] = [SimpleNamespace(dataset="bumps", along=N, verdict=verdict, runs=1) for N, verdict in verdicts]
+        return bool(study.write(rows, tmp_path, force=False))
+
+    first = [(8, "reached"), (12, "reached")]
+    assert [is_written((8, "reached"), (12, "open")), is_written(*first), is_written(*first)] == [True, True, False]
+    assert not is_written(*first, (8, "open"), (12, "open"))
+    assert [is_written(*first, (8, "reached"), (12, "open")), is_written(*first, *first)] == [True, True]
+    assert len(written) == 4
+
+
 def test_the_least_number_of_images_along_a_width_keeps_its_columns(ask: Ask, tmp_path: Path) -> None:
     study = ask(f"--along width=32,8,16 --N 12 --decoder mlp --precision float32 --seeds 1 --store {tmp_path}")
     assert [b.template.width for b in study.brackets] == [8, 16, 32] * 2
@@ -532,6 +564,21 @@ def test_values_that_the_task_refuses_are_refused_at_the_start(heads: str, capsy
 def test_no_training_without_a_sample_is_asked_for(heads: str, ask: Ask) -> None:
     assert {b.counts.low for b in ask(f"--task {heads} --N 8,12").brackets} == {1}
     assert {b.counts.low for b in ask(f"--task {heads} --N 8,12 --between 0..9").brackets} == {1}
+
+
+class Seeded(Toy):
+    """It has fewer samples for one of its seeds."""
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=19 if (spec.N, spec.seed) == (12, 2) else 20)
+
+
+def test_no_seeds_are_added_where_the_counts_of_others_are_not_known(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"--task {__name__}:Seeded --N 8,12"
+    assert [b.counts.high for b in ask(words).brackets] == [20, 20, 20, 20, 20, 19]
+    assert run(scaling.app, [*words.split(), "--until-width", "0.2"]) == 2
+    told = "the task allows other data counts with seed 2 than with seed 0 at N = 12: omit --until-width, and give more --seeds"
+    assert told in capsys.readouterr().err
 
 
 # The report

@@ -329,6 +329,11 @@ def test_grid_sizes(text: str, sizes: tuple[int, ...]) -> None:
     assert parse_grid(text) == sizes
 
 
+def test_a_number_that_python_does_not_read_is_out_of_range() -> None:
+    with pytest.raises(ValueError, match="a number of 5000 digits is out of range for grid sizes: write a range "):
+        parse_grid("1" * 5000)
+
+
 def test_a_task_of_ones_own_says_which_sizes_it_can_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -782,12 +787,32 @@ def test_the_end_of_a_launch_leaves_a_checkpoint_from_which_another_one_trains(t
         store.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason=GIVEN_UP)])
         other.save_checkpoint(key, b"an hour of training")
         assert other.claim(key)
-        launch._drop_kept_ends(store, Rows(store.rows()))
+        launch._drop_kept_ends(store, Rows(store.rows()), lambda spec: True)
         assert store.load_checkpoint(key) == b"an hour of training"
         other.release(key)
-        launch._drop_kept_ends(store, Rows(store.rows()))
+        launch._drop_kept_ends(store, Rows(store.rows()), lambda spec: True)
         assert store.load_checkpoint(key) is None
         assert other.claim(key)
+
+
+def test_a_study_that_ends_leaves_the_checkpoints_that_another_one_has_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words, studies = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")], list[ThresholdStudy]()
+    with monkeypatch.context() as only_asked:
+        only_asked.setattr(scaling, "launch", lambda study, *_: studies.append(study))
+        run(scaling.app, words)
+    spec = studies[0].brackets[0].template.with_count(4)
+    key = run_key(spec.to_the_end(), Toy.version)
+    with ResultStore(tmp_path / "store") as store:
+        store.append([make_row(spec, task_version=Toy.version, fixed_count=0, status="missed", reason=GIVEN_UP)])
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    for stop, kept in (("early", b"an hour of training"), ("auto", None)):
+        with ResultStore(tmp_path / "store") as store:
+            store.save_checkpoint(key, b"an hour of training")
+        run(scaling.app, [*words, "--stop", stop])
+        with ResultStore(tmp_path / "store") as store:
+            assert store.load_checkpoint(key) == kept
 
 
 def test_python_without_docstrings_is_refused(

@@ -7,6 +7,7 @@ import re
 import resource
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -352,6 +353,37 @@ def test_threads_of_a_user_are_counted() -> None:
     stop.set()
     assert counted >= 500
     assert before > 0
+
+
+def test_ray_ends_also_if_nobody_reads_the_output_any_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def flush() -> None:
+        raise BrokenPipeError
+
+    import ray
+
+    ended: list[bool] = []
+    monkeypatch.setattr(cluster.Cluster, "_set_environment", lambda self: None)
+    monkeypatch.setattr(cluster.Cluster, "_start", lambda *_: None)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    monkeypatch.setattr(sys.stdout, "flush", flush)
+    with pytest.raises(BrokenPipeError), cluster.Cluster(workers=1)._connected(tmp_path):
+        assert not ended
+    assert ended == [True]
+
+
+def test_a_cluster_that_gives_no_reason_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(**_: object) -> None:
+        raise ConnectionError
+
+    import ray
+
+    monkeypatch.setattr(cluster.Cluster, "_set_environment", lambda self: None)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(ray, "init", refuse)
+    told = pytest.raises(UserError, match=r"cannot be joined \(ConnectionError\): start Ray there")
+    with told, cluster.Cluster("1.2.3.4:5")._connected(tmp_path):
+        pass
 
 
 def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

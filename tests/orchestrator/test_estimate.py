@@ -17,9 +17,12 @@ from orchestrator.engine import estimate
 from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, runs_left, usual_of
 from orchestrator.errors import UserError
 from orchestrator.searches import Latest, Rows
+from orchestrator.searches.axes import Axes
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
+from orchestrator.study import GridStudy
+from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
 from tests.toy import Toy
 from trainables.spec import GIVEN_UP, Counts, RunSpec
@@ -30,6 +33,9 @@ from trainables.training.run import UnfitError
 def spec(N: int = 16, **changes: Any) -> RunSpec:
     fields = {"task": "tests.toy:Toy", "dataset": "toys", "N": N, "data_count": 1, "seed": 0, "decoder": "mlp", "width": 8}
     return RunSpec(**{**fields, "depth": 1, "encoding": "none", **changes})
+
+
+DONE = {"status": "missed", "reason": "budget", "seconds": 1.0, "steps": 100}
 
 
 def row(seconds: float, steps: int, N: int = 16, **changes: Any) -> Any:
@@ -129,6 +135,76 @@ def test_runs_on_another_kind_of_device_tell_nothing(monkeypatch: pytest.MonkeyP
     assert where == [False, True]
 
 
+def test_nothing_is_guessed_of_a_kind_of_device_on_which_no_run_has_finished() -> None:
+    cheap, dear = spec(decoder="mlp"), [spec(decoder="cnn", seed=seed) for seed in range(3)]
+    study = GridStudy("encodings", Toy(), [cheap, *dear], {"store": "here", "out": "there"})
+    rows = Rows([make_row(cheap, task_version="1", fixed_count=0, **DONE)], lambda decoder: decoder == "cnn")
+    assert study.seconds_left(rows) is None
+    rows.add(make_row(dear[0], task_version="1", fixed_count=0, **{**DONE, "device": "cuda"}))
+    assert study.seconds_left(rows) == pytest.approx(2 * 0.01 * dear[0].max_steps)
+
+
+def test_the_line_of_a_run_tells_an_error_that_it_has_alone() -> None:
+    study = GridStudy("encodings", Toy(), [spec()], {"store": "here", "out": "there"})
+    made = make_row(spec(), task_version="1", fixed_count=0, **DONE, ood_mse=0.25, accuracy=0.5)
+    assert study.line(made) == "mlp, seed 0: missed (MSE 2.5e-01 OOD, 100 steps, 1.0 s)"
+
+
+def test_thresholds_of_which_some_are_on_a_kind_of_device_that_is_not_known_have_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    axes, known = Axes("data_count", "decoder", scaled=False), {"task_version": "1", "counts": Counts(1, 40)}
+    brackets = [
+        Bracket(template=spec(data_count=0, decoder=decoder), axes=axes, **known)  # type: ignore[arg-type]
+        for decoder in ("mlp", "cnn")
+    ]
+    study = ThresholdStudy(Toy(), brackets, 0.05, {"store": "here", "out": "there"}, speculate=False)
+    rows = Rows([], lambda decoder: decoder == "cnn")
+    [first, *_] = study.search.propose(rows, 1)
+    rows.add(make_row(first, task_version="1", fixed_count=0, **DONE))
+    assert study.seconds_left(rows) is None
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 1e-3)
+    assert study.plan(rows)[1] is None
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 256}, {"options": (("layers", 9),)}, {"precision": "bfloat16"}])
+def test_runs_of_a_network_with_other_settings_take_another_time(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = spec(**change)
+    assert StepTimes.of([row(1.0, 100), row(9.0, 100, **change)])(other) == pytest.approx(0.09)
+    assert StepTimes.of([row(1.0, 100)])(other) == pytest.approx(0.01), "which is better than nothing"
+    rows = [row(1.0, 100), row(9.0, 100, **change), row(4.0, 100, N=32)]
+    assert StepTimes.of(rows)(spec(32, **change)) == pytest.approx(0.04), "a size that is known goes before"
+    asked: list[RunSpec] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec) or 0.01 * len(asked))
+    times = StepTimes.of([])
+    for one in (spec(), other, spec(lr=0.1, seed=7)):
+        times.measure(one, Toy())
+    assert asked == [spec(), other]
+    assert [times(spec()), times(other)] == [0.01, 0.02]
+    StepTimes.of([row(1.0, 100)]).measure(other, Toy())
+    assert len(asked) == 2, "runs that have finished, perhaps in packs, tell more"
+
+
+def test_only_as_many_settings_are_timed_as_a_plan_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [0.0], list[int]()
+
+    def timed(spec: RunSpec, *_: Any) -> float:
+        clock[0] += 2.0
+        asked.append(spec.batch_size)
+        return 1.0
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    times = StepTimes.of([])
+    for size in range(1, 30):
+        times.measure(spec(batch_size=size), Toy())
+    assert asked == [1, 2, 3]
+    times.measure(spec(N=32), Toy())
+    assert asked == [1, 2, 3, 32], "another size is timed in any case"
+
+
 def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.N) or 0.5)
@@ -164,6 +240,14 @@ def test_a_run_may_end_while_its_steps_are_timed(max_steps: int, monkeypatch: py
     monkeypatch.setattr(estimate, "SLOW_STEP", 99.0)
     task = Toy()
     assert 0 < estimate.step_seconds(spec(data_count=task.counts(spec()).low or 1, max_steps=max_steps), task) < 30
+
+
+def test_of_a_run_of_one_step_no_calls_are_timed_that_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, train_step = list[int](), Training.train_step
+    monkeypatch.setattr(Training, "train_step", lambda self: taken.append(self.step) or train_step(self))
+    monkeypatch.setattr(estimate, "SLOW_STEP", 0.0)
+    estimate.step_seconds(spec(max_steps=1), Toy())
+    assert taken == [0, 1, 2, 3], "one to warm up, and those that are timed"
 
 
 class Late(Toy):
@@ -331,3 +415,15 @@ def test_a_threshold_that_only_waits_for_audits_of_all_its_counts_asks_for_no_fu
     [result] = search.answer(rows)
     assert (result.verdict, result.audits_left) == ("open", 1)
     assert runs_left([result]) == 0
+
+
+def test_a_threshold_that_nothing_reaches_and_that_waits_for_its_audit_takes_the_time_of_this_one_run() -> None:
+    """Its walk is over, so no more than the audit is expected, however many runs are usual."""
+    brackets = [Bracket(template=spec(data_count=0, stop="early"), task_version="1", counts=Counts(1, 400))]
+    study, rows = ThresholdStudy(Toy(), brackets, 0.05, {}, speculate=False), Rows()
+    while not (result := study.results(rows)[0]).tried or result.probes_left:
+        for asked in study.search.propose(rows, 1):
+            told = {"status": "missed", "reason": GIVEN_UP, "accuracy": 0.2, "seconds": 1.0, "steps": 100}
+            rows.add(make_row(asked, task_version="1", fixed_count=0, **told))
+    assert (result.verdict, result.upper) == ("open", None)
+    assert study.seconds_left(rows) == pytest.approx(result.audits_left * 0.01 * brackets[0].template.max_steps)

@@ -35,10 +35,12 @@ from tests.toy import Pupil, Teacher, Toy, threshold
 from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
 from trainables.generative.tiers import generator
+from trainables.needs import Tasks
 from trainables.program import PATH as PROGRAM
 from trainables.spec import RunSpec, run_key
 from trainables.task import load_task
 from trainables.training.loop import Training
+from trainables.training.packs import Pack
 from trainables.training.run import UnfitError
 
 SPEC = RunSpec(
@@ -73,6 +75,13 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def listen(execution: Execution, clock: Clock, seconds: int) -> None:
+    """Let time pass in which the launch listens to its workers."""
+    for _ in range(seconds):
+        clock.now += 1
+        execution.on_tick()
 
 
 def result_of(execution: Execution, trial: str, **report: Any) -> bool:
@@ -652,8 +661,7 @@ def test_a_worker_that_dies_before_it_begins_was_there(store: ResultStore, clock
             execution.on_lost(str(attempt - 1), "The actor died unexpectedly.")
         execution.on_tick()
     assert not any("no machine was available" in notice for notice in watcher.notices)
-    clock.now += 61
-    execution.on_tick()
+    listen(execution, clock, 61)
     assert "no machine was available for 61 s" in watcher.notices[-1]
 
 
@@ -665,16 +673,28 @@ def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultS
     clock.now += 299
     execution.on_placed("a")
     for _ in range(40):
-        clock.now += 20
+        listen(execution, clock, 20)
         assert not result_of(execution, "a", step=1, accuracy=0.1)
-        execution.on_tick()
     assert execution.fatal is None, "one of them works"
     assert len(watcher.notices) > 1
     assert all(notice.endswith("this machine is too busy, or Ray hangs") for notice in watcher.notices)
-    clock.now += 301
-    execution.on_tick()
+    listen(execution, clock, 301)
     assert str(execution.fatal).startswith("Ray has started no worker on this machine for 301 s (--stall-minutes)")
     assert execution.is_over()
+
+
+def test_a_launch_that_was_stopped_while_the_first_workers_start_waits_on(store: ResultStore, clock: Clock) -> None:
+    execution, watcher = make(store, seeds=2, workers=2)
+    execution.placement.hopeless_after = 600.0
+    next_run(execution, "a")
+    listen(execution, clock, 5)
+    clock.now += 3600
+    execution.on_tick()
+    assert (execution.fatal, watcher.notices) == (None, [])
+    listen(execution, clock, 594)
+    assert execution.fatal is None
+    listen(execution, clock, 2)
+    assert "no worker on this machine for 601 s" in str(execution.fatal)
 
 
 def test_nobody_is_blamed_for_the_time_in_which_the_store_did_not_answer(
@@ -690,11 +710,9 @@ def test_nobody_is_blamed_for_the_time_in_which_the_store_did_not_answer(
     execution.on_tick()
     assert (execution.fatal, watcher.notices) == (None, [])
     assert execution.outcome.worker_seconds == 250, "its worker costs what it costs"
-    clock.now += 100
-    execution.on_tick()
-    assert [notice.partition(",")[0] for notice in watcher.notices] == ["no machine was available for 100 s"]
-    clock.now += 101
-    execution.on_tick()
+    listen(execution, clock, 100)
+    assert [notice.partition(",")[0] for notice in watcher.notices] == ["no machine was available for 61 s"]
+    listen(execution, clock, 101)
     assert str(execution.fatal).startswith("Ray has started no worker on this machine for 201 s ")
 
 
@@ -844,12 +862,13 @@ def test_checkpoints_are_asked_of_the_worker_that_made_them(
 
     monkeypatch.setattr(ray, "get", get)
     told: list[PackReport] = []
-    ending = Ending(cast(Execution, SimpleNamespace(on_report=lambda trial, report: told.append(report))))
-    keeper = SimpleNamespace(checkpoints=SimpleNamespace(remote=lambda: "asked"))
-    report = PackReport(runs={"a": RunReport(step=3), "b": RunReport(error="it failed")}, keeper=keeper)
+    heard = SimpleNamespace(on_report=lambda trial, report: told.append(report), running={"trial": {"a": SPEC, "b": SPEC}})
+    ending = Ending(cast(Execution, heard))
+    actor = SimpleNamespace(checkpoints=SimpleNamespace(remote=lambda: "asked"))
+    report = PackReport(runs={"a": RunReport(step=3), "b": RunReport(error="it failed")}, actor=actor, saved=True)
     ending("trial", {"report": report})
     assert told[0].runs == {"a": RunReport(step=3, checkpoint=checkpoint), "b": RunReport(error="it failed")}
-    plain = PackReport(runs={"a": RunReport(step=4)})
+    plain = PackReport(runs={"a": RunReport(step=4)}, actor=actor)
     ending("trial", {"report": plain})
     assert told[1] is plain
 
@@ -932,6 +951,49 @@ def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store:
     assert [row["id_mse"] for row in rows] == [None] * 2
     assert execution.is_over()
     assert not execution.running
+
+
+class PrunesFirst(GridSearch):
+    """Prunes the run of seed 0 at its first point."""
+
+    def pruned_at(self, rows: Rows, spec: RunSpec, curve: Any) -> int | None:
+        return 1 if spec.seed == 0 and len(curve.step) else None
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_run_that_is_pruned_is_not_trained_on_in_its_pack(store: ResultStore, stacked: bool) -> None:
+    task = BumpTask()
+    specs = [
+        RunSpec(task="trainables.bumps:BumpTask", dataset="bumps", N=8, data_count=10, seed=seed, decoder="mlp", width=8,
+                max_steps=200, options=tuple(task.defaults.items()), target=1.0)
+        for seed in range(3)
+    ]  # fmt: skip
+    execution, watcher = make(store, workers=1, pack_size=3)
+    execution.search = PrunesFirst(specs, task.version)
+    execution.task, execution.tasks, execution.packs = task, Tasks(task), PackSizes(task, fixed=3)
+    assert len(execution.next_pack("t")) == 3
+    trainable = PackTrainable({"order": Order([ordered(spec) for spec in specs], slice_seconds=0.0), "cpus": 1.0, "gpus": 0.0})
+    actor, ending = actor_of(trainable), Ending(execution)
+    trainable.train()  # one step, so that there is a pack
+    runs = dict(trainable._runs)
+    assert isinstance(trainable._pack, Pack)
+    trainable._pack._alone = not stacked
+    pruned, *others = (runs[run_key(spec, task.version)] for spec in specs)
+    while not ending("t", {"report": (report := dataclasses.replace(trainable.train()["report"], actor=actor))}):
+        pass
+    rows = {row["seed"]: row for row in store.rows()}
+    first = rows[0]["steps"]
+    assert (rows[0]["status"], pruned.progress.step) == ("pruned", first)
+    assert [rows[seed]["status"] for seed in (1, 2)] == ["missed", "missed"]
+    assert [run.progress.step for run in others] == [200, 200]
+    assert set(report.runs) <= {run_key(spec, task.version) for spec in specs[1:]}
+    assert not watcher.notices
+
+
+def actor_of(trainable: PackTrainable) -> Any:
+    """What Ray would give of a worker, here in this process."""
+    methods = {name: SimpleNamespace(remote=getattr(trainable, name)) for name in ("checkpoints", "drop")}
+    return SimpleNamespace(**methods)
 
 
 def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) -> None:
@@ -1057,15 +1119,42 @@ def test_a_run_whose_pack_raised_stays_alone_when_it_loses_a_worker(store: Resul
 def test_pack_sizes_are_measured_once_and_remembered(store: ResultStore) -> None:
     packs = PackSizes(Toy(), store, fixed=None)
     assert (packs.size(SPEC), packs.meet([SPEC]), packs.largest) == (1, False, 1)
-    assert [packs.asks(SPEC), packs.asks(SPEC)] == [True, False]
-    packs.give_up(SPEC)
-    assert packs.asks(SPEC)
+    assert [packs.asks(SPEC, "a"), packs.asks(SPEC, "b")] == [True, False]
+    packs.give_up("b")
+    assert not packs.asks(SPEC, "c"), "a still measures"
+    packs.give_up("a")
+    assert packs.asks(SPEC, "c")
     packs.learn(SPEC, 8)
-    assert not packs.asks(SPEC)
+    assert not packs.asks(SPEC, "d")
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 8
     assert PackSizes(Toy(), store, fixed=3).size(SPEC) == 3
     (store.path / "pack-sizes.json").write_text("[torn")
     assert PackSizes(Toy(), store, fixed=None).size(SPEC) == 1
+
+
+@pytest.mark.parametrize("ends", ["it cannot be made", "its worker is lost", "it is stopped"])
+def test_pack_sizes_are_measured_though_the_worker_that_was_to_do_so_is_gone(store: ResultStore, ends: str) -> None:
+    execution, _ = make(store, seeds=5, workers=3)
+    execution.packs = PackSizes(Toy(), store, fixed=None)
+    (spec,), (other,) = execution.next_pack("a"), execution.next_pack("b")
+    assert [execution.packs.asks(spec, "a"), execution.packs.asks(other, "b")] == [True, False]
+    execution.on_stopped("b")
+    assert not execution.packs.asks(other, "c")
+    if ends == "it cannot be made":
+        assert result_of(execution, "a", error="ValueError: no such data")
+    elif ends == "its worker is lost":
+        execution.on_lost("a", "")
+    else:
+        execution.on_stopped("a")
+    assert execution.packs.asks(other, "d")
+
+
+def test_pack_sizes_of_a_part_of_a_gpu_are_none_of_a_whole_one(store: ResultStore) -> None:
+    PackSizes(Toy(), store, fixed=None, gpu=True).learn(SPEC, 64)
+    PackSizes(Toy(), store, fixed=None, gpu=True, share=0.25).learn(SPEC, 16)
+    sizes = {share: PackSizes(Toy(), store, fixed=None, gpu=True, share=share).size(SPEC) for share in (0.25, 0.5, 1.0, 2.0)}
+    assert sizes == {0.25: 16, 0.5: 4, 1.0: 64, 2.0: 64}
+    assert PackSizes(Toy(), gpu=True).shape(SPEC).endswith("-gpu"), "as former stores have it"
 
 
 def test_the_first_runs_of_a_shape_on_a_gpu_train_together(store: ResultStore) -> None:

@@ -193,7 +193,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "orchestrator.store.register.ROWS_PER_PART": 8,
         "orchestrator.store.register.ROWS_BEYOND_INDEX": 16,
         "orchestrator.store.folder.os.fsync": lambda descriptor: None,
-        "orchestrator.scaling.check_task": lambda task, spec: None,
+        "orchestrator.scaling.check_task": lambda *_: None,
         "analysis.figures.style.image": lambda figure, kind: b"",
         "analysis.figures.scaling.draw": lambda answer: Figure(),
         "analysis.report.papers.PAPERS": [Paper("paper", "", "", [EVERYTHING], [])],

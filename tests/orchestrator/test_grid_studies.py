@@ -49,6 +49,23 @@ def test_the_grid_proposes_what_is_neither_done_nor_running() -> None:
     assert search.propose(Rows([row(spec) for spec in SPECS]), 10) == []
 
 
+@pytest.mark.parametrize(
+    ("study", "words", "told"),
+    [
+        ("geometry", "--depths 1..32", "192000 runs are too many (at most 100000): ask for fewer --depths or --seeds"),
+        ("encodings", "--by-depth 1..32 --seeds 1000 --N 16", None),
+        ("tuning", "--bumps 0..100:1", "101000 runs are too many (at most 100000): ask for fewer --bumps or --seeds"),
+    ],
+)
+def test_more_runs_than_can_be_planned_are_refused_before_they_are_made(
+    study: str, words: str, told: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(DecoderOptions, "specs", lambda *_, **__: pytest.fail("it makes runs") if told else [])
+    monkeypatch.setattr(f"orchestrator.{study}.train", lambda *_: 0)
+    assert run(APPS[study], [*words.split(), "--N", "16", "--seeds", "1000"]) == (0 if told is None else 2)
+    assert told is None or told in capsys.readouterr().err
+
+
 def test_a_study_trains_a_spec_once_and_tables_what_differs() -> None:
     study = GridStudy("grid", BumpTask(), [*SPECS, SPECS[0]], {"store": "results", "out": "out"})
     assert study.specs == SPECS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, StoreError, make_row
+from orchestrator.study import GridStudy
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import trained_by
+from tests.toy import Toy
+from trainables.spec import RunSpec
 
 Asked = Callable[[], int]
 
@@ -103,6 +107,28 @@ def test_a_launch_that_is_a_mistake_leaves_the_question_that_another_one_is_at(
     monkeypatch.setattr(launch, "executed", trained_by(train))
     assert study() == 2
     assert len(list(tmp_path.rglob("questions/*"))) == 1
+
+
+@pytest.mark.parametrize("is_at_it", [False, True])
+def test_a_launch_that_is_a_mistake_leaves_no_question_because_another_study_has_such_runs(
+    is_at_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> Outcome:
+        raise UserError("no machine is large enough")
+
+    fields = {"task": "tests.toy:Toy", "dataset": "toys", "N": 8, "seed": 0, "decoder": "linear", "depth": 0, "width": 1}
+    spec = RunSpec(**fields, data_count=4, options=tuple(Toy.defaults.items()))
+    other = spec if is_at_it else replace(spec, lr=0.5)
+    with ResultStore(tmp_path / "store") as store:
+        store.append([make_row(other, task_version=Toy.version, fixed_count=0, status="missed", reason="budget")])
+    monkeypatch.setattr(launch, "executed", trained_by(refused))
+    named = {"store": str(tmp_path / "store"), "out": str(tmp_path / "out")}
+    study = GridStudy("encodings", Toy(), [spec, replace(spec, seed=1)], named)
+    if not is_at_it:
+        assert list(study.wanted["N"]) == [other.N], "its rows could be of this study"
+    with pytest.raises(UserError, match="no machine"):
+        launch.launch(study, launch.LaunchOptions(store=named["store"]), ["encodings"])
+    assert len(list(tmp_path.rglob("questions/*"))) == is_at_it
 
 
 def test_a_question_that_another_launch_took_away_is_there_again_when_all_is_told(

@@ -90,6 +90,7 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (regularization, "--ablation yes", "--ablation takes no value, so 'yes' belongs to no option: write --ablation alone"),
     (scaling, "--dry-run no", "--dry-run takes no value, so 'no' belongs to no option: omit the option"),
     (scaling, "--N", "--N needs a value"),
+    (scaling, "--N 8 --program ./{data_count} --counts 4..32 --program", "--program needs a value"),
     (scaling, "--N --seeds 3", "--N needs a value, and --seeds stands in its place"),
     (scaling, "--out=", "--out is empty: name a folder, such as tables, or omit the option\n"),
     (rotation, "--mnist=", "--mnist is empty: name a file or folder, or omit the option\n"),

@@ -160,7 +160,12 @@ def test_without_an_interval_there_is_nothing_to_narrow() -> None:
     search = NarrowingSearch(PLAN, 0.1, lambda results: {"random": None})
     rows = answered(search)
     assert seeds(search, rows) == dict.fromkeys(SIZES, 3)
-    assert search.doubt(rows) is not None
+    assert str(search.doubt(rows)).startswith("there is no interval of the exponent for random, and no more seeds are added: ")
+    assert "wider" not in str(search.doubt(rows))
+    both = NarrowingSearch(PLAN, 0.1, lambda results: {"random": 0.2, "other": None})
+    doubt = str(both.doubt(answered(both)))
+    assert doubt.startswith("the interval of the exponent is wider than 0.1 for random, and no more seeds are added. ")
+    assert "; there is no interval of the exponent for other, " in doubt
 
 
 def test_the_same_rows_in_any_order_ask_for_the_same_runs() -> None:

@@ -286,6 +286,19 @@ def test_where_a_run_is_pruned_does_not_depend_on_how_often_it_is_looked_at() ->
     assert INTERVAL_SHARE * STEPS == 20
 
 
+def test_a_run_is_judged_although_its_curve_was_thinned() -> None:
+    """As that of a program that tells much: every other point goes, and the points are fewer than at the last look."""
+    made, steps = search(sampler="random", trials=50), list(range(20, STEPS + 1, 20))
+    rows = walk(made, until=20)
+    (spec,) = made.propose(rows, 1)
+    errors = [0.5 if step <= 200 else 1000.0 for step in steps]
+    assert made.pruned_at(rows, spec, Curve(steps[:10], errors[:10])) is None
+    rows = Rows([{**found, "ood_mse": 0.1, "curve_error": [0.1] * len(found["curve_error"])} for found in rows])
+    thinned = steps[:12:2]
+    assert len(thinned) < 10
+    assert made.pruned_at(rows, spec, Curve(thinned, errors[:12:2])) == len(thinned)
+
+
 def test_a_run_that_was_let_past_a_point_is_not_judged_there_by_later_rows() -> None:
     made, steps = search(sampler="random", trials=40), list(range(20, STEPS + 1, 20))
     specs = made.propose(Rows(), 26)

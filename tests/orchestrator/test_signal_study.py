@@ -18,7 +18,7 @@ from analysis.figures.signal import MARKERS, draw
 from analysis.generators import Measured
 from analysis.remake import search_of
 from analysis.report.studies import studies_of
-from analysis.report.told import ANSWERED, Around, Told
+from analysis.report.told import ANSWERED, DOUBTFUL, Around, Told
 from analysis.results import Results
 from analysis.signal import WORST, between_classes
 from orchestrator import launch, signal
@@ -29,6 +29,7 @@ from orchestrator.engine.estimate import GUESSED_PROBES
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.needs import Staged
+from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import MeasureTable, Question, ResultStore, save_question
 from tests.analysis.made_objectives import LOOKS, generator_row, parent_rows, storable
 from tests.conftest import check_refusal, trained_by
@@ -184,7 +185,7 @@ def test_an_answer_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPa
     assert list(study.write(rows, tmp_path, force=False)) == [], "nothing more is answered"
     assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
     assert len(written) == 1
-    study._known = None  # as if a threshold had changed
+    study._take_in({})  # as if more had been measured
     assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
     assert len(written) == 2
 
@@ -238,8 +239,24 @@ def test_what_was_measured_of_fresh_samples_is_a_column_more(monkeypatch: pytest
     key = study.search.runs(rows)[0]["key"]
     table = [{"key": key, "measure": "generated", "quantity": "both_level2", "value": 0.7, "layer": None}]
     monkeypatch.setattr(MeasureTable, "rows", lambda *_: table)
-    study._known = None
     assert {one["key"]: one[FRESH] for one in study.answer(rows)["runs"] if one[FRESH] is not None} == {key: 0.7}
+
+
+def test_files_have_every_finished_run_also_of_a_threshold_that_is_still_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    study = study_of(f"{SHORT} --seeds 1 --factors colour", monkeypatch)
+    rows, told = Rows(), list[int]()
+    while len(told) < 3:
+        [asked] = study.search.propose(rows, 1)
+        for row in made(asked):
+            rows.add(row)
+        study.table(rows, {})
+        study.write(rows, tmp_path, force=True)
+        assert study.results(rows)[0].verdict == "open"
+        told.append(len(json.loads((tmp_path / "signal.json").read_text())["runs"]))
+    assert told == [1, 2, 3]
+    assert len((tmp_path / "signal.csv").read_text().splitlines()) == 1 + 3
 
 
 def test_the_table_does_not_wait_for_the_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -289,11 +306,9 @@ def test_an_interval_ends_where_contrasts_do(monkeypatch: pytest.MonkeyPatch) ->
     assert factor["note"] == told
     assert f", 1] on, where its classes differ by {factor['difference']:.3f}" in apart.lines()[0]
     assert f" ({told})" in apart.lines()[0]
-    study._known = None
     close = needing(0.3, 0.3, 0.32)
     [factor] = close.to_json()["factors"]
     assert (factor["upper"] < 1, factor["note"]) == (True, "")
-    study._known = None
     never = needing(0.3, 0.3, 2.0)
     [factor] = never.to_json()["factors"]
     assert (factor["contrast"], factor["lower"], factor["upper"]) == (None, None, None), "a seed that never composes"
@@ -426,6 +441,9 @@ def test_the_page_has_the_answer_of_the_launch(monkeypatch: pytest.MonkeyPatch, 
     assert set(sheets["runs"]["key"]) == told.keys == {row["key"] for row in study.search.runs(rows)}
     assert [picture.name for picture in told.pictures] == ["signal"]
     assert len(told.pictures[0].draw().axes) == len(FACTORS)
+    monkeypatch.setattr(ThresholdSearch, "doubt", lambda *_: "it means nothing")
+    [doubted], _ = studies_of(Results.of(tmp_path), Around(dict, lambda key: b""))
+    assert (doubted.state, list(doubted.lines)) == (DOUBTFUL, ["it means nothing", *told.lines])
 
 
 def test_the_page_has_what_was_measured_of_fresh_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

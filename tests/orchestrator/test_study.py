@@ -122,6 +122,18 @@ def test_kills_of_a_study_of_widths_change_nothing(here: Start, tmp_path: Path) 
     assert len(starts) <= len(rows) + 2, "only the runs under the kill are trained again"
 
 
+def test_the_accuracy_to_reach_may_be_what_thresholds_are_searched_along(here: Start, tmp_path: Path) -> None:
+    options = (*TOY, "--N", "8", "--seeds", "1", "--along", "target=0.5,0.9")
+    shown = here(*options)
+    assert shown.wait() == 0, shown.stdout + shown.stderr
+    assert "for accuracy" not in shown.stdout
+    again = here(*options, "--json")
+    assert again.wait() == 0, again.stdout + again.stderr
+    answer = json.loads(again.stdout)
+    assert answer["settings"]["target"] == [0.5, 0.9]
+    assert [(one["target"], one["images"]) for one in answer["thresholds"]] == [(0.5, threshold(8, 0)), (0.9, threshold(8, 0))]
+
+
 def kill_a_worker(command: Command) -> None:
     """One of the Ray that the command has started itself."""
     end = time.monotonic() + 60

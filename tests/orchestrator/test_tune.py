@@ -11,10 +11,13 @@ import re
 import resource
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -211,6 +214,7 @@ MISTAKES = [
     (["width=8|16|32", "--decoder", "mlp", "--sampler", "grid", "--trials", "2"], "the least grid of this space has 3 points"),
     (["lr=1e-4..1e-2,kind=round|square", "--sampler", "grid", "--trials", "3"], "has 4 points: raise --trials to that"),
     (["lr=1e-4..1e-2", "--export-optuna", "."], "exists: give the name of a new file"),
+    (["lr=1e-4..1e-2", "--export-optuna", "/proc/study.db"], "'/proc' is not writable"),
     (["lr=1e-4..1e-2", "--seeds", "0"], "--seeds"),
     (["lr=1e-4..1e-2", "--trials", "100000", "--seeds-per-trial", "2"], "ask for fewer --trials or --seeds-per-trial"),
     (["lr=1e-4..1e-2", "--confirm", "100", "--seeds", "1000"], "too many: ask for fewer --confirm or --seeds"),
@@ -529,6 +533,22 @@ def test_a_grid_has_all_words_and_ranges_from_end_to_end() -> None:
     assert len(rows) == 3 * 3 * 4
     assert sorted({row["lr"] for row in rows}) == pytest.approx([1e-3, 10**-1.5, 1.0])
     assert sorted({row["weight_decay"] for row in rows}) == pytest.approx([0.0, 0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize(("low", "high", "log"), [(0.3, 0.9, False), (0.001, 0.01, False), (0.0001, 0.03, True)])
+def test_a_grid_ends_with_its_range_where_the_task_takes_no_larger_value(low: float, high: float, log: bool) -> None:
+    """The last point is computed, and may lie beyond by a rounding: where the task takes it, as stored grids have it."""
+
+    def make(values: Mapping[str, Scalar], seed: int, most: float = high) -> RunSpec:
+        if float(values["lr"]) > most:
+            raise ValueError(f"lr may be at most {most}")
+        return with_values(TEMPLATE, values)
+
+    space = [Dimension("lr", (), (low, high), log=log)]
+    for most, end in ((high, high), (1.0, math.nextafter(high, 1.0))):
+        made = search(space, sampler="grid", trials=5, make=partial(make, most=most))
+        assert sorted(spec.lr for spec in made.listed())[-1] == end
+        assert made.trials == 5
 
 
 def test_whether_a_grid_has_ended_is_looked_at_once_after_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -862,6 +882,29 @@ def test_a_study_is_exported_when_nothing_will_follow(tmp_path: Path, monkeypatc
         assert connection.execute("SELECT COUNT(*) FROM trials").fetchone() == (5,)
 
 
+@pytest.mark.slow(2)
+def test_an_export_that_fails_is_told_as_such_beside_the_files_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, written = tmp_path / "gone" / "study.db", tmp_path / "tune.csv"
+    file.parent.mkdir()
+    written.touch()
+
+    def execute(execution: Execution, *_: object) -> Outcome:
+        walk(execution.search, execution.rows)
+        file.parent.rmdir()
+        return Outcome()
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    monkeypatch.setattr("analysis.files.write_tune", lambda *_: [written])
+    words = [*CHOOSY, "--search", "lr=0.01|0.1", "--trials", "2", "--confirm", "1", "--seeds", "1"]
+    assert run(tune.app, [*words, "--export-optuna", str(file), "--store", str(tmp_path / "store")]) == 1
+    printed = capsys.readouterr()
+    told = " ".join((printed.out + printed.err).split())
+    assert f"wrote {written} the trials could not be written to {file} (No such file or directory): name another file" in told
+    assert "--out" not in told
+
+
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("room", [0, 2**14, 2**16])
 def test_a_file_for_which_there_is_no_room_is_an_error_of_the_disk_and_leaves_nothing(room: int, tmp_path: Path) -> None:
@@ -1063,6 +1106,30 @@ def test_the_table_tells_the_whole_front_and_shows_what_is_confirmed_of_it() -> 
     assert set(chosen) <= states.keys()
     assert {number for number, state in states.items() if state == "front"} == front & states.keys()
     assert str(table.title).endswith(f", {len(front & states.keys())} of {len(front)} of the front")
+
+
+def test_a_table_that_is_shown_while_a_trial_of_another_launch_comes_in_is_of_one_moment() -> None:
+    """That trial is better than all, so other settings are confirmed with it than without it."""
+    study = made_by(*CHOOSY, "--search", "lr=0.01..0.1", "--trials", "2", "--confirm", "1", "--seeds", "1")
+    tuning, rows = study.search.tuning, Rows()
+    first, second, best = (finish(tuning.spec({"lr": 0.02 + i / 100}), i, error) for i, error in enumerate((0.3, 0.2, 0.01)))
+    for row in (first, second):
+        rows.add(row)
+    study.table(rows, {})
+    known, other = study._known, threading.Thread(target=rows.add, args=(best,))
+
+    def of(rows: Rows) -> Answer:
+        answer = known.of(rows)
+        if other.ident is None:
+            other.start()
+            other.join(0.2)
+        return answer
+
+    study._known = SimpleNamespace(of=of)  # type: ignore[assignment]
+    study.table(rows, {})
+    other.join()
+    assert len(rows) == 3
+    assert [trial.number for trial in study.search.chosen(rows)] == [2]
 
 
 def test_the_table_says_as_the_answer_does_that_a_trial_has_no_number() -> None:

@@ -38,7 +38,7 @@ def readings(settings: ShapeSettings, probe: nn.Module, images: Tensor) -> tuple
 
 def shares_right(settings: ShapeSettings, probe: nn.Module, images: Tensor, bits: Tensor) -> dict[str, Tensor]:
     """The shares (n,) of pictures (n, m, 3, N, N) in which all factors (n, m, 3) are read right by the probe, by the oracle and
-    by both; and `agree`, the share of which both say the same, right or not. Of real pictures there are `probe` and `both`,
+    by both; and `agree`, the share that both read right or neither does. Of real pictures there are `probe` and `both`,
     which are the same: all the judges that there are."""
     wanted = bits.flatten(0, 1)
     if isinstance(settings, PictureSettings) and settings.dataset in REAL:

@@ -142,21 +142,23 @@ def _fit(settings: ShapeSettings, images: Tensor, shape: int) -> Fit:
 
     best, least, damping = place, total.new_full((n,), float("inf")), total.new_full((n,), 1e-3)
     best_slope = best_moves = best_rest = pixels.new_zeros(0)
-    for _ in range(STEPS):
+    for done in range(1, STEPS + 1):
         figure = covered(place)
         m = figure - figure.mean(1, keepdim=True)
         power = m.square().sum(1).clamp_min(1e-12)
         slope = (centred @ m[:, :, None]).squeeze(2) / power[:, None]  # (n, 3): colour minus background
         rest = centred - slope[:, :, None] * m[:, None]
         left = rest.square().sum((1, 2))
+        better = left < least
+        best, least = torch.where(better[:, None], place, best), torch.minimum(left, least)
+        best_slope = torch.where(better[:, None], slope, best_slope) if best_slope.numel() else slope
+        if done == STEPS:
+            break
         moves = torch.stack([(covered(place + d) - figure) / SMALL_MOVE for d in SMALL_MOVE * torch.eye(3, device=m.device)], 1)
         moves = moves - moves.mean(2, keepdim=True)
         moves = moves - (moves @ m[:, :, None]) / power[:, None, None] * m[:, None]
-        better = left < least
         if not best_rest.numel():
-            best_slope, best_moves, best_rest = slope, moves, rest
-        best, least = torch.where(better[:, None], place, best), torch.minimum(left, least)
-        best_slope = torch.where(better[:, None], slope, best_slope)
+            best_moves, best_rest = moves, rest
         best_moves = torch.where(better[:, None, None], moves, best_moves)
         best_rest = torch.where(better[:, None, None], rest, best_rest)
         damping = torch.where(better, damping / 4, damping * 16)

@@ -19,7 +19,7 @@ from torch.nn import functional
 Module = TypeVar("Module", bound=nn.Module)
 
 LONGEST = 10_000.0
-"""Period of the slowest wave that tells the time (Vaswani et al. 2017, section 3.5)."""
+"""Times 2 pi, the period that the waves which tell the time come near to (Vaswani et al. 2017, section 3.5)."""
 
 
 EMBEDDINGS = ("linear", "silu", "mlp")
@@ -149,7 +149,7 @@ class Conditions(nn.Module):
 
 
 class Time(nn.Module):
-    """From times (n,) to (n, W): sines and cosines of periods from 2 pi to 2 pi LONGEST, then two layers."""
+    """From times (n,) to (n, W): sines and cosines of periods from 2 pi to nearly 2 pi LONGEST, then two layers."""
 
     rates: Tensor
 

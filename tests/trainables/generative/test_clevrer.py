@@ -253,6 +253,24 @@ def test_a_damaged_video_is_one_line_that_names_it(damage: str, folder: Path) ->
     assert told.count("\n") == 0
 
 
+def test_a_video_whose_title_is_no_utf_8_is_read_as_any_other(tmp_path: Path) -> None:
+    import av
+
+    write_video(tmp_path / "a.mp4", [(at, 2, 3) for at in range(40)])
+    with av.open(str(tmp_path / "a.mp4")) as given, av.open(str(tmp_path / "b.mp4"), "w") as titled:
+        titled.metadata["title"] = "KNOWN AS THIS"
+        stream = titled.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                titled.mux(packet)
+    content = (tmp_path / "b.mp4").read_bytes()
+    assert content.count(b"KNOWN AS THIS") == 1
+    (tmp_path / "b.mp4").write_bytes(content.replace(b"KNOWN AS THIS", b"\xe9\xff KNOWN AS X"))
+    usual, other = (clevrer.picture(Source(tmp_path / f"{name}.mp4", FRAMES), 16) for name in "ab")
+    assert (usual == other).all()
+
+
 def test_without_pyav_it_is_said_what_to_install(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ValueError, match=r"^videos are read with PyAV, which cannot be imported .*: pip install '.\[video\]'$"):

@@ -12,20 +12,22 @@ import torch
 
 from trainables import check
 from trainables.check import check_task
+from trainables.generative import codebook
 from trainables.generative.chain import PROBE, TOKENIZER, probe_of, tokenizer_of
 from trainables.generative.generator_task import GeneratorTask, pictures
 from trainables.generative.probe_task import ProbeTask
 from trainables.generative.settings import GeneratorSettings, ProbeSettings, TokenizerSettings
-from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, seen_of
+from trainables.generative.shapes import COMPOSITIONS, ShapeSettings, pool, seen_of
 from trainables.generative.tiers import TIERS, generator
-from trainables.generative.tokenizer_task import TokenizerTask
-from trainables.needs import Parent, Tasks, needs_of, trained, untrained
+from trainables.generative.tokenizer_task import STARTED_FROM, TokenizerTask
+from trainables.generative.tokenizers import Tokenizer
+from trainables.needs import Parent, Tasks, needs_of, network_of, trained, untrained
 from trainables.settings import complete, read_settings, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task, load_task
 from trainables.training.loop import Training
 from trainables.training.precision import quiet_cpu
-from trainables.training.seeds import stream
+from trainables.training.seeds import stream, stream_seed
 
 WITH_JEPA: dict[str, Scalar] = {"decoder": "maskgit", "jepa": 0.6}
 ON_CODES: list[dict[str, Scalar]] = [{}, *({"decoder": decoder} for decoder in ("maskgit", "givt", "mar")), WITH_JEPA]
@@ -52,6 +54,26 @@ def parents_of(spec: RunSpec) -> dict[str, Parent]:
         weights = safetensors.torch.save(finished(parent).network.state_dict())
         found[name] = Parent(parent, weights, parents_of(parent))
     return found
+
+
+def test_only_a_new_run_of_a_tokenizer_looks_for_codes_and_one_that_is_loaded_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tokenizer_of(generator("smoke"))
+    run = finished(spec)
+    settings = read_settings(TokenizerSettings, spec)
+    torch.manual_seed(stream_seed(spec.seed, "weights"))
+    shape = settings.channels, settings.width, settings.codes
+    by_hand = Tokenizer("vq", "linear", spec.N, settings.stride, *shape)
+    words = seen_of(spec.holdout)
+    by_hand.start(pool(settings, spec.N, words, STARTED_FROM, spec.seed).images, stream(spec.seed, "k-means"))
+    fresh = Training(spec, trained(load_task(spec.task), parents_of(spec)))
+    for name, value in by_hand.state_dict().items():
+        assert torch.equal(fresh.model.state_dict()[name], value), name
+    weights = safetensors.torch.save(run.network.state_dict())
+    parent = Parent(spec, weights, parents_of(spec))
+    monkeypatch.setattr(codebook, "k_means", lambda *_: pytest.fail("codes were looked for"))
+    loaded = network_of(parent)
+    for name, value in run.network.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -245,7 +267,7 @@ def test_a_probe_passes_the_compositions_of_which_it_reads_enough() -> None:
 def test_every_task_of_the_chain_is_what_a_study_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: set[RunSpec] = set()
 
-    def once(task: Task, spec: RunSpec) -> None:
+    def once(task: Task, spec: RunSpec, **_: bool) -> None:
         if spec not in checked:
             checked.add(spec)
             check_task(task, spec)  # and with it its parents

@@ -142,6 +142,14 @@ def test_sizes_that_overlap_are_refused() -> None:
         ShapeSettings(radius_small=0.6)
 
 
+def test_a_radius_that_may_be_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^radius_jitter must be under radius_small, or .* is 0.2, not under 0.1$"):
+        ShapeSettings(radius_small=0.1, radius_jitter=0.2)
+    with pytest.raises(ValueError, match=r"^radius_jitter must be under radius_small"):
+        ShapeSettings(radius_small=0.1, radius_jitter=0.1)
+    assert ShapeSettings(radius_small=0.1, radius_jitter=0.09).radii == (0.62, 0.1, 0.09)
+
+
 def test_a_pool_is_a_function_of_its_seed_and_a_larger_one_begins_with_it() -> None:
     few, again, more, other = (
         pool(SETTINGS, 16, seen_of("train1"), count, seed) for count, seed in ((9, 3), (9, 3), (2100, 3), (9, 4))
