@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.generator_claims import CLAIMS, Claim, Found, Side
-from analysis.generators import AGREEMENT, LEAST_SEEDS, LEVELS, Run
+from analysis.generators import AGREEMENT, LEAST_SEEDS, LEVELS, Run, at_least
 from trainables.generative.judge import JUDGES
 from trainables.generative.shapes import level_of_each
 from trainables.generative.tiers import CHOOSING
@@ -108,7 +108,7 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
 
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
     for side in sides.values():
-        if not (seen := side.final("seen", judge)) >= claim.least_seen:
+        if not at_least(claim.least_seen, seen := side.final("seen", judge)):
             return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {claim.least_seen}", {"seen": seen})
     found = claim.rule(sides, judge)
     if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:

@@ -63,8 +63,12 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
         kept = None
     ran: dict[tuple[Any, ...], RunSpec] = {}
 
+    ends = {} if recipe is not None else _exact_ends(dimensions, candidates)
+
     def make(values: Values, seed: int) -> RunSpec:
         """The run with these values as the launch made it; where that is not known, the one that ran, or else the template."""
+        if any(values[name] > end for name, end in ends.items() if isinstance(values.get(name), int | float)):
+            raise ValueError("the task did not do it beyond the range")
         if (way := recipe or kept) is not None:
             try:
                 return way.make(values, seed)
@@ -124,6 +128,14 @@ def _own(candidates: Sequence[Row], question: Question, space: Space, strict: bo
         elif strict:
             raise TaskNeededError(MIXED)
     return own, bool(others)
+
+
+def _exact_ends(dimensions: Sequence[Dimension], rows: Sequence[Row]) -> dict[str, Any]:
+    """The upper ends of ranges that runs have just so. The last point of a grid may be computed a rounding above its range: if
+    the task refused that, its runs have the end itself."""
+    ends = {one.name: one.span[1] for one in dimensions if one.span is not None}
+    found = {name: [v for row in rows if isinstance(v := _settings(row, [name])[name], int | float)] for name in ends}
+    return {name: end for name, end in ends.items() if end in found[name] and max(found[name]) == end}
 
 
 def _settings(row: Row, names: Iterable[str]) -> dict[str, Any]:

@@ -281,7 +281,7 @@ class _Launch:
     def has_been_begun(self) -> bool:
         """Whether the store has any of the runs that are asked for first: then another launch is at the same question."""
         tasks = Tasks(self.study.task)
-        return bool(self.store.rows(["key"], {"key": {*map(tasks.key, self.stages.search.propose(Rows(), FIRST))}}))
+        return bool(self.store.rows(["key"], {"key": {*map(tasks.key, self.study.search.propose(Rows(), FIRST))}}))
 
     def say_notices(self) -> None:
         """Say what the store has noticed and was not said yet."""

@@ -239,9 +239,9 @@ def _model(task: Task, spec: RunSpec) -> nn.Module:
 def _started(task: Task, spec: RunSpec) -> nn.Module:
     """The network as a new run has it."""
     model = _model(task, spec)
-    if hasattr(task, "start"):
+    if hasattr(task, "start_model"):
         with blamed("start()"):
-            task.start(spec, model)
+            task.start_model(spec, model)
     return model
 
 

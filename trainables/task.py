@@ -77,8 +77,8 @@ class Task(Protocol):
     - `summarise(spec, measures, split)` is asked at every look, with the part of the held-out set that is looked at and the
       measures of each of its samples. It gives numbers by name, always the same names, such as the accuracy of some groups of
       samples. They are kept as curves, in the column `curve_summary` of the row.
-    - `start(spec, model)` changes a fresh network in place to where training begins, if that takes long: from the k-means of
-      some data, say. A network that is given the weights of a finished run is not started.
+    - `start_model(spec, model)` changes a fresh network in place to where training begins, if that takes long: from the k-means
+      of some data, say. A network that is given the weights of a finished run is not started.
     - `draw(spec, outputs)` gives a matplotlib figure for the page of the store: of what a run whose weights are kept gives for
       the first held-out samples, at most DRAWN.
     - `timing()` gives a context in which runs are only timed, for a plan: where data are dear to read, others of the same

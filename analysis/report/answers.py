@@ -92,7 +92,7 @@ def _asked_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
         sizes = {spec.N for spec in one.specs}
         settings = _scaling_settings(one.specs[0].to_dict(), sizes, stop, resolution)
         if ends := one.question.search.get("between"):
-            settings["between"] = "..".join(map(str, ends))
+            settings |= {"between": "..".join(map(str, ends)), "datasets": sorted({spec.dataset for spec in one.specs})}
         yield Found(answer, settings, guessed=False)
 
 

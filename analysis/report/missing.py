@@ -46,11 +46,14 @@ def of_decoders(settings: Sequence[Setting], study: str) -> Lacks:
 
 
 def of_scaling(settings: Setting, datasets: Sequence[str], least_size: int) -> Lacks:
-    """For the thresholds of a scaling study with these settings, at its sizes if they are enough and one is large enough."""
+    """For the thresholds of a scaling study with these settings, at its sizes if they are enough and one is large enough. A
+    range of counts is only for the sizes and data sets that it was given for."""
     sizes, names = settings["N"], ("target", "resolution", "stop", "decoder", "depth", "encoding")
     enough = len(sizes) >= LEAST_SIZES and max(sizes) >= least_size
     asked = {"N": ",".join(map(str, sizes)) if enough else "16..64", "datasets": ",".join(datasets)}
-    asked |= {name: settings[name] for name in ("between", *names) if name in settings}
+    if "between" in settings and enough and set(datasets) <= set(settings["datasets"]):
+        asked["between"] = settings["between"]
+    asked |= {name: settings[name] for name in names if name in settings}
     options = {name: settings[name] for name in BumpTask.defaults}
     words = _words(asked) + _training({**settings, "options": options})
     return Lacks([_study("scaling", words)], "" if enough else "which further grid sizes to train at")

@@ -179,7 +179,8 @@ def _least_ratio(answer: scaling.Answer | None) -> BySeed:
     """Total images of bumps alone over those of stripes and bumps, at the grid size where that is least, by seed. Where one
     does not reach the target with all images, it is known to need more than these: of stripes the ratio is 0 then. Where one
     passes at the lowest count, less may do, so a ratio that may then lie on the other side of 1 is not known. A seed that lacks
-    a ratio at one of the grid sizes of either data set has none: its least ratio may be there."""
+    a ratio at one of the grid sizes of either data set has none, as its least ratio may be there; unless that can only be less
+    than another one, which is 1 at most."""
     if answer is None:
         return {}
     both = answer.known["dataset"].isin(("bumps", "stripes+bumps"))
@@ -193,6 +194,10 @@ def _least_ratio(answer: scaling.Answer | None) -> BySeed:
     bumps, stripes = totals["least"]["bumps"], totals["least"]["stripes+bumps"]
     ratios = bumps / stripes.mask(totals["missed"]["stripes+bumps"] == 1, math.inf)
     may_be_less, may_be_more = (totals["cut"][dataset] == 1 for dataset in ("bumps", "stripes+bumps"))
-    ratios = ratios.mask((may_be_less & (ratios > 1)) | (may_be_more & (ratios <= 1))).unstack("N")
-    least = ratios.reindex(columns=known["N"].unique()).dropna().min(axis=1)
-    return {int(seed): float(value) for seed, value in least.items()}
+    below = (may_be_less & (ratios > 1)).unstack("N", fill_value=False)  # less than the ratio, and who knows by how much
+    ratios = ratios.mask(may_be_less & (ratios > 1)).mask(may_be_more & (ratios <= 1)).unstack("N")
+    ratios = ratios.reindex(columns=known["N"].unique())
+    least = ratios.min(axis=1)
+    decided = (ratios.notna() | below.reindex(columns=ratios.columns, fill_value=False)).all(axis=1)
+    decided &= ratios.notna().all(axis=1) | (least <= 1)
+    return {int(seed): float(value) for seed, value in least[decided].items()}

@@ -113,8 +113,14 @@ class StepTimes:
         if spec.N in self._settings.get(setting, {}):
             return
         began = time.perf_counter()
-        seconds = step_seconds(spec, task, self._on_gpu(spec.decoder))
-        self._spent += time.perf_counter() - began
+        try:
+            seconds = step_seconds(spec, task, self._on_gpu(spec.decoder))
+        except UserError:
+            if is_known:  # there is a guess without it, and the workers may be able to do it
+                return
+            raise
+        finally:
+            self._spent += time.perf_counter() - began
         self._timed.add((shape, spec.N))
         for known, key in ((self._known, shape), (self._settings, setting)):
             known.setdefault(key, {}).setdefault(spec.N, Mean()).add(seconds)

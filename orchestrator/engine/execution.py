@@ -227,10 +227,11 @@ class Execution:
     def on_tick(self) -> None:
         """Time passes: say so if workers wait for a machine in vain, and end the launch if that is hopeless. End workers that
         are frozen: they cannot do so themselves."""
-        self.placement.tick()
-        if (deaf := self.store.waited - self._waited) > 0:
+        deaf = max(0.0, self.store.waited - self._waited)
+        self.placement.tick(deaf)
+        if deaf > 0:
             self._waited += deaf
-            self.outcome.worker_seconds += self.placement.excuse(deaf)
+            self.outcome.worker_seconds += self.placement.excuse()
         for trial_id, silent in self.placement.silent(self.limits.stall_seconds + FROZEN_SECONDS).items():
             self.end_worker(trial_id)
             self._hear(trial_id)

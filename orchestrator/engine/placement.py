@@ -10,6 +10,8 @@ from orchestrator.errors import LostRayError, counted
 
 LISTENING_SECONDS = 1.0
 """Of the time between two ticks so much may count as silence: in a longer gap the launch itself was stopped, or busy."""
+STOPPED_SECONDS = 30.0
+"""In a longer gap between two ticks the launch was stopped, or its machine asleep: it was not Ray that let packs wait."""
 PATIENCE_SECONDS = 60.0
 """The user is told of packs that no machine takes after so long; again after twice the time, and so on."""
 
@@ -58,11 +60,12 @@ class Placement:
         self._silent[trial_id] = 0.0
         return since
 
-    def tick(self) -> None:
-        """Time passes, in which the launch listens."""
+    def tick(self, deaf: float = 0.0) -> None:
+        """Time passes, in which the launch listens, except for the seconds in which it was `deaf`, or if it was stopped."""
         now = time.monotonic()
-        listened = max(0.0, min(now - self._ticked, LISTENING_SECONDS))
-        self._put_off(max(0.0, now - self._ticked - listened))
+        gap = now - self._ticked
+        listened = max(0.0, min(gap, LISTENING_SECONDS))
+        self._put_off(max(deaf, gap - listened if gap > STOPPED_SECONDS else 0.0))
         self._ticked = now
         for trial_id in self._silent:
             self._silent[trial_id] += listened
@@ -82,13 +85,12 @@ class Placement:
         self._heard.pop(trial_id, None)
         self._silent.pop(trial_id, None)
 
-    def excuse(self, seconds: float) -> float:
-        """For so long nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
-        self._put_off(seconds)
+    def excuse(self) -> float:
+        """Nobody could be heard, as the launch itself was waiting; the time that all workers spent meanwhile."""
         return sum(self.hear(trial_id) for trial_id in self._heard)
 
     def _put_off(self, seconds: float) -> None:
-        """For so long no worker could be placed either."""
+        """For so long the launch does not know what Ray did."""
         now = time.monotonic()
         self._waiting_since = min(now, self._waiting_since + seconds)
         self._last_sign = min(now, self._last_sign + seconds)

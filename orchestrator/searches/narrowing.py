@@ -118,7 +118,8 @@ class NarrowingSearch(ThresholdSearch):
         if without := [name for name, width in widths.items() if width is None]:
             told.append(
                 f"there is no interval of the exponent for {', '.join(without)}, and no more seeds are added: too few "
-                "thresholds take part in its fit. Ask for sizes that every seed reaches, and with more than the least value"
+                "thresholds take part in its fit, or some are 0. Ask for sizes that every seed reaches, and with more than the "
+                "least value"
             )
         return "; ".join(told) or None
 

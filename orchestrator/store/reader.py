@@ -111,7 +111,8 @@ class Reader:
             except LostPartError as error:  # another launch may have made way for a row of this part
                 return self.look({name, *error.args})
             known = self.register.known(list(known)) - before
-            for row in (row for _, rows in described for row in rows if row["key"] in known & failed_now.keys()):
+            failed_twice = known & failed_now.keys()
+            for row in (row for _, rows in described for row in rows if row["key"] in failed_twice):
                 if row["status"] != FAILED:
                     over[row["key"]] = ENDED
                 elif row["finished_at"] > failed_now[row["key"]]:

@@ -25,8 +25,8 @@ ROWS_BEYOND_INDEX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part as it was when last looked at. One that is `full` gets no more rows, and has its `table` only as long as the file
-    has rows beyond these, and is about to lose them."""
+    """A part as it was when last looked at. One that is `full` gets no more rows from who knows it so, and has its `table` only
+    as long as the file has rows beyond these, and is about to lose them."""
 
     stamp: Stamp
     rows: int
@@ -35,6 +35,8 @@ class Part:
     """Its INDEXED columns; None: they are in the index."""
     table: pa.Table | None = None
     """All columns; None: they are in the file, just so."""
+    has_failed: bool = False
+    """Whether it has rows of runs that failed. Another try takes them out, and then it may not be full for others."""
 
 
 class Register:
@@ -61,7 +63,9 @@ class Register:
         with contextlib.suppress(OSError):
             if all(stamp_of((path / "runs" / name).stat()) == stamp for name, (stamp, _) in index.parts.items()):
                 self.index = index
-                self.parts = {name: Part(stamp, rows, True) for name, (stamp, rows) in index.parts.items()}
+                failing = {name for name, _ in index.find({"status": {FAILED}})}
+                parts = index.parts.items()
+                self.parts = {name: Part(stamp, rows, True, has_failed=name in failing) for name, (stamp, rows) in parts}
 
     def drop_index(self) -> None:
         """The index is wrong, though whole: its parts are read anew."""
@@ -130,7 +134,8 @@ class Register:
         full = is_many(table.num_rows) or stamp[1] >= self._bytes_per_part or is_large(table)
         full = full or (not whole and name in self.parts and self.parts[name].full)  # who has read the file looks no more at it
         head = table.select(INDEXED)
-        self.parts[name] = Part(stamp, table.num_rows, full, head, None if full and whole else table)
+        has_failed = pc.any(pc.equal(table["status"], FAILED)).as_py() is True
+        self.parts[name] = Part(stamp, table.num_rows, full, head, None if full and whole else table, has_failed)
         self._recent.difference_update(went)
         self._recent.update(came)
 
@@ -142,8 +147,8 @@ class Register:
         self.parts.pop(name, None)
 
     def changing_parts(self) -> list[str]:
-        """The parts that may get rows, or are about to lose some."""
-        return [name for name, part in self.parts.items() if not part.full or part.table is not None]
+        """The parts that may get or lose rows."""
+        return [name for name, part in self.parts.items() if not part.full or part.table is not None or part.has_failed]
 
     def open_parts(self) -> list[str]:
         """The parts that are not full, the longest first."""

@@ -91,7 +91,8 @@ def lies_at(given: str) -> PurePosixPath:
     if (found := URI.match(given)) is None or (name := location_of(given)) is None:
         return PurePosixPath(os.path.realpath(given))
     server = _endpoint(_options(found[4])) if name.startswith("s3:") else ""
-    return PurePosixPath(server.rpartition("://")[2].rstrip("/"), name)
+    host = server.rpartition("://")[2].rstrip("/").lower()
+    return PurePosixPath("" if host.endswith(".amazonaws.com") else host, name)
 
 
 def _options(query: str | None) -> dict[str, str]:

@@ -128,8 +128,11 @@ class ResultStore(Artifacts):
     def retry_failed(self) -> int:
         """Take the runs that have failed so far as not finished: `in`, `known`, `rows` and `find` pass them over, and whatever
         comes of another try takes the place of the row, also if it fails again. Until then the row stays. How many they are."""
-        self._retried |= self.failed()
-        return len(self._retried)
+        with self._guard:
+            failed = self.failed()
+            self._reader.take_news([name for name, _ in self._reader.news], failed)  # they are known from here
+            self._retried |= failed
+            return len(self._retried)
 
     def failed(self) -> set[str]:
         """The keys of the runs that have failed, those that are about to be tried again among them. Counts as a look."""

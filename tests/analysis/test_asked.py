@@ -14,6 +14,7 @@ import pytest
 from analysis.report.answers import Found, regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Finding
+from analysis.report.missing import of_scaling
 from analysis.report.page import Part, Report
 from analysis.results import Results
 from orchestrator import __main__ as everything
@@ -234,6 +235,12 @@ def test_missing_thresholds_are_asked_for_among_the_counts_that_were_asked(ask: 
     assert {b.template.N: b.counts for b in study.brackets} == counts  # type: ignore[attr-defined]
     assert len(study.brackets) == 9  # type: ignore[attr-defined]
     assert {(c.low, c.high) for c in counts.values()} == {(9, 40)}
+    found = scaling_answer(Results.of(tmp_path))
+    assert found is not None
+    assert "--between" in of_scaling(found.settings, ("bumps",), 0).commands[0]
+    assert "--between" not in of_scaling(found.settings, ("bumps",), 64).commands[0], "it is no range for other sizes"
+    of_bumps = {**found.settings, "datasets": ["bumps"]}
+    assert "--between" not in of_scaling(of_bumps, ("bumps", "stripes+bumps"), 0).commands[0], "nor for other data sets"
 
 
 def spoiled(question: Question, **changes: Any) -> Question:

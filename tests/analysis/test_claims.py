@@ -492,6 +492,12 @@ class TestScaling:
         others = dict.fromkeys((1, 2), bumps / 100)
         assert _least_ratio(answer) == wanted | others
 
+    def test_a_known_ratio_below_1_decides_whatever_a_ratio_that_may_be_less_is(self) -> None:
+        needed = {16: 200.0, 24: 50.0, 32: 50.0}
+        lowest = {"bumps": [(16, 0)]}
+        answer = made_thresholds(lambda dataset, N: needed[N] if dataset == "bumps" else 100.0, lowest, tuple(needed))
+        assert _least_ratio(answer) == {0: 0.5, 1: 0.5, 2: 0.5}
+
     @pytest.mark.slow(1)
     def test_stripes_that_do_not_grow_linearly_are_not_the_claim(self) -> None:
         finding = judge("scaling", runs=probes(lambda d, N, s: N**2 / 8 if d != "bumps" else N**1.9 / 4))

@@ -205,6 +205,21 @@ def test_only_as_many_settings_are_timed_as_a_plan_has_time_for(monkeypatch: pyt
     assert asked == [1, 2, 3, 32], "another size is timed in any case"
 
 
+def test_a_further_setting_that_cannot_be_timed_here_is_guessed_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(spec: RunSpec, *_: Any) -> float:
+        if spec.batch_size > 8:
+            raise estimate.UntimedError("the memory here is too small")
+        return 1.0
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    times = StepTimes.of([])
+    for size in (8, 64):
+        times.measure(spec(batch_size=size), Toy())
+    assert times(spec(batch_size=64)) == 1.0
+    with pytest.raises(estimate.UntimedError):
+        StepTimes.of([]).measure(spec(batch_size=64), Toy())
+
+
 def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.N) or 0.5)

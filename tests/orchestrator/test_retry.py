@@ -142,6 +142,29 @@ def test_a_launch_at_work_hears_of_a_run_that_failed_again(own_part: bool, tmp_p
         assert row(1)["key"] in usual, "it need not be tried once more"
 
 
+def test_a_launch_at_work_hears_of_a_part_that_lost_a_row_and_got_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 10)
+    with ResultStore(tmp_path) as store:
+        store.append([row(i, **(failed("a") if i == 7 else {})) for i in range(10)])
+    with ResultStore(tmp_path) as at_work:
+        for came in ([row(7, **failed("b"), finished_at=LATE)], [row(7), row(60)]):
+            with ResultStore(tmp_path) as other:
+                other.retry_failed()
+                other.append(came)
+        assert [(found["data_count"], found["status"]) for found in at_work.refresh()] == [(7, "passed"), (60, "passed")]
+        assert at_work.append([row(60)]) == [], "it would be in two files"
+
+
+def test_a_run_that_failed_just_now_is_tried_again_though_its_row_is_still_news(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
+        other.append([row(1, **failed("a"))])
+        assert store.retry_failed() == 1
+        assert store.rows() == []
+        assert row(1)["key"] not in store
+
+
 def test_rows_that_were_read_are_known(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as store:
         store.append([row(1, **failed("a"))])

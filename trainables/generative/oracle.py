@@ -7,7 +7,6 @@ Pereyra 1973).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,7 +25,7 @@ SOFTEST = 2.2
 """How many times softer than the template the edges of a picture may be. A blur leaves no more than ragged edges do, but it is
 soft: of those by a twelfth of a picture's side or more, hardly any is under this."""
 OFF_COLOUR = 0.3
-"""Largest distance of a figure's colour from the line between the classes, unless its jitter alone may lead farther."""
+"""Largest distance of a figure's colour from the line between the classes. With a jitter of 0.2 or more some lie beyond."""
 BEYOND = 0.06
 """How far templates go beyond the jitters, in half pictures."""
 RADII, PLACES = 14, 13
@@ -104,7 +103,7 @@ def _read(settings: ShapeSettings, images: Tensor) -> Reading:
     along, off = towards_blue(settings, colour)
     low, high = between_colours(settings)
     blue = torch.where(along < low, 0, torch.where(along > high, 1, UNCLEAR))
-    blue = torch.where(off <= max(OFF_COLOUR, math.sqrt(3) * settings.colours[1]), blue, UNCLEAR)
+    blue = torch.where(off <= OFF_COLOUR, blue, UNCLEAR)
     bits = torch.stack([is_other.long(), size, blue], 1)
     residual = left.clamp_min(0).sqrt()
     fits = (residual <= WORST) & (softness <= SOFTEST)

@@ -38,7 +38,7 @@ class ShapeSettings:
     radius_small: float = setting(0.32, "Mean radius of a small disc, in half pictures.", low=0.05, high=1)
     radius_jitter: float = setting(0.08, "Largest deviation of a radius from its mean.", low=0, high=0.5)
     colour_separation: float = setting(1.0, "Distance of red from blue; 1 is 0.85 in RGB.", low=0.05, high=5 / 3)
-    colour_jitter: float = setting(0.1, "Largest deviation of a channel of the colour from its mean.", low=0, high=0.5)
+    colour_jitter: float = setting(0.1, "Largest deviation of a channel of the colour; 0.17 for the oracle.", low=0, high=0.5)
     centre_jitter: float = setting(0.3, "Largest shift of a centre in x and in y, in half pictures.", low=0, high=0.9)
     background: float = setting(DARKEST, "Least brightness of a background; the most is 1, white.", low=0.5, high=1)
     faint: str = setting(NO_FACTOR, "Factor whose classes differ less than usual.", words=(NO_FACTOR, *FACTORS), later=True)

@@ -71,7 +71,7 @@ class TokenizerTask:
         s = read_settings(TokenizerSettings, spec)
         return Tokenizer(s.encoding, s.decoder, spec.N, s.stride, s.channels, s.width, s.codes)
 
-    def start(self, spec: RunSpec, model: Tokenizer) -> None:
+    def start_model(self, spec: RunSpec, model: Tokenizer) -> None:
         """It starts where STARTED_FROM pictures say."""
         settings = read_settings(TokenizerSettings, spec)
         model.start(_pool(settings, spec, STARTED_FROM).images, stream(spec.seed, "k-means"))

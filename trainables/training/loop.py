@@ -92,8 +92,8 @@ class Training:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(stream_seed(spec.seed, "weights"))
             model = task.model(spec)
-            if hasattr(task, "start"):
-                task.start(spec, model)
+            if hasattr(task, "start_model"):
+                task.start_model(spec, model)
         self.model = model.to(self.device)
         if spec.precision == "bfloat16":
             for t in (*self.model.parameters(), *self.model.buffers()):
