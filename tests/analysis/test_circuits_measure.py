@@ -60,7 +60,7 @@ def generator_of(decoder: str, **settings: Scalar) -> TrainedGenerator:
     task = GeneratorTask()
     torch.manual_seed(0)
     tokenizer = TokenizerTask().model(tokenizer_of(spec))
-    TokenizerTask().start(tokenizer_of(spec), tokenizer)
+    TokenizerTask().start_model(tokenizer_of(spec), tokenizer)
     assert tokenizer.codebook is not None
     tokenizer.codebook.codes.copy_(torch.randn(tokenizer.codebook.codes.shape))
     model = task.model(spec)
