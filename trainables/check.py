@@ -240,7 +240,7 @@ def _started(task: Task, spec: RunSpec) -> nn.Module:
     """The network as a new run has it."""
     model = _model(task, spec)
     if hasattr(task, "start_model"):
-        with blamed("start()"):
+        with blamed("start_model()"):
             task.start_model(spec, model)
     return model
 
