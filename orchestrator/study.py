@@ -94,8 +94,8 @@ def _counts_between(task: Task, spec: RunSpec, axes: Axes, between: Between | No
     for value in (between.low, between.high):
         counts = counts_of(task, spec.with_value(axes.least, value))
         if not counts.low <= spec.data_count <= counts.high:
-            place = f"{axes.along} = {value_of(spec, axes.along)}, {axes.least} = {value}"
-            allowed = f"{counts.low} to {counts.high}"
+            along = "" if axes.along == "data_count" else f"{axes.along} = {value_of(spec, axes.along)}, "
+            place, allowed = f"{along}{axes.least} = {value}", f"{counts.low} to {counts.high}"
             raise ValueError(f"data_count = {spec.data_count} is not possible at {place}, where the task allows {allowed}")
     return between
 
