@@ -168,9 +168,9 @@ def measure_missing(
             steps("Ray is starting")
             with contextlib.ExitStack() as stack:
                 stack.enter_context(quiet(verbose))
+                withdraw = stack.enter_context(last_words(f"stopped: it was ended from outside, or by its Ray; {GOES_ON}"))
                 stack.enter_context(cluster.connected())
                 come = stack.enter_context(ends_on_interrupt())  # again, as Ray has taken SIGTERM to itself
-                withdraw = stack.enter_context(last_words(f"stopped: it was ended from outside, or by its Ray; {GOES_ON}"))
                 stack.enter_context(watched(cluster.parts(), partial(_lost, come, withdraw)))
                 job.run(results, cluster.worker_count(), follow, steps)
     return outcome

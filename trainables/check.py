@@ -472,7 +472,7 @@ def _not_saved(model: nn.Module) -> dict[tuple[str, str], Any]:
     """Numbers and tensors that a model and its parts hold and that no checkpoint has, as they are now, by part and name."""
     saved, found = model.state_dict().keys(), {}
     for prefix, part in model.named_modules():
-        for name, value in (vars(part) | part._buffers).items():
+        for name, value in {**vars(part), **dict(part._buffers.items())}.items():
             if isinstance(value, Tensor | Number) and ".".join(filter(None, (prefix, name))) not in saved:
                 found[prefix, name] = value.detach().clone() if isinstance(value, Tensor) else value
     return found

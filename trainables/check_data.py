@@ -92,12 +92,26 @@ def _check_split(member: str, name: str, split: Split, at: str) -> None:
     for field, tensor in zip(Split._fields, split, strict=True):
         if not isinstance(tensor, Tensor) or not tensor.dim():
             raise ValueError(f"the task's {member} must give a tensor (n, ...) as {name}.{field}, not {tensor!r:.40}")
+        _check_dense(member, f"{name}.{field}", tensor)
     sizes = [len(tensor) for tensor in split]
     if len(set(sizes)) > 1:
         given = f"{sizes[0]}, {sizes[1]} and {sizes[2]} in {name} {at}"
         raise ValueError(f"the task's {member} must give as many inputs as targets and truth, not {given}")
     if not is_finite(split.inputs):
         raise ValueError(f"the task's {member} must give finite inputs, and {name}.inputs has NaN or infinity {at}")
+
+
+def _check_dense(member: str, place: str, tensor: Tensor) -> None:
+    """Batches are taken from it by index, and it is learned from in every step."""
+    dense = f"the task's {member} must give dense tensors, not {place}"
+    if tensor.is_nested:
+        raise ValueError(f"{dense} as a nested tensor: pad samples of different sizes")
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{dense} of {tensor.layout}: use to_dense()")
+    if tensor.is_quantized:
+        raise ValueError(f"{dense} of {tensor.dtype}: use dequantize()")
+    if tensor.requires_grad:
+        raise ValueError(f"the task's {member} must give tensors without gradients, not {place} with one: use detach()")
 
 
 def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) -> None:
@@ -123,6 +137,8 @@ def is_finite(values: Tensor) -> bool:
     values = _real(values)
     if not (values.numel() and values.is_floating_point()):
         return True
+    if values.element_size() == 1:  # of eight bits, for which torch has little
+        values = values.float()
     return all(bool(bound.isfinite()) for bound in values.detach().aminmax())
 
 

@@ -18,7 +18,7 @@ from analysis.generators import MEASURES, numbers_of
 from analysis.objectives import set_aside
 from analysis.report import papers
 from analysis.report.compare import side_by_side
-from analysis.report.page import Report, StudyPart, clear
+from analysis.report.page import PAGE, Report, StudyPart, clear
 from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
 from analysis.report.told import Around, Say, unsaid
@@ -100,8 +100,8 @@ class Builder:
         wait: Callable[[float], object] = time.sleep,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Write the page whenever the store has something new, until interrupted. A store that is gone or cannot be read for a
-        while is looked at again, and so it is if the page cannot be written.
+        """Write the page whenever the store has something new or the page was removed, until interrupted. A store that is gone
+        or cannot be read for a while is looked at again, and so it is if the page cannot be written.
 
         Args:
             tell: is given every report after the first.
@@ -114,8 +114,11 @@ class Builder:
             started, report, failed = time.monotonic(), None, list[str]()
             try:
                 results = Results.of(self.store, self.tasks)
+                if not (self.out / PAGE).is_file():
+                    self._files, self._mark = RunFiles(), None
                 if self._shown and not results.runs:
-                    failed = [f"{self.store} has no runs any more; the page stays as it is, looking again"]
+                    gone = f"{self.store} has no runs any more; the page stays as it is, looking again"
+                    failed = [*results.notices, gone]
                 elif _mark_of(results) != self._mark:
                     report = self.build(results)[0]
             except StoreError as error:
@@ -179,7 +182,7 @@ class _Files(SimpleHTTPRequestHandler):
         """Whether a file, or the page of a folder, is asked for that lies in the folder, also after links are followed."""
         path = self.translate_path(self.path)
         try:
-            found = Path(path, "index.html" if Path(path).is_dir() else "").resolve()
+            found = Path(path, PAGE if Path(path).is_dir() else "").resolve()
             return found.is_file() and found.is_relative_to(Path(self.directory).resolve())
         except (OSError, RuntimeError, ValueError):  # links in a circle, a name that is none
             return False

@@ -1,5 +1,6 @@
 """Measuring a store: killed and started again it gives the same table, shares work, and loses nothing to one bad network."""
 
+import contextlib
 import io
 import os
 import random
@@ -7,7 +8,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -267,3 +268,23 @@ def test_a_ray_that_does_not_start_is_told_in_a_line(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "measuring 1 network, which may take minutes"
     assert lines[-1] == "stopped: Ray could not be started, twice"
+
+
+def test_last_words_stand_while_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand: list[str] = []
+
+    @contextlib.contextmanager
+    def last_words(text: str) -> Iterator[Callable[[], None]]:
+        stand.append(text)
+        yield stand.clear
+
+    def start(self: Cluster) -> None:
+        assert stand == [f"stopped: it was ended from outside, or by its Ray; {measure.GOES_ON}"]
+        raise LostRayError("seen")
+
+    trained_store(tmp_path, 1)
+    monkeypatch.setattr(measure, "last_words", last_words)
+    monkeypatch.setattr(Cluster, "connected", start)
+    monkeypatch.setattr(Cluster, "check", lambda self: None)
+    with pytest.raises(LostRayError, match="seen"):
+        measure.measure_missing(tmp_path)

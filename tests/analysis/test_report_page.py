@@ -287,6 +287,33 @@ def test_what_comes_up_while_a_page_follows_is_told_once(tmp_path: Path) -> None
     assert "a-b.json: it is no JSON text" in line
 
 
+def test_a_page_that_follows_is_written_again_if_it_was_removed(tmp_path: Path) -> None:
+    store, out, reports = tmp_path / "store", tmp_path / "out", list[Report]()
+    with ResultStore(store) as opened:
+        opened.append([row(0), row(1)])
+    builder = Builder(str(store), out, every=LOOK_EVERY)
+    builder.build()
+    files = sorted(file.relative_to(out) for file in out.rglob("*"))
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(reports.append, Waiting([lambda: shutil.rmtree(out), lambda: None, lambda: None]))
+    assert [report.runs for report in reports] == [2]
+    assert sorted(file.relative_to(out) for file in out.rglob("*")) == files
+
+
+def test_a_page_that_follows_says_why_a_store_has_no_runs_any_more(tmp_path: Path) -> None:
+    store, told = tmp_path / "store", list[str]()
+    with ResultStore(store) as opened:
+        opened.append([row(0)])
+    [part] = (store / "runs").glob("*.parquet")
+    builder = Builder(str(store), tmp_path / "out", every=LOOK_EVERY)
+    builder.build()
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(lambda _: None, Waiting([lambda: part.write_bytes(part.read_bytes()[:500]), lambda: None]), told.append)
+    why, gone = told
+    assert f"{part.name}: it is damaged" in why
+    assert gone == f"{store} has no runs any more; the page stays as it is, looking again"
+
+
 BUMPS, GENERATOR = "trainables.bumps:BumpTask", "trainables.generative.generator_task:GeneratorTask"
 HALF = {"curve_summary": {"a": [None] + [1.0] * 99}}
 HUGE = {"curve_summary": {"a": [10**400] + [1.0] * 99}}

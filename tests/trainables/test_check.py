@@ -25,6 +25,7 @@ from trainables.check import check_task, counts_of
 from trainables.settings import spec_fields
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
+from trainables.training.loop import Training
 from trainables.trial import numbers_of
 
 POINTS = 64
@@ -202,6 +203,32 @@ class ArrayInputs(Changed):
 class ScalarTruth(Changed):
     def changed(self, spec, split):
         return split._replace(truth=torch.tensor(1.0))
+
+
+class SparseInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=split.inputs.to_sparse())
+
+
+class RaggedInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=torch.nested.nested_tensor([x[: 1 + i % 3] for i, x in enumerate(split.inputs)]))
+
+
+class JaggedTruth(Changed):
+    def changed(self, spec, split):
+        rows = [x[: 1 + i % 3] for i, x in enumerate(split.truth)]
+        return split._replace(truth=torch.nested.nested_tensor(rows, layout=torch.jagged))
+
+
+class QuantizedInputs(Changed):
+    def changed(self, spec, split):
+        return split._replace(inputs=torch.quantize_per_tensor(split.inputs, 0.1, 0, torch.qint8))
+
+
+class TaughtTargets(Changed):
+    def changed(self, spec, split):
+        return split._replace(targets=nn.Linear(2, 2)(split.targets))
 
 
 class ShortTargets(Changed):
@@ -898,6 +925,11 @@ BROKEN: dict[type, str] = {
     PairsOfSplits: "data() must give a Split as train, not a tuple",
     ArrayInputs: "data() must give a tensor (n, ...) as train.inputs, not array(",
     ScalarTruth: "data() must give a tensor (n, ...) as train.truth, not tensor(1.)",
+    SparseInputs: "data() must give dense tensors, not train.inputs of torch.sparse_coo: use to_dense()",
+    RaggedInputs: "data() must give dense tensors, not train.inputs as a nested tensor: pad samples of different sizes",
+    JaggedTruth: "data() must give dense tensors, not train.truth as a nested tensor: pad samples of different sizes",
+    QuantizedInputs: "data() must give dense tensors, not train.inputs of torch.qint8: use dequantize()",
+    TaughtTargets: "data() must give tensors without gradients, not train.targets with one: use detach()",
     ShortTargets: "data() must give as many inputs as targets and truth, not 1, 0 and 1 in train at N = 8, data_count = 1",
     ConstantCount: "data() must give data_count training samples, 1 at N = 8, data_count = 1, not 4",
     ForgottenFixed: "data() must give data_count training samples, 5 = 5 fixed + 0 drawn at N = 8, data_count = 0, not 0",
@@ -984,6 +1016,7 @@ def check(task: Task, dataset: str | None = None, decoder: str | None = None, N:
     check_task(task, RunSpec(task="tests:Task", N=N, data_count=0, seed=0, **fields))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_a_broken_task_is_told_in_one_sentence_that_names_the_member(broken: type) -> None:
     with pytest.raises(ValueError, match=r"^the task's ") as caught:
@@ -1060,6 +1093,20 @@ def test_a_task_that_works_passes(
     path: str, dataset: str | None, decoder: str | None, N: int, options: dict[str, object]
 ) -> None:
     check(load_task(path), dataset, decoder, N, **options)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_model_may_be_compiled_to_torchscript() -> None:
+    class Scripted(Points):
+        def model(self, spec: RunSpec) -> nn.Module:
+            return torch.jit.script(super().model(spec))
+
+    check(Scripted())
+    spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=20, stop="budget", **spec_fields(Points(), {}))
+    runs = [Training(spec, task) for task in (Points(), Scripted())]
+    for run in runs:
+        run.advance()
+    assert runs[0].weight_norm() == runs[1].weight_norm()
 
 
 def test_rounding_that_depends_on_the_number_of_samples_is_none_of_the_tasks_business() -> None:
@@ -1370,18 +1417,20 @@ def test_a_model_is_made_with_a_data_count_that_is_trained() -> None:
 
 MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "complex": lambda inputs: torch.complex(inputs, -inputs),
+    "eight-bit": lambda inputs: inputs.to(torch.float8_e4m3fn),
     "huge": lambda inputs: inputs.double() * 1e300,
     "unsigned": lambda inputs: (2**15 + 1000 * inputs).to(torch.uint16),
 }
 TAKEN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "complex": lambda inputs: inputs.imag,
+    "eight-bit": lambda inputs: inputs.float(),
     "huge": lambda inputs: (inputs / 1e300).float(),
     "unsigned": lambda inputs: inputs.float() / 2**16,
 }
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_inputs_may_be_complex_huge_or_unsigned(kind: str) -> None:
+def test_inputs_may_be_complex_huge_small_or_unsigned(kind: str) -> None:
     class Other(Changed):
         def changed(self, spec: RunSpec, split: Split) -> Split:
             return split._replace(inputs=MADE[kind](split.inputs))

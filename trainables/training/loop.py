@@ -280,7 +280,8 @@ class Training:
 
     def _norm(self) -> Tensor:
         trained = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        return nn.utils.get_total_norm([self.network.get_parameter(name).detach() for name in trained])
+        found = dict(self.network.named_parameters())
+        return nn.utils.get_total_norm([found[name].detach() for name in trained])
 
     @property
     def progress(self) -> Progress:
