@@ -38,6 +38,7 @@ from orchestrator.command.progress import (
     cost_text,
     estimate_text,
     format_seconds,
+    is_live,
     rough_seconds,
     say,
     say_aside,
@@ -353,7 +354,7 @@ class _Launch:
                 self._say(f"no estimate: {error}")
         if shortage := self.cluster.shortage():
             self._say(f"warning: {shortage}")
-        if not self.console.is_terminal:  # where there is a table at once
+        if not is_live(self.console):  # where there is a table at once
             address = self.cluster.address
             where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
             self._say(f"{where}: the first run starts in about 10 to 30 s")

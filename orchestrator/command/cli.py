@@ -53,6 +53,8 @@ PACKAGES = ("analysis", "trainables")
 INTERRUPTS = (KeyboardInterrupt, Terminated)
 UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
 """What a stream that cannot be written says."""
+FEWEST_COLUMNS = 40
+"""In fewer nobody can read a table."""
 _answers: list[TextIO] = []
 """Where the answer goes, while stdout is kept for it."""
 _named: list[dict[str, str]] = []
@@ -240,10 +242,11 @@ def run(app: App, arguments: Sequence[str] | None = None, name: str | None = Non
     begun()
     _open_closed_streams()
     _take_all_text()
+    _take_no_tiny_width()
     words = sys.argv[1:] if arguments is None else arguments
     for word in words:
-        if not _is_text(word):
-            return _refuse(f"{os.fsencode(word)!r} is not UTF-8, so no row or table can hold it: use another name")
+        if (told := _no_text(word)) is not None:
+            return _refuse(told)
     if (told := mistake()) is not None:
         return _refuse(told)
     if (hidden := _hidden()) is not None:
@@ -360,12 +363,25 @@ def _take_all_text() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def _is_text(word: str) -> bool:
+def _take_no_tiny_width() -> None:
+    """A COLUMNS in which nothing can be read, such as 0, is passed over: then the terminal says its width, or it is 80."""
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns) < FEWEST_COLUMNS:
+        del os.environ["COLUMNS"]
+
+
+def _no_text(word: str) -> str | None:
+    """Why a word of the command line cannot be used, if it is not Unicode."""
     try:
         word.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        given = os.fsencode(word)
+    else:
+        return None
+    try:
+        meant = given.decode()
+    except UnicodeDecodeError:
+        return f"{given!r} is not UTF-8, so no row or table can hold it: use another name"
+    return f"{meant!r} cannot be read, because the locale of this shell is not UTF-8: set LC_ALL=C.UTF-8"
 
 
 def _refuse(message: str) -> int:

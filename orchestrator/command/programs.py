@@ -149,7 +149,7 @@ class _File:
         if path is None:
             return cls(None, {})
         try:
-            tables = tomllib.loads(path.read_text())
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise UserError(f"--program-settings {str(path)!r} cannot be read ({error.strerror}): give a TOML file") from None
         except (ValueError, RecursionError) as error:  # bad TOML, or no UTF-8

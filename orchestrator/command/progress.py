@@ -100,7 +100,7 @@ class Progress:
         self._estimate = Sparing(self._guess)
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal and not self.console.is_dumb_terminal:
+        if is_live(self.console):
             self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         else:
@@ -210,6 +210,11 @@ class _Finished(NamedTuple):
     done: int
     failed: int
     left: float | None
+
+
+def is_live(console: Console) -> bool:
+    """Whether a study is shown there as a live table. FORCE_COLOR gives colours also to a file, and makes no terminal of it."""
+    return console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
 
 
 def say(console: Console, text: str) -> None:

@@ -12,24 +12,43 @@ from orchestrator.errors import UserError
 from orchestrator.store import ResultStore, StoreError
 
 
+@contextmanager
+def looking_into(option: str, location: str) -> Iterator[None]:
+    """For a block that looks whether a folder is there.
+
+    Raises:
+        UserError: this user may not look at the location, which was given with this option.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        hint = "choose a folder that you may read, or ask its owner"
+        raise UserError(f"{option} {location!r} cannot be entered ({error.strerror}): {hint}") from None
+
+
 def check_named(option: str, location: str) -> None:
     """
     Raises:
-        UserError: the location, which the user gave with this option, is empty, or the folder in a store that holds its rows.
+        UserError: the location, which the user gave with this option, is empty, or cannot be entered, or is the folder in a
+            store that holds its rows.
     """
     if not location:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
-    if "://" not in location and any(Path(location).glob("runs-*.parquet")):
+    with looking_into(option, location):
+        has_rows = "://" not in location and Path(location).is_dir() and any(Path(location).glob("runs-*.parquet"))
+    if has_rows:
         raise UserError(f"{option} {location!r} has rows itself: give the folder above it, that of the store")
 
 
 def check_runs(option: str, location: str) -> None:
     """
     Raises:
-        UserError: the location, which the user gave with this option, is a folder without runs, or none.
+        UserError: the location, which the user gave with this option, is a folder without runs, or none that can be entered.
     """
     check_named(option, location)
-    if "://" not in location and not (Path(location) / "runs").is_dir():
+    with looking_into(option, location):
+        has_runs = "://" in location or (Path(location) / "runs").is_dir()
+    if not has_runs:
         raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import checked, one_of
+from orchestrator.command.reading import looking_into
 from orchestrator.errors import UserError
 from trainables.generative.pictures import FOLDER, album_in
 from trainables.generative.settings import REAL, RENDERED
@@ -45,7 +46,9 @@ def pictures_of(dataset: str, folder: Path | None, figures: Collection[str]) -> 
         raise UserError(f"--dataset {dataset} needs its files: add --data FOLDER (docs/real-data.md says what is in it)")
     if figures:
         raise UserError(f"{next(iter(figures))} is for rendered figures: omit it, or --dataset {dataset}")
-    if not folder.is_dir():
+    with looking_into("--data", str(folder)):
+        is_folder = folder.is_dir()
+    if not is_folder:
         raise UserError(f"--data {str(folder)!r} is not a folder: give the one with the files of {dataset}")
     found = checked(album_in, dataset, folder.absolute())
     os.environ[FOLDER] = str(folder.absolute())

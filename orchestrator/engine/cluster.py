@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import resource
@@ -47,6 +48,8 @@ TELLING = re.compile(r"Check failed|^\[[^\]]* [EFC] \d+ \d+\]")
 PASSED_ON = "SWEEP_"
 """Variables that begin so are given to the workers of a cluster; an embedded Ray has all that its command has."""
 
+UV_RUN = "RAY_ENABLE_UV_RUN_RUNTIME_ENV"
+"""With it Ray copies the folder one is in to all workers of a command under `uv run`, and fails if that folder is large."""
 RAY_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """The variable that says how long Ray waits for the head of a cluster."""
 
@@ -118,7 +121,7 @@ class Cluster:
             import torch
 
             return max(1, self._on_gpus(torch.cuda.device_count()))
-        return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        return cores()
 
     def all_workers(self) -> int:
         return self.worker_count() + self.cpu_workers
@@ -138,6 +141,7 @@ class Cluster:
             "RAY_AIR_NEW_OUTPUT": "0",
             "RAY_CHDIR_TO_TRIAL_DIR": "0",
         }
+        environment[UV_RUN] = os.environ.get(UV_RUN, "0")
         if self.address != "local":  # there it is for the workers; those of an embedded Ray have this folder from Ray itself
             folders = (str(Path.cwd()), *os.environ.get("PYTHONPATH", "").split(os.pathsep))
             environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, folders)))
@@ -267,9 +271,41 @@ class Cluster:
                 raise UserError(f"a run asks for {wanted:g} {name}, but Ray has {resources.get(name, 0.0):g} here")
 
 
+def cores(tree: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Cores that this process can keep busy: those that it may run on, and no more than its control group, such as that of a
+    container, may use at a time (a part of one counts as one).
+
+    Args:
+        tree: where the control groups are, of version 2, and those of version 1 in `cpu`.
+        own: says which ones this process is in. A container may have its own one at the top of the tree, by another name.
+    """
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    groups = {tree, tree / "cpu"}
+    with suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, kinds, name = line.split(":", 2)
+            if not kinds or "cpu" in kinds.split(","):
+                group = tree / ("cpu" if kinds else "") / name.lstrip("/")
+                groups |= {group, *group.parents}
+    return max(1, math.ceil(min(bound, *map(_quota, groups))))
+
+
+def _quota(group: Path) -> float:
+    """Cores that a control group may use at a time; infinity if nothing says so."""
+    with suppress(OSError, ValueError):  # ValueError: it is "max"
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    return math.inf
+
+
 def _has_token() -> bool:
-    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    return named or Path("~/.ray/auth_token").expanduser().is_file()
+    with suppress(RuntimeError, PermissionError):  # this user has no home, or may not enter it
+        if Path("~/.ray/auth_token").expanduser().is_file():
+            return True
+    return any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
 
 
 def _last_words(place: Path) -> str:

@@ -233,10 +233,14 @@ def _after(seconds: float, do: Callable[..., None], *args: object) -> threading.
 @contextmanager
 def _signals(execution: Execution, leaving: _Leaving) -> Iterator[Callable[[], None]]:
     """Ctrl-C, SIGTERM or SIGHUP once: stop starting and running, keep every finished row. The third time: leave at once. A
-    signal that was ignored before, as in `nohup` or in a job in the background, still is.
+    signal that was ignored before, as in `nohup` or in a job in the background, still is. Outside the main thread nothing
+    changes.
 
     Yields what takes the signals again from whoever took them meanwhile.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
     received = 0
 
     def obey(number: int) -> None:

@@ -84,14 +84,12 @@ class Folder:
     def load(self, name: str) -> bytes | None:
         path = self.path / name
         try:
-            with open_file(path) as file:
+            with in_memory(path), open_file(path) as file:
                 return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise UnreadableError(f"cannot read {path}: {error.strerror}") from error
-        except MemoryError as error:
-            raise UnreadableError(f"cannot read {path}: it is too large for this machine's memory") from error
 
     def fetch(self, name: str) -> Path:
         return self.path / name
@@ -239,7 +237,8 @@ class Folder:
         try:
             yield
         except OSError as error:
-            raise disk_error(error, action, self.path, str(self.location)) from error
+            only_reads = bool(self._sealed) or action.startswith(("read ", "look for "))
+            raise disk_error(error, action, self.path, str(self.location), only_reads) from error
 
     def shown(self, name: str) -> str:
         return f"{self.location}/{name}"
@@ -257,11 +256,12 @@ class Folder:
             self._locks = None
 
 
-def disk_error(error: OSError, action: str, path: Path, place: str) -> StoreError:
+def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: bool = False) -> StoreError:
     """What a disk refused, in words.
 
     Args:
         path: the folder that was worked in; `place` is what users call it.
+        only_reads: nothing was to be written.
     """
     hint = {
         errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
@@ -281,6 +281,9 @@ def disk_error(error: OSError, action: str, path: Path, place: str) -> StoreErro
         hint = "move away what is in its place, or choose another folder with --store"
     elif error.errno == errno.EACCES and path / "runs" in parents:
         why, hint = f"{why}: {printable(str(error.filename))}", "make that file readable; its rows may be needed"
+    elif error.errno == errno.EACCES and only_reads:
+        why = f"{why}: {printable(str(error.filename))}" if path in parents else why
+        hint = "make it readable, or ask its owner to"
     return StoreError(f"cannot {action} in {place}: {why}; {hint}")
 
 
@@ -302,6 +305,19 @@ def open_file(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a file", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+@contextlib.contextmanager
+def in_memory(path: Path) -> Iterator[None]:
+    """For a block that reads a file.
+
+    Raises:
+        UnreadableError: there is not enough memory for it.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise UnreadableError(f"cannot read {path}: it is too large for this machine's memory") from error
 
 
 def stamp_of(found: os.stat_result) -> Stamp:

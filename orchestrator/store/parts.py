@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.errors import printable
 from orchestrator.store.contents import fault
-from orchestrator.store.folder import open_file, stamp_of
+from orchestrator.store.folder import in_memory, open_file, stamp_of
 from orchestrator.store.place import Stamp, StoreError
 from orchestrator.store.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upgrade
 
@@ -47,8 +47,14 @@ def load(path: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, St
     Raises:
         DamagedError: it is no part of ours, or not a whole one, or has values that no run has, or is too large.
         NewerSchemaError: it is one, which this program is too old for.
+        UnreadableError: there is not enough memory for it.
         OSError: it could not be read; nothing is known of its contents.
     """
+    with in_memory(path):
+        return _load(path, columns)
+
+
+def _load(path: Path, columns: Sequence[str] | None) -> tuple[pa.Table, Stamp]:
     data, stamp = read_file(path, MOST_BYTES)
     version = 0
 
@@ -87,7 +93,7 @@ def read_file(path: Path, most: int) -> tuple[bytes, Stamp]:
         stamp = stamp_of(os.fstat(file.fileno()))
         if stamp[1] > most:
             raise DamagedError(f"it has more than {most >> 20} MiB")
-        data = file.read(most)
+        data = file.read(stamp[1])  # memory for all that is asked for is taken at once
     if not data:
         raise DamagedError("it is empty")
     return data, stamp
@@ -99,6 +105,7 @@ def unpack(data: bytes, wanted: Callable[[pa.Schema], Sequence[str] | None], mos
 
     Raises:
         DamagedError: it is too large, or no whole Parquet file.
+        MemoryError: there is not enough memory. Nothing is known of the file.
     """
     try:
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as parquet:
@@ -115,8 +122,8 @@ def unpack(data: bytes, wanted: Callable[[pa.Schema], Sequence[str] | None], mos
             raise DamagedError(_too_large(most))
         return table.cast(schema if names is None else pa.schema([schema.field(name) for name in table.column_names]))
     except (OSError, ValueError, pa.ArrowException) as error:
-        if isinstance(error, MemoryError):
-            raise
+        if isinstance(error, MemoryError) or "bad_alloc" in str(error):  # as libraries that Arrow uses say it
+            raise MemoryError(str(error)) from error
         raise DamagedError("it is damaged (" + " ".join(str(error).split())[:200] + ")") from error
 
 

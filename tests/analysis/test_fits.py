@@ -247,6 +247,23 @@ class TestPowerLaw:
         assert (broken.last, broken.exponents) == (32, pytest.approx((1.5, 2.5)))
         assert broken.step == pytest.approx(3.0)
 
+    def test_a_broken_law_by_hand(self) -> None:
+        """Sizes a factor 2 apart, log2 of the thresholds 4, 6, 7, 14, 16, 17: slope 1.5 on both sides, 1/3 off in squares, and
+        5.5 apart in the middle. A single line is off by 159 1/3 - 51^2 / 17.5."""
+        law = fit_power_law(frame(*(line(2**x, 0, 2.0**y) for x, y in zip(range(4, 10), (4, 6, 7, 14, 16, 17), strict=True))))
+        assert law.broken is not None
+        assert law.broken.exponents == pytest.approx((1.5, 1.5))
+        assert law.broken.prefactors == pytest.approx((2 ** (17 / 3 - 1.5 * 5), 2 ** (47 / 3 - 1.5 * 8)))
+        assert law.broken.step == pytest.approx(2**5.5)
+        assert law.broken.gain == pytest.approx(6 * math.log((478 / 3 - 51**2 / 17.5) * 3) - 3 * math.log(6))
+
+    @pytest.mark.parametrize("last", [4, 8, 16])
+    def test_of_all_breaks_the_one_that_fits_best_is_named(self, last: int) -> None:
+        law = fit_power_law(frame(*(line(2**x, 0, 2 ** (1.5 * x) * (3 if 2**x > last else 1)) for x in range(8))))
+        assert law.broken is not None
+        assert (law.broken.last, law.broken.first) == (last, 2 * last)
+        assert law.broken.step == pytest.approx(3)
+
     def test_one_law_is_not_called_broken_and_too_few_sizes_cannot_break(self) -> None:
         def table(*sizes: int) -> pd.DataFrame:
             return frame(*(line(N, s, N**1.8 * (0.95, 1, 1.05)[(s + N // 8) % 3]) for N in sizes for s in range(3)))
@@ -360,6 +377,8 @@ class TestPowerLaw:
         floor = [one | {"lower": 1, "tried": ((1, True), (20, False), (32, True))} for one in lines]
         fixed = [one | {"lower": 11, "fixed_images": 10, "tried": ((1, True), (10, False), (22, True))} for one in lines]
         assert [fit_power_law(frame(*of)).sizes for of in (missed, crashed, floor, fixed)] == [4, 4, 4, 4]
+        hidden = [one | {"lower": 20, "fixed_images": 10} for one in lines]
+        assert fit_power_law(frame(*hidden)).sizes == 3, "with ten images always present, ten drawn ones are twenty"
 
     @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
     def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:

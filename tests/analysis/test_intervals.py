@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from analysis.intervals import are_alike, half_width
+from analysis.intervals import are_alike, exp_or_inf, half_width
 
 
 def test_it_is_students() -> None:
@@ -12,6 +12,11 @@ def test_it_is_students() -> None:
     assert half_width(1.0, 3) == pytest.approx(quantile / math.sqrt(3), rel=1e-12)
     assert half_width(2.0, 11) == pytest.approx(2 * 2.228139 / math.sqrt(11), rel=1e-6)  # from a table
     assert math.isnan(half_width(math.nan, 1))
+
+
+def test_a_power_of_e_that_no_float_holds_is_infinite() -> None:
+    assert exp_or_inf(709.0) == math.exp(709.0) < math.inf
+    assert exp_or_inf(710.0) == math.inf
 
 
 @pytest.mark.parametrize(

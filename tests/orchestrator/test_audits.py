@@ -172,6 +172,9 @@ class TestOneThreshold:
         (result,) = search.answer(rows)
         assert (result.verdict, result.lower, result.lower_ended) == ("reached", audit.data_count, BUDGET)
         assert (result.rule.audits, result.rule.flips) == (1, ())
+        trained_on = [one["steps"] for one in rows if one["stop"] == "early" and one["data_count"] == audit.data_count]
+        assert result.runs == len(rows), "the audit is a run"
+        assert result.steps == sum(one["steps"] for one in rows) - sum(trained_on), "which goes on where the first one ended"
         (unchecked,) = ThresholdSearch([bracket()], stop="early").answer(early)
         assert (unchecked.lower, unchecked.threshold, unchecked.lower_ended) == (result.lower, result.threshold, UNAUDITED)
 
@@ -249,6 +252,13 @@ class TestOneThreshold:
         assert after == before
         (audited,) = ThresholdSearch([bracket()]).answer(rows)
         assert (audited.verdict, audited.failed_key) == ("failed", run_key(audit, "1"))
+
+    def test_a_search_that_goes_by_the_rule_takes_what_full_budgets_have_settled(self) -> None:
+        rows = drive(ThresholdSearch([bracket()], stop="budget", speculate=False), late_above(100, 100))
+        (expected,) = ThresholdSearch([bracket()], stop="budget").answer(rows)
+        search = ThresholdSearch([bracket()], stop="early", speculate=False)
+        assert search.finished(rows), "no run is trained twice"
+        assert thresholds(search.answer(rows)) == thresholds([expected])
 
     def test_full_budgets_take_what_early_runs_have_settled(self) -> None:
         search, rows = ThresholdSearch([bracket()], stop="early", speculate=False), Rows()

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
-from orchestrator import again, geometry, launch, scaling
+from orchestrator import again, geometry, launch, merge, objectives, scaling
 from orchestrator.command.cli import App, Terminated, UnheardError, ends_on_interrupt, invocation, run, typed
 from orchestrator.command.ranges import parse_grid
 from orchestrator.command.stages import Stages
@@ -165,6 +165,40 @@ def test_a_store_that_cannot_be_made_is_refused_before_anything_is_planned(
         assert line.startswith(f"error: {option} '/proc/x': '/proc' is not writable (")
         assert line.endswith(f"choose a folder you can write to with {option}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("app", "words", "option"),
+    [
+        (scaling.app, ["--N", "8", "--store", "{closed}/s"], "--store"),
+        (export.app, ["--csv", "rows.csv", "--store", "{closed}/s"], "--store"),
+        (measure.app, ["--store", "{closed}/s"], "--store"),
+        (report.app, ["--store", "{closed}"], "--store"),
+        (merge.app, ["{closed}/s", "mine"], "COPY"),
+        (merge.app, ["copy", "{closed}/s"], "STORE"),
+        (objectives.app, ["--dataset", "celeba", "--data", "{closed}/celeba"], "--data"),
+    ],
+)
+def test_a_folder_that_this_user_may_not_enter_is_refused_in_one_line(
+    app: App, words: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root may enter all, and these tests may be run by root."""
+    stat, closed = os.stat, tmp_path / "closed"
+    (tmp_path / "copy" / "runs").mkdir(parents=True)
+    closed.mkdir()
+
+    def denied(path: Any, *args: Any, **how: Any) -> os.stat_result:
+        if isinstance(path, str | Path) and closed in Path(path).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, *args, **how)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "stat", denied)
+    named = next(word.format(closed=closed) for word in words if "{closed}" in word)
+    assert run(app, [word.format(closed=closed) for word in words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    hint = "choose a folder that you may read, or ask its owner"
+    assert line == f"error: {option} {named!r} cannot be entered (Permission denied): {hint}"
 
 
 def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:

@@ -158,7 +158,7 @@ def unjoined(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
         return contextlib.nullcontext()
 
     of_ray = ("USAGE_STATS_ENABLED", "ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "AIR_NEW_OUTPUT", "CHDIR_TO_TRIAL_DIR", "AUTH_MODE")
-    for name in ("PYTHONPATH", *(f"RAY_{name}" for name in of_ray)):
+    for name in ("PYTHONPATH", cluster.UV_RUN, *(f"RAY_{name}" for name in of_ray)):
         monkeypatch.setenv(name, "0")
     for name in ("RAY_ADDRESS", "RAY_TMPDIR", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -333,6 +333,17 @@ def test_the_folder_is_put_before_others_once(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("unjoined")
+@pytest.mark.parametrize("address", ["local", "127.0.0.1:6379"])
+def test_under_uv_run_ray_copies_no_folder_unless_it_is_asked_to(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cluster.UV_RUN, raising=False)
+    cluster.Cluster(address)._set_environment()
+    assert os.environ[cluster.UV_RUN] == "0"
+    monkeypatch.setenv(cluster.UV_RUN, "1")
+    cluster.Cluster(address)._set_environment()
+    assert os.environ[cluster.UV_RUN] == "1"
+
+
+@pytest.mark.usefixtures("unjoined")
 def test_an_embedded_ray_gets_no_folder_by_a_variable_that_programs_would_get_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/a")
     cluster.Cluster("local")._set_environment()
@@ -440,6 +451,56 @@ def test_as_many_workers_are_planned_as_the_gpus_hold(
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     assert cluster.Cluster(gpus_per_run=each).worker_count() == held
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "found"),
+    [
+        ("0::/", {}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "200000 100000"}, 2),
+        ("0::/", {"cpu.max": "50000 100000"}, 1),
+        ("0::/", {"cpu.max": "250000 100000"}, 3),
+        ("0::/", {"cpu.max": "6400000 100000"}, 8),
+        ("0::/", {"cpu.max": "?"}, 8),
+        ("0::/a.slice/b", {"a.slice/cpu.max": "300000 100000", "a.slice/b/cpu.max": "max 100000"}, 3),
+        ("0::/a", {"b/cpu.max": "100000 100000"}, 8),
+        ("2:cpu,cpuacct:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ("2:cpu,cpuacct:/host/x", {"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ("1:cpu:/a\n0::/", {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 4),
+        ("3:memory:/a", {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 8),
+        (None, {"cpu.max": "400000 100000"}, 4),
+    ],
+)
+def test_there_are_no_more_cores_than_the_control_group_pays_for(
+    groups: str | None, files: dict[str, str], found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
+    for name, text in files.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text + "\n")
+    if groups is not None:
+        (tmp_path / "own").write_text(groups + "\n")
+    assert cluster.cores(tmp_path / "tree", tmp_path / "own") == found
+
+
+def test_without_a_number_there_is_a_worker_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "cores", lambda: 3)
+    assert cluster.Cluster().worker_count() == 3
+    assert cluster.Cluster(workers=5).worker_count() == 5
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_who_has_no_home_has_a_token_only_by_name(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(user: int) -> None:
+        raise KeyError(user)
+
+    for name in ("HOME", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    if named:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "t")
+    assert cluster._has_token() is named
 
 
 def machine(alive: bool = True, **resources: float) -> dict[str, object]:

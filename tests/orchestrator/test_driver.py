@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,6 +72,13 @@ def test_the_answer_does_not_wait_for_the_end_of_ray(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("stopped", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_after_a_signal_ray_ends_first(monkeypatch: pytest.MonkeyPatch, stopped: str) -> None:
     assert order(monkeypatch, {"stopped": stopped}) == (["trained", "Ray ended", "answered"], "")
+
+
+def test_a_launch_goes_on_where_signals_cannot_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python lets only the main thread do that."""
+    with ThreadPoolExecutor(1) as other:
+        happened, error = other.submit(order, monkeypatch, {}).result(timeout=30)
+    assert (happened, error) == (["trained", "answered", "Ray ended"], "")
 
 
 def test_ray_ends_also_if_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import socket
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -22,7 +25,7 @@ import orchestrator.store.register as register_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.artifacts import PACK_SIZES
 from orchestrator.store.index import Index
-from orchestrator.store.parts import parquet_bytes
+from orchestrator.store.parts import MOST_BYTES, parquet_bytes, read_file, unpack
 
 PARTS = b"orchestrator.parts"
 
@@ -308,3 +311,56 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
         read[name]()
     if name == "runs":
         assert f"Permission denied: {part}; make that file readable" in str(caught.value)
+    else:
+        assert f"Permission denied: {closed}; make it readable, or ask its owner to" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("read_only", "hint"), [(True, "make it readable, or ask its owner to"), (False, "choose a folder you can write to")]
+)
+def test_who_may_not_read_the_rows_is_told_what_to_do_for_what_was_wanted(
+    read_only: bool, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+
+    def denied(path: Any) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("orchestrator.store.reader.os.listdir", denied)
+    named = f": {runs}" if read_only else ""
+    with pytest.raises(StoreError, match=re.escape(f"{tmp_path}: Permission denied{named}; {hint}")):
+        ResultStore(tmp_path, read_only=read_only)
+
+
+def test_a_file_of_rows_takes_no_more_memory_to_read_than_it_has_bytes(store: Path) -> None:
+    part = next((store / "runs").iterdir())
+    tracemalloc.start()
+    try:
+        data, _ = read_file(part, MOST_BYTES)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert data == part.read_bytes()
+    assert most < len(data) + 100_000
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), pa.ArrowMemoryError("malloc of size 64 failed"), OSError("Couldn't deserialize thrift: std::bad_alloc")],
+)
+def test_rows_for_which_there_is_no_memory_are_not_damaged(
+    error: Exception, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise error
+
+    (store / ".index").unlink()
+    before = sorted((store / "runs").iterdir())
+    monkeypatch.setattr(pq, "ParquetFile", short)
+    with pytest.raises(UnreadableError, match=r"cannot read .*runs/.*\.parquet: it is too large for this machine's memory"):
+        ResultStore(store)
+    assert sorted((store / "runs").iterdir()) == before
+    with pytest.raises(MemoryError) as caught:
+        unpack(b"", lambda schema: None, MOST_BYTES)
+    assert not isinstance(caught.value, pa.ArrowException), "who takes those of Arrow for damage"

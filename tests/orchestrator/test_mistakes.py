@@ -219,6 +219,30 @@ def failing_app(fails: Any) -> cli.App:
     return app
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        (b"results-\xff", r"b'results-\xff' is not UTF-8, so no row or table can hold it: use another name"),
+        ("ünï".encode(), "'ünï' cannot be read, because the locale of this shell is not UTF-8: set LC_ALL=C.UTF-8"),
+    ],
+)
+def test_a_word_that_is_no_text_is_refused_and_what_makes_it_so_is_named(
+    word: bytes, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(scaling.app, ["--store", word.decode("ascii", "surrogateescape"), "--dry-run"]) == 2
+    assert capsys.readouterr().err == f"error: {told}\n"
+
+
+@pytest.mark.parametrize(("columns", "kept"), [("0", None), ("39", None), ("40", "40"), ("many", "many")])
+def test_a_width_in_which_nothing_can_be_read_is_passed_over(
+    columns: str, kept: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run(scaling.app, ["--help"]) == 0
+    assert os.environ.get("COLUMNS") == kept
+    assert "--store" in capsys.readouterr().out
+
+
 def test_a_full_disk_under_a_task_is_not_said_to_be_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     def fails() -> None:
         raise FULL

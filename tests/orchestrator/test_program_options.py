@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -147,6 +148,15 @@ def test_what_a_file_says_of_settings_is_shown_as_printable_text(
     assert ("\x1b]" in printed.out + printed.err, "\x07" in printed.out + printed.err) == (False, False)
     assert "x1b]0;x" in printed.out
     assert "x1b]0;x" in printed.err
+
+
+def test_a_file_of_settings_is_utf_8_whatever_the_locale(
+    launched: list[ThresholdStudy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io, "text_encoding", lambda encoding, stacklevel=2: encoding or "ascii")  # what `open` takes then
+    (tmp_path / "names.toml").write_bytes('[settings.a]\ndefault = "ünï"\n'.encode())
+    words = ["--program", "sh train.sh {data_count} {N} {seed} {a}", *COUNTS, "--program-settings", "names.toml", "--N", "8"]
+    assert words_of(study_of(launched, *words, "--seeds", "1").brackets[0].template)[-1] == "ünï"
 
 
 def test_a_dry_run_shows_the_command_and_says_that_the_time_is_unknown(

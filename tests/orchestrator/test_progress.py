@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress, Sparing, rough_seconds, say, say_aside
+from orchestrator.command.progress import Progress, Sparing, is_live, rough_seconds, say, say_aside
 from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
@@ -21,6 +21,11 @@ SPEC = RunSpec(
     task="tests.toy:Toy", dataset="toys", N=8, data_count=0, seed=0, decoder="linear", options=tuple(Toy.defaults.items()),
     max_steps=10,
 )  # fmt: skip
+
+
+class Screen(StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -215,7 +220,7 @@ def test_a_guessed_time_is_told_roughly(seconds: float, told: str) -> None:
 
 def test_who_holds_what_the_table_waits_for_can_tell_something_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_progress, "ASIDE_SECONDS", 0.2)
-    console = Console(file=StringIO(), width=200, force_terminal=True, color_system=None)
+    console = Console(file=Screen(), width=200, force_terminal=True, color_system=None)
     shows, held = threading.Event(), threading.Lock()
 
     def table(_: object) -> str:
@@ -234,6 +239,16 @@ def test_who_holds_what_the_table_waits_for_can_tell_something_and_go_on(monkeyp
         assert time.monotonic() - began < 10
     wait_for(lambda: "the store is not available" in console.file.getvalue())  # type: ignore[attr-defined]
     progress.__exit__()
+
+
+@pytest.mark.parametrize(("file", "live"), [(Screen(), True), (StringIO(), False)])
+def test_a_file_gets_lines_and_no_live_table_also_where_colours_are_forced(file: StringIO, live: bool) -> None:
+    console = Console(file=file, width=200, _environ={"FORCE_COLOR": "1", "TERM": "xterm"})
+    assert is_live(console) is live
+    with make(console) as progress:
+        progress.connected(2)
+    assert ("\x1b[" in file.getvalue()) is live
+    assert ("Ray is running with 2 in parallel" in file.getvalue()) is not live
 
 
 def test_what_is_said_aside_is_said_before_it_goes_on(console: Console) -> None:

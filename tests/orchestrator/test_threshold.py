@@ -173,12 +173,31 @@ class TestVerdicts:
         assert math.isnan(as_row["total_images"])
         assert (as_row["lower"], as_row["upper"]) == (150, math.inf)
 
+    @pytest.mark.parametrize(("passes", "verdict"), [(True, "minimum"), (False, "none reached")])
+    def test_a_single_count_is_asked_once(self, passes: bool, verdict: str) -> None:
+        search = ThresholdSearch([bracket(N, low=9, high=9) for N in (16, 24)])
+        results = search.answer(drive(search, lambda spec: "passed" if passes else "missed"))
+        assert [(r.verdict, r.lower, r.runs) for r in results] == [(verdict, 9, 1)] * 2
+
     def test_divergence_counts_as_not_passed(self) -> None:
         diverging = alone(ThresholdSearch([bracket()]), lambda spec: "passed" if spec.data_count >= 50 else "diverged")
         assert diverging.lower is not None
         assert diverging.upper is not None
         assert diverging.verdict == "reached"
         assert diverging.lower < 50 <= diverging.upper
+
+    @pytest.mark.parametrize(
+        ("below", "between", "ground"),
+        [("missed", "missed", "budget"), ("diverged", "missed", "diverged"), ("missed", "diverged", "diverged")],
+    )
+    def test_the_least_firm_of_the_misses_that_an_answer_rests_on_is_named(self, below: str, between: str, ground: str) -> None:
+        """34 passes, and from 60 on all do."""
+
+        def ending(spec: RunSpec) -> str:
+            return "passed" if spec.data_count == 34 or spec.data_count >= 60 else below if spec.data_count < 34 else between
+
+        result = alone(ThresholdSearch([bracket()]), ending)
+        assert (result.verdict, result.lower, result.lower_ended) == ("non-monotone", 33, ground)
 
     def test_a_failed_run_ends_its_bracket_and_is_named(self) -> None:
         broken = bracket(seed=1)
@@ -310,6 +329,14 @@ class TestContradictions:
         assert {r.verdict for r in results} == {"none reached"}
         # the first one has seen that more helps, and the next pilots see that one miss was no bad luck
         assert [len(r.tried) for r in results[1:]] == [1, 2, 1, 2, 1]
+
+    def test_where_more_hurts_and_less_diverges_the_search_ends(self) -> None:
+        search = ThresholdSearch([bracket(high=2000)])
+        falling = lambda spec: None if spec.data_count < 100 else 0.85 - 0.1 * math.log(spec.data_count / 100)  # noqa: E731
+        ending = lambda spec: "diverged" if spec.data_count < 100 else "missed"  # noqa: E731
+        (result,) = search.answer(drive(search, ending, accuracy=falling))
+        assert (result.verdict, result.lower, result.lower_ended) == ("none reached", 2000, "budget")
+        assert result.tried[0][0] < 100 < result.tried[1][0], "it has seen both"
 
     def test_a_pilot_at_its_highest_count_is_not_given_up_for_one_miss(self) -> None:
         """The first size is out of reach, so the next ones begin at their highest counts."""

@@ -37,11 +37,22 @@ def test_a_run_that_has_not_begun_to_learn_is_kept() -> None:
     assert not has_converged([1e-2] * 50, [0.2] * 50, 0.9, 2000, 1e-2)
 
 
+def test_a_training_set_is_fitted_where_the_last_quarter_of_its_loss_is_under_a_tenth_of_the_variance() -> None:
+    for share, given_up in ((0.099, True), (0.101, False)):
+        assert has_converged([1.0] * 15 + [share] * 5, [0.6] * 20, 0.9, 2000, 1.0) is given_up
+        assert has_converged([1.0] * 14 + [share] * 4, [0.6] * 18, 0.9, 2000, 1.0) is given_up
+
+
 def test_a_run_whose_accuracy_has_just_begun_to_rise_is_kept() -> None:
     """The curve of a task whose accuracy is zero until the training set is nearly fitted."""
     curve = [0.0] * 7 + [0.03, 0.17, 0.4, 0.68, 0.93]
     assert not any(has_converged(FITTED[:n], curve[:n], 0.9, 2000, 1e-2) for n in range(13))
     assert not has_converged(FITTED, [0.0] * 100, 0.9, 2000, 1e-2)
+
+
+def test_an_accuracy_that_was_under_half_of_its_best_in_the_last_half_has_only_begun() -> None:
+    for least, given_up in ((0.049, False), (0.051, True)):
+        assert has_converged(FITTED[:20], [0.0] * 10 + [least] + [0.1] * 9, 0.9, 2000, 1e-2) is given_up
 
 
 def given_up_at(accuracy: float) -> int | None:
@@ -82,6 +93,17 @@ def test_of_few_samples_one_may_lift_the_accuracy_so_that_the_margins_are_larger
     assert has_converged(FITTED[:STEADY_POINTS], [96 / 113] * STEADY_POINTS, 0.9, 2000, 1e-2, samples=113)
 
 
+def test_four_of_few_samples_may_lift_the_mean_accuracy() -> None:
+    found = [has_converged(FITTED[:STEADY_POINTS], [n / 113] * STEADY_POINTS, 0.9, 20_480, 1e-2, samples=113) for n in (97, 98)]
+    assert found == [True, False]
+
+
+def test_a_wavering_accuracy_has_risen_since_the_quarter_before_the_middle() -> None:
+    for before, given_up in ((0.7, True), (0.6, False)):
+        curve = [0.9] * 6 + [before] * 6 + [0.75, 0.65] * 6
+        assert has_converged(FITTED[:24], curve, 0.9, 2000, 1e-2) is given_up
+
+
 def test_a_loss_that_still_falls_keeps_a_run() -> None:
     still = [1.0] * 20
     assert has_come_to_rest([0.5] * 20, still, 1.0)
@@ -97,6 +119,12 @@ def test_weights_that_still_move_keep_a_run() -> None:
     assert has_come_to_rest(loss, [5.0] * 10 + [1 + 0.9 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
     assert not has_come_to_rest(loss, [5.0] * 10 + [1 + 1.1 * STILL_NORM] * 5 + [1.0] * 5, 1.0)
     assert not has_come_to_rest(loss, [1.0] * 15 + [1 + 1.2 * STILL_NORM] * 5, 1.0), "growing, too"
+
+
+def test_a_loss_that_fell_long_ago_and_weights_of_any_size_may_be_at_rest() -> None:
+    assert has_come_to_rest([1.0] * 10 + [0.1] * 10, [1.0] * 20, 1.0)
+    for share, rests in ((0.9, True), (1.1, False)):
+        assert has_come_to_rest([0.0] * 20, [50 * (1 + share * STILL_NORM)] * 19 + [50.0], 1.0) is rests
 
 
 def test_an_accuracy_near_or_below_chance_keeps_a_run() -> None:
