@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from trainables.bumps import BumpTask
-from trainables.spec import Counts, RunSpec
+from trainables.spec import RULE_VERSION, Counts, RunSpec
 from trainables.task import Data, Split
+from trainables.training import stopping
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
@@ -26,6 +27,16 @@ from trainables.training.stopping import (
 )
 
 FITTED = [1e-4] * 100
+
+
+def test_the_numbers_of_the_rule_are_those_of_its_version() -> None:
+    """With others a run is given up elsewhere, under the same key: then the version has to be raised."""
+    numbers = {name: value for name, value in vars(stopping).items() if name.isupper()}
+    assert RULE_VERSION == "1"
+    assert numbers == {
+        "EVAL_EVERY": 20, "LEAST_POINTS": 6, "FITTED": 0.1, "BEGUN": 0.5, "CAUTION": 2.0, "MARGIN": 0.005, "STEADY_POINTS": 16,
+        "STEADY_MARGIN": 0.015, "STEADY_SAMPLES": 4, "STILL_LOSS": 0.05, "STILL_NORM": 0.06, "LEARNED": 0.4,
+    }  # fmt: skip
 
 
 def test_a_flat_fitted_curve_below_the_target_is_given_up_at_the_least_point() -> None:
