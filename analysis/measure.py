@@ -27,7 +27,7 @@ from analysis.tasks import BUILT_IN, load_all, measured_as, not_loaded
 from analysis.trained import ParentError, most_bytes, parents_of
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, Exit, ends_on_interrupt, main_of
-from orchestrator.command.progress import QUIET_SECONDS, format_seconds, say
+from orchestrator.command.progress import QUIET_SECONDS, format_seconds, is_live, say
 from orchestrator.command.reading import check_named, check_runs, open_store
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.last_words import last_words
@@ -47,6 +47,8 @@ LOOK_EVERY = 2.0
 """Seconds between two looks at the store when following it."""
 IN_FLIGHT = 2
 """Tasks that wait or run for every worker: weights are read just before they are needed."""
+SILENT_SECONDS = 600.0
+"""If no worker has given anything for so long, one of them may hang."""
 ENDING_SECONDS = 10.0
 """If Ray has died, the process ends within this time."""
 GOES_ON = "what was measured is kept, and the same command goes on"
@@ -67,7 +69,7 @@ class Steps:
         self._bar: Progress | None = None
 
     def __enter__(self) -> Steps:
-        if self.console.is_terminal and not self.console.is_dumb_terminal:
+        if is_live(self.console):
             columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.add_task("")
@@ -196,6 +198,8 @@ class _Job:
         """`kinds`: the tasks whose runs are measured, each with the one of registry.TASKS that it is or extends."""
         self.table, self.outcome, self.console, self.kinds = table, outcome, console, kinds
         self.waiting: dict[str, tuple[Row, list[str]]] = {}
+        self._elsewhere: dict[str, tuple[Row, list[str]]] = {}
+        """What another call has claimed. It is waited for, and taken over if that call ends."""
         self._seen: set[str] = set()
         self._too_large = Counter[str]()
         self._known = table.known()
@@ -227,15 +231,18 @@ class _Job:
         while True:
             self._advance(0)
             self._drain(workers)
-            if not follow:
+            if not (follow or self._elsewhere):
                 return
             time.sleep(LOOK_EVERY)
-            self.look(results)
+            if follow:
+                self.look(results)
+            self.waiting |= self._elsewhere
             self._total = self._done + len(self.waiting)
 
     def _advance(self, runs: int = 1) -> None:
         self._done += runs
-        self._steps(f"measured {self._done} of {counted(self._total, 'run')}", self._done, self._total)
+        others = f"; another call measures {len(self._elsewhere)} of them" if self._elsewhere else ""
+        self._steps(f"measured {self._done} of {counted(self._total, 'run')}{others}", self._done, self._total)
 
     def _drain(self, workers: int) -> None:
         """Start tasks and keep what they give, until nothing is waiting."""
@@ -247,10 +254,16 @@ class _Job:
             while self.waiting and len(streams) < IN_FLIGHT * workers:
                 key = next(iter(self.waiting))
                 row, names = self.waiting.pop(key)
-                if not self.table.claim(key):  # another call has it
+                if not self.table.claim(key):
+                    self._elsewhere[key] = row, names
+                    self._advance(0)
+                    continue
+                self._elsewhere.pop(key, None)
+                names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
+                if not names:  # another call has measured them
+                    self.table.release(key)
                     self._advance()
                     continue
-                names = [name for name in names if not self.table.has(key, name, registry.VERSIONS[name])]
                 try:
                     most = most_bytes(load_task(row["task"]), RunSpec.from_dict(row))
                     weights, parents = self.table.load_weights(key, most), parents_of(row, self._weights_of)
@@ -263,7 +276,11 @@ class _Job:
                 streams[task.remote(dict(row), weights, names, self.kinds[row["task"]], parents)] = key
             if not streams:
                 return
-            ready, _ = ray.wait(list(streams), num_returns=1)
+            ready, _ = ray.wait(list(streams), num_returns=1, timeout=SILENT_SECONDS)
+            if not ready:
+                silent = f"nothing has been heard of {counted(len(streams), 'run')} for {SILENT_SECONDS / 60:.0f} min"
+                ask = f"a worker may hang on {next(iter(streams.values()))}; if so, end this with Ctrl-C: {GOES_ON}"
+                say(self.console, f"warning: {silent}: {ask}")
             for stream in ready:
                 key = streams[stream]
                 if self._take(stream, key):
@@ -282,7 +299,7 @@ class _Job:
             return True
         except ray.exceptions.LocalRayletDiedError as broken:  # the process ends in a moment, see `_lost`
             time.sleep(ENDING_SECONDS)
-            raise LostRayError(f"{broken}".splitlines()[0]) from None
+            raise LostRayError(f"Ray has failed: {broken}".splitlines()[0] + f"; {GOES_ON}") from None
         except ray.exceptions.RayError as broken:  # not a measure: weights that cannot be loaded, a lost worker
             self._failed(key, "all measures", str(broken).strip().splitlines()[-1].strip()[:200])
             return True
@@ -342,7 +359,8 @@ def measure(
     classifier reads the same pictures; of tokenizers, how well they keep what is seen; of generators, what they draw, and how
     heads and units share the work.
 
-    It measures only what is missing. The same command continues after any interruption, and may run while studies train.
+    It measures only what is missing. The same command continues after any interruption, and may run while studies train. Two
+    at once share the work, and each ends when all is measured.
     `python -m analysis.report` does the same first, then draws the figures and judges the claims.
 
     It runs no code that only the store names. To measure a task of your own that extends one of this project, add

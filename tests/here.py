@@ -32,7 +32,7 @@ def stay() -> None:
     ray_tune.ray = SimpleNamespace(put=lambda weights: weights, get=lambda given, timeout: given, exceptions=ray.exceptions)
     worker.ray = SimpleNamespace(get=lambda weights: weights, is_initialized=lambda: False)
     ray.remote = lambda **about: _Remote
-    ray.wait = lambda streams, num_returns: (streams[:num_returns], streams[num_returns:])
+    ray.wait = lambda streams, num_returns, timeout=None: (streams[:num_returns], streams[num_returns:])
     ray.get = _get
 
 

@@ -136,6 +136,7 @@ class Progress:
     def finished(self, row: Mapping[str, Any]) -> None:
         if self._unheard is not None:
             raise self._unheard
+        self._told = time.monotonic()  # its line comes next
         self.running.pop(row["key"], None)
         self.after_run()
         if self._live is None:
@@ -143,6 +144,7 @@ class Progress:
             told = _Finished(time.monotonic(), self.line(row), self.outcome.trained, self.outcome.failed, self._left)
             with self._turn:
                 self._held.append(told)
+                self._told = told.at
 
     def dropped(self, key: str) -> None:
         self.running.pop(key, None)

@@ -93,7 +93,8 @@ def read_objectives(text: str) -> tuple[Objective, ...]:
             told = f"--objective {name!r} is unknown: perhaps {near[0]} is meant"
             raise UserError(f"{told}; of a measure of the task, write min:{name} or max:{name}")
         if up is None:
-            raise UserError(f"--objective {name!r} does not tell which way is better: write min:{name} or max:{name}")
+            told = f"--objective {name!r} does not tell which way is better: write min:{name} or max:{name}"
+            raise UserError(told + (f" (commas separate objectives, as in {text!r})" if "," in text else ""))
         found.append(Objective(name, up))
     if len({aim.name for aim in found}) < len(found):
         raise UserError(f"--objective {text!r} names a number twice: keep one of the two")

@@ -23,6 +23,8 @@ PREFIX = "sweep-tmp-"
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 PARTS = ("ray", "ry2", "tune", "torch")
 """The folders within. Nothing else is ever removed."""
+OF_RAY = "RAY_TMPDIR"
+"""The variable that names the place of Ray's files, which comes before TMPDIR."""
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable that names the folder that torch makes for code it compiles, though none is, and leaves behind."""
 SOCKET_PATH = 103
@@ -51,7 +53,7 @@ def scratch() -> Iterator[Path]:
     except OSError as error:
         if error.errno in FULL_DISK:
             raise UserError(no_room(str(place))) from None
-        raise UserError(f"no folder can be made in {place} ({error.strerror}): set TMPDIR to another one") from None
+        raise UserError(f"no folder can be made in {place} ({error.strerror}): set {_names(place)} to another one") from None
     given = os.environ.get(TORCH_CACHE)
     if given is None:
         os.environ[TORCH_CACHE] = str(folder / "torch")
@@ -86,7 +88,14 @@ def remove_all() -> None:
 
 def no_room(place: str) -> str:
     """What to do about a full disk of temporary files."""
-    return f"the disk of temporary files is full ({printable(place)}): make room there, or set TMPDIR to a folder elsewhere"
+    where = f"set {_names(Path(place))} to a folder elsewhere"
+    return f"the disk of temporary files is full ({printable(place)}): make room there, or {where}"
+
+
+def _names(place: Path) -> str:
+    """The variable that names the place of the folder, or of a file in it."""
+    chosen = os.environ.get(OF_RAY)
+    return OF_RAY if chosen and place.is_relative_to(Path(chosen).absolute()) else "TMPDIR"
 
 
 def _places() -> list[Path]:
@@ -99,7 +108,7 @@ def _places() -> list[Path]:
         usual = tempfile.gettempdir()
     except FileNotFoundError:  # Python has tried to write to several
         usual = None
-    given = [os.environ.get("RAY_TMPDIR"), usual, "/tmp"]
+    given = [os.environ.get(OF_RAY), usual, "/tmp"]
     places = [Path(place).absolute() for place in dict.fromkeys(filter(None, given)) if os.access(place, os.W_OK | os.X_OK)]
     if not places:
         raise UserError("no folder for temporary files can be written: set TMPDIR to one that can")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import ray
 from rich.console import Console
 from safetensors import torch as safetensors
 
@@ -196,12 +197,14 @@ def test_plain_lines_tell_how_far_it_is_now_and_then(monkeypatch: pytest.MonkeyP
     assert 3 <= len(lines) < 30
 
 
-def test_a_terminal_has_a_bar() -> None:
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_has_a_bar_and_a_file_has_none_also_where_colours_are_forced(is_terminal: bool) -> None:
     out = io.StringIO()
+    out.isatty = lambda: is_terminal  # type: ignore[method-assign]
     with measure.Steps(Console(file=out, force_terminal=True, width=90, _environ={"TERM": "xterm"})) as steps:
         steps("drawing study 1 of 2: [bold]a title", 0, 2)
-    assert "drawing study 1 of 2: [bold]a title" in out.getvalue()
-    assert "\u2501" in out.getvalue()
+    assert ("drawing study 1 of 2: [bold]a title" in out.getvalue()) == is_terminal
+    assert ("\u2501" in out.getvalue()) == is_terminal
 
 
 def test_every_measure_has_a_version() -> None:
@@ -288,3 +291,60 @@ def test_last_words_stand_while_ray_starts(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Cluster, "check", lambda self: None)
     with pytest.raises(LostRayError, match="seen"):
         measure.measure_missing(tmp_path)
+
+
+class Inline:
+    """Of Ray, what measures: a task that is done at once."""
+
+    def __init__(self, function: Callable[..., Iterator[object]]) -> None:
+        self.remote = function
+
+    def options(self, **_: object) -> "Inline":
+        return self
+
+
+@pytest.mark.parametrize("is_measured", [True, False])
+@pytest.mark.parametrize("follow", [True, False])
+def test_what_another_call_has_is_waited_for_and_taken_over_if_that_call_ends(
+    is_measured: bool, follow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other_key = trained_store(tmp_path, 2)
+    texts: list[str] = []
+
+    def save(table: MeasureTable, key: str, names: list[str]) -> None:
+        for name in names:
+            table.save(key, name, VERSIONS[name], encode(key, name, VERSIONS[name], [], 1.0))
+
+    def measured(row: dict[str, object], weights: bytes, names: list[str], *_: object) -> Iterator[tuple[str, bytes, str]]:
+        yield from ((name, encode(str(row["key"]), name, VERSIONS[name], [], 1.0), "") for name in names)
+
+    monkeypatch.setattr(ray, "remote", lambda **_: Inline)
+    monkeypatch.setattr(ray, "wait", lambda streams, **_: (streams, []))
+    monkeypatch.setattr(ray, "get", lambda result: result)
+    monkeypatch.setattr(measure, "_measure_run", measured)
+    outcome = measure.Outcome()
+    with MeasureTable(tmp_path) as other, MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
+        job = measure._Job(table, outcome, Console(), {path: path for path in TASKS})
+        job.look(results)
+        names = job.waiting[key][1]
+        assert other.claim(key)
+        waits = [
+            lambda: None,
+            lambda: save(other, key, names if is_measured else []),
+            lambda: other.release(key),
+            lambda: None,
+        ]
+
+        def wait(seconds: float) -> None:
+            waits.pop(0)()
+            if not waits:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(measure.time, "sleep", wait)
+        with pytest.raises(KeyboardInterrupt) if follow else contextlib.nullcontext():
+            job.run(results, 1, follow, lambda text, *_: texts.append(text))
+        assert table.has(key, names[0], VERSIONS[names[0]])
+        assert table.has(other_key, names[0], VERSIONS[names[0]])
+    assert outcome.runs == (1 if is_measured else 2)
+    assert "measured 1 of 2 runs; another call measures 1 of them" in texts
+    assert texts[-1] == "measured 2 of 2 runs"

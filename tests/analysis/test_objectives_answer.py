@@ -175,6 +175,8 @@ def test_seeds_that_diverged_are_told_with_the_verdict() -> None:
     few = verdict("continuous-beats-categorical", [row for row in [*rows, *more] if row["seed"] > 0])
     assert few.told == "dit on vq has 2 finished seeds of 3; maskgit on vq has 2 finished seeds of 3; 4 more diverged"
     assert "diverged" not in plain.told
+    single = verdict("continuous-beats-categorical", [row for row in rows if row["seed"] == 0])
+    assert single.told == "dit on vq has 1 finished seed of 3; maskgit on vq has 1 finished seed of 3"
 
 
 def test_seeds_by_which_settings_are_chosen_judge_nothing() -> None:
@@ -200,6 +202,17 @@ def test_judges_that_disagree_give_a_verdict_only_if_it_is_that_of_either() -> N
     other = of(0.9, 0.3)
     assert other.verdict == NOT_ENOUGH
     assert other.told.startswith("the judges agree on 40% of the pictures, under 95%, and differ: by probe: level 2 0.90")
+
+
+def test_judges_have_to_agree_on_what_was_seen_and_on_the_level_of_the_claim() -> None:
+    rows = rows_of(dit=0.9, maskgit=0.1)
+    rows[0]["curve_summary"]["agree_seen"] = [0.8] * 10
+    found = verdict("continuous-beats-categorical", rows)
+    assert found.verdict == PASS
+    assert "(the judges agree on 93% of the pictures, under 95%, but this by either)" in found.told, "the mean over the seeds"
+    forgets = [0.2, 0.8, 0.9, 0.8, *[0.7] * 6]
+    other = verdict("categorical-forgets", [generator_row(one, level1=forgets, oracle2=0.5) for one in seeds(MASKGIT)])
+    assert (other.verdict, "agree" in other.told) == (PASS, False), "of level 2 it says nothing"
 
 
 def test_settings_are_compared_that_are_alike_in_all_but_what_the_claim_is_about() -> None:

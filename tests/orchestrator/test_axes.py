@@ -168,6 +168,32 @@ def test_the_widest_ranges_have_a_ladder(low: float, high: float) -> None:
             Between(1, value)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "why"),
+    [
+        (False, 2, "a range is between two numbers, not False"),
+        (1, True, "a range is between two numbers, not True"),
+        (5, 4, "the range 5..4 is empty"),
+        (1.0, math.inf, "the range 1.0..inf is empty"),
+        (math.nan, 1.0, "the range nan..1.0 is empty"),
+        (-1, 4, "a range begins at 0 or above, not at -1"),
+        (0, 0.5, "a range of floats begins above 0, not at 0"),
+        (1.0, 1.1e100, "it may end at 1e\\+100 times its low end at most"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(low: float, high: float, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Between(low, high)
+    assert (Between(0, 4).is_float, Between(4, 4).is_float, Between(1, 4.0).is_float) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("values", "scaled"), [((8, 16.5), True), ((0, 8), False), ((-1.0, 8), False), ((True,), False), (("a", 8), False)]
+)
+def test_a_power_law_goes_through_positive_numbers_alone(values: tuple[Scalar, ...], scaled: bool) -> None:
+    assert Axes.of("width", "pace", values).scaled == scaled
+
+
 @pytest.mark.parametrize("stop", ["auto", "early", "budget"])
 def test_the_stopping_rule_is_audited_and_one_mistake_switches_it_off(stop: str) -> None:
     places = brackets(Axes("width"), Between(4, 200), (16, 24, 32), seeds=3)

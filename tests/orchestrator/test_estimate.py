@@ -96,6 +96,34 @@ def test_two_sizes_are_timed_if_steps_are_not_dear(
     assert times(spec(64)) == pytest.approx(step(8) * (1 if len(timed) == 2 else 64))
 
 
+@pytest.mark.parametrize(("sizes", "timed"), [((8, 11, 12, 14), [8, 12]), ((8, 11), [8]), ((8, 12, 16), [8, 16])])
+def test_a_second_size_is_well_apart_if_none_is_twice_the_first(
+    sizes: tuple[int, ...], timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.N) or 1e-3)
+    StepTimes.of([]).measure_sizes(map(spec, sizes), Toy())
+    assert asked == timed
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(1.2, [8, 16]), (1.3, [8])])
+def test_a_second_size_is_timed_if_that_takes_no_five_seconds(
+    seconds: float, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By N^2 four times as long as the first, of which a step is quick, and all else is not."""
+    clock, asked = [0.0], list[int]()
+
+    def take(spec: RunSpec, *_: Any) -> float:
+        clock[0] += seconds
+        asked.append(spec.N)
+        return 1e-3
+
+    monkeypatch.setattr(estimate, "step_seconds", take)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    StepTimes.of([]).measure_sizes([spec(8), spec(16)], Toy())
+    assert asked == timed
+
+
 def test_too_little_memory_for_a_second_size_leaves_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def timed(spec: RunSpec, *_: Any) -> float:
         if spec.N > 8:

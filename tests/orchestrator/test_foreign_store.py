@@ -43,6 +43,7 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a negative count": first("data_count", -1),
     "a negative fixed count": first("fixed_count", -1),
     "negative steps": first("steps", -1),
+    "a passage before the first step": first("passage_step", -1),
     "a width beyond all networks": first("width", 2**31 - 1),
     "a pack of none": first("pack_size", 0),
     "a short key": first("key", "k"),
@@ -50,7 +51,10 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a key that is a path": first("key", "../../../../etc/passwd00"),
     "a key that moves the cursor": first("key", "\x1b[2J" + "k" * 20),
     "a family of 11,000 letters": first("family", "x" * 11_000),
-    "a decoder of 1,001 letters": first("decoder", "x" * 1001),
+    **{
+        f"{name} of 1,001 letters": first(name, "x" * 1001)
+        for name in ("task", "task_version", "dataset", "decoder", "holdout")
+    },
     "a curve that is too short": first("curve_loss", [1.0]),
     "a curve that is not there": first("curve_accuracy", []),
     "a curve of errors that is too long": first("curve_error", [1.0] * 3),
@@ -157,6 +161,15 @@ def test_rows_that_hold_much_are_written_in_parts_that_can_be_read(tmp_path: Pat
     with ResultStore(tmp_path) as store:
         assert store.notices == []
         assert counts(store) == list(range(700))
+
+
+def test_rows_of_which_each_holds_much_are_written_in_a_part_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts_module, "MOST_BYTES", 4_000_000)
+    with ResultStore(tmp_path) as store:
+        store.append([row(i, error="x" * 2_500_000) for i in (1, 2)])
+    with ResultStore(tmp_path) as store:
+        assert store.notices == []
+        assert counts(store) == [1, 2]
 
 
 def test_rows_that_hold_much_are_read_again_beside_many_that_hold_little(

@@ -82,6 +82,30 @@ def test_a_row_that_is_not_of_the_run_it_describes_is_left_out_and_made_way_for(
             assert store.notices == []
 
 
+def test_of_many_rows_that_are_not_believed_three_are_named(tmp_path: Path) -> None:
+    with ResultStore(tmp_path) as store:
+        store.append([row(i) for i in range(5)])
+    part = only_part(tmp_path)
+    change(part, lambda table: replaced(table, "seed", [9] * 5))
+    with ResultStore(tmp_path, read_only=True) as reader:
+        assert reader.rows() == []
+        (notice,) = reader.notices
+    named = "; ".join(f"{row(i)['key']} has a key that does not match its description" for i in range(3))
+    assert notice == f"left out 5 rows of {part}: {named}; and 2 more"
+
+
+@pytest.mark.parametrize("seeds", [[9, 3], [3, 9]])
+def test_of_two_rows_of_a_file_one_that_failed_is_rather_believed_than_one_that_is_forged(
+    seeds: list[int], tmp_path: Path
+) -> None:
+    true = row(1, status="failed", reason="exception", error="boom", accuracy=None)
+    both = encode([true if seed == 3 else row(1) for seed in seeds])
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "x.parquet").write_bytes(parquet_bytes(replaced(both, "seed", seeds)))
+    with ResultStore(tmp_path) as store:
+        assert store.rows() == [true]
+
+
 @pytest.mark.parametrize("name", ["seed", "data_count", "dataset", "task"])
 def test_a_row_with_an_option_that_is_called_as_a_field_of_every_run_is_left_out(tmp_path: Path, name: str) -> None:
     of_any: dict[str, Any] = {**SPEC.to_dict(), "options": {name: "$(touch it)"}}

@@ -59,6 +59,12 @@ def test_a_measure_without_quantities_is_known_and_gives_no_rows(table: MeasureT
     assert table.rows() == [], "of each the latest"
 
 
+def test_a_value_that_is_not_finite_is_kept_as_nan(table: MeasureTable) -> None:
+    endless = [Quantity("up", float("inf")), Quantity("down", float("-inf"))]
+    table.save(OTHER, "kernel", 1, encode(OTHER, "kernel", 1, endless, 1.0))
+    assert [np.isnan(row["value"]) for row in table.rows(["kernel"])] == [True, True]
+
+
 def test_any_reader_reads_the_folder(table: MeasureTable, place: Place) -> None:
     table.save(OTHER, "kernel", 1, encode(OTHER, "kernel", 1, QUANTITIES[:1], 1.0))
     read = pd.read_parquet(f"{place.location}/measures")
@@ -128,11 +134,13 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "a shape of nothing that NumPy cannot count": lambda table: replaced(
         replaced(table, "shape", [None, None, [0, *[2**31 - 1] * 3]]), "array", [None, None, []]
     ),
+    "a hole in a shape": lambda table: replaced(table, "shape", [None, None, [2, None]]),
     "a negative shape": lambda table: replaced(table, "shape", [None, None, [-2, -3]]),
     "an array without a shape": lambda table: replaced(table, "shape", [None] * 3),
     "a hole in an array": lambda table: replaced(table, "array", [None, None, [1.0, None, 1.0, 1.0, 1.0, 1.0]]),
     "a name that is no UTF-8": lambda table: replaced(table, "quantity", no_text(3)),
     "NaN seconds": first("seconds", float("nan")),
+    "endless seconds": first("seconds", float("inf")),
     "negative seconds": first("seconds", -1.0),
 }
 
@@ -151,6 +159,17 @@ def test_a_file_with_values_that_no_measure_gives_is_damaged(
         assert len(reader.notices) == 1
     assert table.known() == set()
     assert kept(place, "set-aside") == {name: bad.read_bytes()}
+
+
+@in_a_folder
+def test_measures_come_in_the_order_of_their_names_however_a_disk_lists_them(
+    table: MeasureTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.save(OTHER, "images", 1, encode(OTHER, "images", 1, QUANTITIES[:1], 1.0))
+    names = os.listdir
+    for backwards in (False, True):
+        monkeypatch.setattr(os, "listdir", lambda path, backwards=backwards: sorted(names(path), reverse=backwards))
+        assert [row["key"] for row in table.rows()] == [KEY, KEY, KEY, OTHER]
 
 
 @in_a_folder

@@ -243,14 +243,15 @@ def test_the_command_counts_runs_that_ended_in_both_and_not_alike(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     unknown = {"accuracy": float("nan")}
-    made("copy", row(1, accuracy=0.5), row(2), row(3, **FAILED), row(4), row(5, **unknown), row(6, status="missed"), row(7))
-    made("store", row(1, accuracy=0.25), row(2, seconds=9.0), row(3), row(4, **FAILED), row(5, **unknown), row(6))
+    unlike = row(1, accuracy=0.5), row(6, status="missed"), row(8, steps=7)
+    made("copy", *unlike, row(2), row(3, **FAILED), row(4), row(5, **unknown), row(7))
+    made("store", row(1, accuracy=0.25), row(6), row(8), row(2, seconds=9.0), row(3), row(4, **FAILED), row(5, **unknown))
     assert run(command.app, ["copy", "store"]) == 0
     out, err = capsys.readouterr()
     assert out == "2 new rows in store, 1 of them in place of failed ones\n"
     told = [line for line in err.splitlines() if line.startswith("warning")]
     assert told == [
-        "warning: 2 runs ended in both, but not alike (status, steps or accuracy), "
+        "warning: 3 runs ended in both, but not alike (status, steps or accuracy), "
         f"such as {row(1)['key']}: the rows in store stay"
     ]
     assert endings("store")[6] == "passed"

@@ -251,6 +251,16 @@ def test_real_intervals_become_as_narrow_as_asked() -> None:
     assert seeds(search, rows).total() <= 45
 
 
+@pytest.mark.parametrize("stop", ["auto", "early"])
+def test_a_run_of_a_seed_that_is_asked_for_may_be_audited(stop: str) -> None:
+    search = NarrowingSearch(PLAN, 0.4, by_root, stop=stop)
+    search.propose(Rows(), 1)
+    asked = [search.may_audit(bracket.template) for bracket in PLAN]
+    assert asked == [stop == "auto"] * len(PLAN)
+    further = [b.template for b in ALL if b.template.seed == 3]
+    assert not any(map(search.may_audit, further)), "before there are rows, no seed is added"
+
+
 @pytest.mark.parametrize("width", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_width_that_is_none_is_refused(width: float) -> None:
     with pytest.raises(ValueError, match="the width of an interval must be a number above 0"):

@@ -156,6 +156,19 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("s: 1 running, one is at step 8 of 10")
 
 
+def test_while_the_last_run_is_taken_in_nothing_else_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.command.progress.QUIET_SECONDS", 0.4)
+    progress = make(console)
+    progress.after_run = lambda: time.sleep(0.3)
+    with progress:
+        progress.connected(1)
+        progress.started("a", SPEC)
+        wait_for(lambda: len(lines(console)) == 2)
+        end(progress, "a")
+        wait_for(lambda: "run a | 1 done, 0 running" in lines(console))
+    assert not any("no run is in training here" in line for line in lines(console)[:3])
+
+
 def test_a_long_launch_is_quieter(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_progress, "LAG_SECONDS", 0.02)
     monkeypatch.setattr(of_progress, "QUIET_SECONDS", 0.05)

@@ -100,20 +100,25 @@ def test_a_temporary_folder_with_a_long_path_is_passed_over(place: Path, monkeyp
 @pytest.mark.parametrize(
     ("number", "told"),
     [
-        (errno.ENOSPC, "the disk of temporary files is full ({}): make room there, or set TMPDIR to a folder elsewhere"),
-        (errno.EROFS, "no folder can be made in {} (Read-only file system): set TMPDIR to another one"),
+        (errno.ENOSPC, "the disk of temporary files is full ({}): make room there, or set {} to a folder elsewhere"),
+        (errno.EROFS, "no folder can be made in {} (Read-only file system): set {} to another one"),
     ],
 )
-def test_a_folder_that_cannot_be_made_is_told_in_a_line(
-    number: int, told: str, place: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("variable", ["RAY_TMPDIR", "TMPDIR"])
+def test_a_folder_that_cannot_be_made_is_told_in_a_line_with_the_variable_that_names_its_place(
+    number: int, told: str, variable: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if variable == "TMPDIR":
+        monkeypatch.delenv("RAY_TMPDIR")
+        monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(place))
+
     def refused(**_: object) -> str:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(module.tempfile, "mkdtemp", refused)
     with pytest.raises(UserError) as caught, scratch():
         pass
-    assert str(caught.value) == told.format(place)
+    assert str(caught.value) == told.format(place, variable)
 
 
 @pytest.mark.parametrize("usual", ["/no/such/folder", None])

@@ -60,7 +60,7 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
         curve_loss=[float("nan"), 0.1],
         curve_accuracy=[0.5, 1.0],
         curve_error=[],
-        curve_summary={"accuracy of ☃": [0.5, 1.0], "gap": [0.25, 0.0]},
+        curve_summary={"accuracy of ☃": [0.5, 1.0], "gap": [float("nan"), 0.0]},
         parents={"tokenizer": "a1" * 12},
         error="line 1\nline 2 \U0001f600",
         seconds=1.25,
@@ -80,11 +80,12 @@ def test_every_column_comes_back_as_it_was_written(place: Place) -> None:
     assert math.isnan(back["curve_loss"][0])
     assert back["curve_loss"][1] == float(np.float32(0.1))
     assert back["measures"] == {"volume": 0.5, "bad": None, "nested": {"list": [1, None, 2.5]}, "ünï": "☃"}
+    assert back["curve_summary"] == {"accuracy of ☃": [0.5, 1.0], "gap": [None, 0.0]}
     assert back["options"] == {"sigma": 0.5}
     assert back["finished_at"] == FINISHED_AT
     assert back["ood_mse"] is None
     assert back["passage_step"] is None
-    special = {"accuracy", "loss", "curve_loss", "measures"}
+    special = {"accuracy", "loss", "curve_loss", "measures", "curve_summary"}
     assert {k: v for k, v in back.items() if k not in special} == {k: v for k, v in written.items() if k not in special}
     assert set(PROVENANCE) < set(SCHEMA.names)
     assert SCHEMA.metadata == {b"orchestrator.schema": b"4"}

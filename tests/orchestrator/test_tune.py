@@ -201,6 +201,10 @@ MISTAKES = [
         "data_count must lie in 1..4 at N = 2, not 9",
     ),
     (["lr=1e-4..1e-2", "--objective", "beauty"], "does not tell which way is better: write min:beauty or max:beauty"),
+    (
+        ["lr=1e-4..1e-2", "--objective", "min:far, far"],
+        "'far' does not tell which way is better: write min:far or max:far (commas separate objectives, as in 'min:far, far')",
+    ),
     (["lr=1e-4..1e-2", "--objective", "max:beauty"], "is no number of these runs: choose of mse, id_mse, accuracy, steps"),
     (["lr=1e-4..1e-2", "--objective", "seconds"], "depends on the machine and on what else runs there"),
     (["lr=1e-4..1e-2", "--objective", "mse,"], "names no number of a run"),

@@ -104,9 +104,12 @@ def test_weights_without_a_digest_are_loaded_as_before(data: bytes, tmp_path: Pa
     assert store.load_weights("k") == data
 
 
-def deep(depth: int) -> bytes:
-    text = b'{"__metadata__":{"contents_sha256":"0"},"x":' + b"[" * depth + b"]" * depth + b"}"
+def headed(text: bytes) -> bytes:
     return len(text).to_bytes(8, "little") + text
+
+
+def deep(depth: int) -> bytes:
+    return headed(b'{"__metadata__":{"contents_sha256":"0"},"x":' + b"[" * depth + b"]" * depth + b"}")
 
 
 def test_what_safetensors_refuses_is_left_to_it(tmp_path: Path) -> None:
@@ -114,7 +117,8 @@ def test_what_safetensors_refuses_is_left_to_it(tmp_path: Path) -> None:
     path = store.save_weights("k", WEIGHTS)
     whole = path.read_bytes()
     unknown, longer = whole.replace(b'"F32"', b'"F33"', 1), whole + b"0"
-    for data in (whole[:-4], whole[:40], longer, unknown, *map(deep, (500, 1500, 3000, 100_000))):
+    others = [headed(text) for text in (b"[1]", b"7", b"null", b'{"__metadata__":7}', b'{"__metadata__":["contents_sha256"]}')]
+    for data in (whole[:-4], whole[:40], longer, unknown, *others, *map(deep, (500, 1500, 3000, 100_000))):
         path.write_bytes(data)
         assert store.load_weights("k") == data
         with pytest.raises(safetensors.SafetensorError):
