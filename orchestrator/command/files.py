@@ -36,7 +36,8 @@ def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
     """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
     that a spreadsheet would take for a formula gets an apostrophe before it, which makes it text there."""
     text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
-    return _whole(table.assign(**text.map(_as_text)), counts).rename(columns=_as_text).to_csv(index=False).encode()
+    cells = {name: pd.Series(map(_as_text, text[name]), text.index, object) for name in text}
+    return _whole(table.assign(**cells), counts).rename(columns=_as_text).to_csv(index=False).encode()
 
 
 def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
