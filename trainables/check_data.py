@@ -64,7 +64,7 @@ def _data(task: Task, spec: RunSpec, counts: Counts, count: int, loss: str) -> D
     check_size(data, counts.fixed, count, at)
     if not len(data.held_out.inputs):
         raise ValueError(f"the task's data() holds out nothing {at}: hold out samples to judge on, or lower Counts.high")
-    return Data(*(Split(*(t.cpu() for t in split)) for split in data))
+    return Data(*(split.to(torch.device("cpu")) for split in data))
 
 
 def check_size(data: Data, fixed: int, count: int, at: str) -> None:
@@ -102,7 +102,7 @@ def _check_split(member: str, name: str, split: Split, at: str) -> None:
 
 
 def _check_dense(member: str, place: str, tensor: Tensor) -> None:
-    """Batches are taken from it by index, and it is learned from in every step."""
+    """Batches are taken from it by index."""
     dense = f"the task's {member} must give dense tensors, not {place}"
     if tensor.is_nested:
         raise ValueError(f"{dense} as a nested tensor: pad samples of different sizes")
@@ -110,8 +110,6 @@ def _check_dense(member: str, place: str, tensor: Tensor) -> None:
         raise ValueError(f"{dense} of {tensor.layout}: use to_dense()")
     if tensor.is_quantized:
         raise ValueError(f"{dense} of {tensor.dtype}: use dequantize()")
-    if tensor.requires_grad:
-        raise ValueError(f"the task's {member} must give tensors without gradients, not {place} with one: use detach()")
 
 
 def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) -> None:

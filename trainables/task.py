@@ -27,7 +27,8 @@ class Split(NamedTuple):
     truth: Tensor
 
     def to(self, device: torch.device) -> Split:
-        return Split(*(t.to(device) for t in self))
+        """On a device, without gradients: nothing is learned through samples."""
+        return Split(*(t.detach().to(device) for t in self))
 
     def take(self, index: Tensor | slice) -> Split:
         """The samples with these indices."""

@@ -116,7 +116,7 @@ def train(execution: Execution, *_: object) -> Outcome:
 
 RAY = SimpleNamespace(
     remote=lambda **_: lambda do: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=do)),
-    wait=lambda streams, num_returns: (streams[:num_returns], []),
+    wait=lambda streams, num_returns, timeout: (streams[:num_returns], []),
     get=lambda value: value,
     exceptions=SimpleNamespace(RayError=Exception, LocalRayletDiedError=ConnectionError),
 )

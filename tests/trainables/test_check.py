@@ -226,11 +226,6 @@ class QuantizedInputs(Changed):
         return split._replace(inputs=torch.quantize_per_tensor(split.inputs, 0.1, 0, torch.qint8))
 
 
-class TaughtTargets(Changed):
-    def changed(self, spec, split):
-        return split._replace(targets=nn.Linear(2, 2)(split.targets))
-
-
 class ShortTargets(Changed):
     def changed(self, spec, split):
         return split._replace(targets=split.targets[1:])
@@ -929,7 +924,6 @@ BROKEN: dict[type, str] = {
     RaggedInputs: "data() must give dense tensors, not train.inputs as a nested tensor: pad samples of different sizes",
     JaggedTruth: "data() must give dense tensors, not train.truth as a nested tensor: pad samples of different sizes",
     QuantizedInputs: "data() must give dense tensors, not train.inputs of torch.qint8: use dequantize()",
-    TaughtTargets: "data() must give tensors without gradients, not train.targets with one: use detach()",
     ShortTargets: "data() must give as many inputs as targets and truth, not 1, 0 and 1 in train at N = 8, data_count = 1",
     ConstantCount: "data() must give data_count training samples, 1 at N = 8, data_count = 1, not 4",
     ForgottenFixed: "data() must give data_count training samples, 5 = 5 fixed + 0 drawn at N = 8, data_count = 0, not 0",
@@ -1104,6 +1098,23 @@ def test_a_model_may_be_compiled_to_torchscript() -> None:
     check(Scripted())
     spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=20, stop="budget", **spec_fields(Points(), {}))
     runs = [Training(spec, task) for task in (Points(), Scripted())]
+    for run in runs:
+        run.advance()
+    assert runs[0].weight_norm() == runs[1].weight_norm()
+
+
+def test_data_may_have_gradients_through_which_nothing_is_learned() -> None:
+    class Taught(Changed):
+        def changed(self, spec: RunSpec, split: Split) -> Split:
+            return split._replace(targets=(split.targets @ torch.eye(2).requires_grad_()).tanh())
+
+    class Plain(Taught):
+        def changed(self, spec: RunSpec, split: Split) -> Split:
+            return Split(*(t.detach() for t in super().changed(spec, split)))
+
+    check(Taught())
+    spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=40, stop="budget", **spec_fields(Points(), {}))
+    runs = [Training(spec, task) for task in (Taught(), Plain())]
     for run in runs:
         run.advance()
     assert runs[0].weight_norm() == runs[1].weight_norm()
