@@ -1089,6 +1089,14 @@ def test_a_task_that_works_passes(
     check(load_task(path), dataset, decoder, N, **options)
 
 
+def weights_after(steps: int, task: Task) -> float:
+    """The norm of the weights of a run of so many steps."""
+    spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=steps, stop="budget", **spec_fields(Points(), {}))
+    run = Training(spec, task)
+    run.advance()
+    return run.weight_norm()
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_a_model_may_be_compiled_to_torchscript() -> None:
     class Scripted(Points):
@@ -1096,11 +1104,7 @@ def test_a_model_may_be_compiled_to_torchscript() -> None:
             return torch.jit.script(super().model(spec))
 
     check(Scripted())
-    spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=20, stop="budget", **spec_fields(Points(), {}))
-    runs = [Training(spec, task) for task in (Points(), Scripted())]
-    for run in runs:
-        run.advance()
-    assert runs[0].weight_norm() == runs[1].weight_norm()
+    assert weights_after(20, Scripted()) == weights_after(20, Points())
 
 
 def test_data_may_have_gradients_through_which_nothing_is_learned() -> None:
@@ -1113,11 +1117,7 @@ def test_data_may_have_gradients_through_which_nothing_is_learned() -> None:
             return Split(*(t.detach() for t in super().changed(spec, split)))
 
     check(Taught())
-    spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=40, stop="budget", **spec_fields(Points(), {}))
-    runs = [Training(spec, task) for task in (Taught(), Plain())]
-    for run in runs:
-        run.advance()
-    assert runs[0].weight_norm() == runs[1].weight_norm()
+    assert weights_after(40, Taught()) == weights_after(40, Plain())
 
 
 def test_rounding_that_depends_on_the_number_of_samples_is_none_of_the_tasks_business() -> None:
