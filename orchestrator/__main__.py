@@ -24,7 +24,7 @@ from orchestrator import (
     tuning,
 )
 from orchestrator.command.cli import App, program, run
-from orchestrator.launch import PROJECT, version_of
+from orchestrator.versions import PROJECT, version_of
 
 STUDIES = {
     study.NAME: study

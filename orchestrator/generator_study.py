@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ class GeneratorStudy(WithMeasures, GridStudy):
     def _lines(self, answer: Answer) -> list[str]:
         lines = answer.lines()
         if answer.lacks:
-            measuring = f"{spelled('analysis.measure')} --store {self.settings['store']}"
+            measuring = f"{spelled('analysis.measure')} --store {shlex.quote(self.settings['store'])}"
             lines.append(f"{answer.lacks} is known after: {measuring}, then this command again")
         return lines
 

@@ -34,7 +34,8 @@ from orchestrator.generator_checks import (
     without_effect,
 )
 from orchestrator.generator_study import GeneratorStudy
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.launch import LaunchOptions, launch
+from orchestrator.versions import versions
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import OF_WHICH, RENDERED, GeneratorSettings, meaningless
 from trainables.generative.shapes import ShapeSettings

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import math
 import os
-import platform
 import secrets
+import shlex
 import signal
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from orchestrator.command.cli import (
     heeding_sigterm,
     one_of,
     print_json,
+    spelled,
     typed,
 )
 from orchestrator.command.progress import (
@@ -43,8 +43,8 @@ from orchestrator.command.progress import (
     say,
     say_aside,
 )
-from orchestrator.command.reading import check_named, open_store
-from orchestrator.command.sources import made_by_other_source, source_of
+from orchestrator.command.reading import check_apart, check_named, open_store
+from orchestrator.command.sources import made_by_other_source, made_with_fewer_files, source_of
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
@@ -54,10 +54,11 @@ from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
 from orchestrator.errors import FULL_DISK, LostRayError, StuckError, UnexportedError, UserError, counted, printable
 from orchestrator.searches import Rows
-from orchestrator.store import FOLDERS, ResultStore, StoreError, drop_question, save_question
+from orchestrator.store import ResultStore, StoreError, drop_question, save_question
 from orchestrator.store.contents import FAILED
 from orchestrator.store.folder import identity
 from orchestrator.study import Study
+from orchestrator.versions import versions
 from trainables.needs import Tasks
 from trainables.program import ProgramTask
 from trainables.spec import GIVEN_UP, RunSpec, run_key
@@ -65,7 +66,6 @@ from trainables.task import Task
 from trainables.training.run import UnfitError
 
 ON_ERROR = ("continue", "stop")
-PROJECT = "sweep-orchestrator"
 KEPT = "all finished runs are kept"
 FIRST = 100
 """Runs of a question by which it is known whether another launch is at it."""
@@ -118,7 +118,8 @@ class LaunchOptions:
         if "://" not in self.store and not Path(self.store).is_dir():
             check_folder("--store", Path(self.store))
         if self.out is not None:
-            _check_out(self.out, self.store)
+            _check_out(self.out)
+            check_apart(self.out, self.store, "tables")
             check_folder("--out", self.out)
         if self.max_cost is not None and not self.price:
             raise UserError("--max-cost needs a price: add --price, the cost of one worker-hour")
@@ -244,6 +245,8 @@ class _Launch:
         for path, task in (tasks := self.stages.tasks()).items():
             if others := made_by_other_source(path, task, self.rows, self.store, tasks.values()):
                 self._say(f"warning: {others}")
+        if fewer := made_with_fewer_files(self.study.task, self.store):
+            self._say(f"warning: {fewer}")
 
     def plan(self) -> int:
         """Say what would be trained.
@@ -339,7 +342,10 @@ class _Launch:
         if code := self._signalled():
             self._farewell(None)
             return code
-        return self._conclude() or Exit(not is_written)
+        code = self._conclude() or Exit(not is_written)
+        if not code:
+            self._say(f"to look closer: {spelled('analysis.report')} --store {shlex.quote(self.options.store)}")
+        return code
 
     def _announce(self) -> None:
         """Say what begins, what it may cost, and what may stand in its way."""
@@ -529,17 +535,13 @@ def _repair(task: Task) -> str:
     )
 
 
-def _check_out(out: Path, store: str) -> None:
+def _check_out(out: Path) -> None:
     """
     Raises:
-        UserError: it is no folder of this machine, or one in which the store keeps its own files.
+        UserError: it is no folder of this machine.
     """
     if out.parts and out.parts[0].endswith(":"):  # of s3://bucket one slash is left
         raise UserError("--out must be a folder of this machine: omit it, and tables and figures go to the store")
-    place = os.path.realpath(out)
-    for name in FOLDERS:
-        if "://" not in store and Path(place).is_relative_to(os.path.realpath(Path(store) / name)):
-            raise UserError(f"--out {str(out)!r} is where the store keeps its {name}: choose another folder")
 
 
 @contextlib.contextmanager
@@ -547,17 +549,3 @@ def quiet(verbose: bool) -> Iterator[None]:
     """Keeps what Ray prints by itself off stdout, which holds the answer: to stderr, or nowhere."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(sys.stderr if verbose else nowhere):
         yield
-
-
-def versions() -> str:
-    """Versions of what decides a result, for the record."""
-    names = (PROJECT, "torch", "ray", "numpy")
-    return " ".join([f"python={platform.python_version()}", *(f"{name}={version_of(name)}" for name in names)])
-
-
-@functools.cache
-def version_of(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -23,7 +23,7 @@ from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.errors import UserError
 from orchestrator.generator_study import WithMeasures
 from orchestrator.generators import OPTIONS, GeneratorOptions, planned
-from orchestrator.launch import LaunchOptions, launch, versions
+from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Rows
 from orchestrator.searches.audits import BUDGET
 from orchestrator.searches.axes import Axes
@@ -31,6 +31,7 @@ from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
 from orchestrator.study import bracket_of
 from orchestrator.thresholds import ThresholdStudy
+from orchestrator.versions import versions
 from trainables.generative.chain import GENERATOR
 from trainables.generative.settings import HEADS, RENDERED, GeneratorSettings
 from trainables.generative.shapes import FACTORS

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.cli import spelled
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable, runs_text
 from orchestrator.engine.estimate import StepTimes
@@ -291,7 +290,7 @@ class GridStudy(PlainStudy):
             runs = runs_text(len(found), len(specs), busy.count(setting))
             means = [_mean(found, "id_mse", ".1e"), _mean(found, "ood_mse", ".1e"), _mean(found, "accuracy", ".2f")]
             table.add_row(*self._cells(setting), runs, *means)
-        return Group(table, Text(f"measures and figures: {spelled('analysis.report')} --store {self.settings['store']}"))
+        return table
 
     def seconds_left(self, rows: Rows) -> float | None:
         times = self._times(rows)

@@ -87,6 +87,8 @@ class RunReport:
     host: str = ""
     device: str = ""
     pack_size: int = 1
+    versions: str = ""
+    """Those of the worker's machine."""
 
     @property
     def done(self) -> bool:

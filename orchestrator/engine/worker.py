@@ -20,6 +20,7 @@ from ray import tune
 
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.errors import printable, storable
+from orchestrator.versions import versions
 from trainables.needs import Parent, WeightsError, trained
 from trainables.program import PATH as PROGRAM
 from trainables.program_run import PrintedError, ProgramRun
@@ -210,6 +211,7 @@ class PackTrainable(tune.Trainable):
                 host=socket.gethostname(),
                 device=str(run.device),
                 pack_size=len(self._order.runs),
+                versions=versions(),
             )
         for key, notice in self._notices.items():
             runs[key] = dataclasses.replace(runs[key], notice=notice)
