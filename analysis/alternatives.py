@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from analysis.intervals import exp_or_none
+
 LEAST_LEFT = 3
 """Sizes that must remain when one is left out: with two, nothing tells whether a power law fits."""
 LEAST_BESIDE = 3
@@ -51,7 +53,7 @@ def without_each(sizes: Sequence[float], values: Sequence[float]) -> dict[float,
 
 
 def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: float) -> Broken | None:
-    """The best of all broken laws, by least squares in log-log; None with too few sizes.
+    """The best of all broken laws, by least squares in log-log; None with too few sizes, or if no float holds a prefactor.
 
     Args:
         resolution: how exactly values are known, as a deviation of their log: so much about a law says nothing.
@@ -70,7 +72,10 @@ def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: floa
     floor = max(resolution, 1e-6) ** 2
     gain = _single(np.log(n), y, floor) - len(y) * math.log(off / len(y) + floor) - MORE * math.log(len(y))
     step = math.exp(other - start + (above - below) * math.log(last * first) / 2)
-    return Broken(last, first, (below, above), (math.exp(start), math.exp(other)), step, gain)
+    prefactors = exp_or_none(start), exp_or_none(other)
+    if prefactors[0] is None or prefactors[1] is None:
+        return None
+    return Broken(last, first, (below, above), (prefactors[0], prefactors[1]), step, gain)
 
 
 def _single(x: np.ndarray, y: np.ndarray, floor: float) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.alternatives import Broken, broken_law, without_each
-from analysis.intervals import half_width
+from analysis.intervals import exp_or_none, half_width
 from analysis.posterior import Seen, slope_interval
 from orchestrator.searches.axes import BUMPS, USUAL, Axes
 
@@ -90,7 +90,8 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """total_images = prefactor * N ** exponent. What could not be computed is None, and `note` says why."""
+    """total_images = prefactor * N ** exponent. What could not be computed is None, and `note` says why; so is a prefactor that no
+    float holds, as of values along that lie close together and far from 1."""
 
     exponent: float | None
     lower: float | None
@@ -160,7 +161,7 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
     y = np.log(used["total_images"].to_numpy(float))
     centred = x - x.mean()
     exponent = float((y - y.mean()) @ centred / (centred @ centred))
-    prefactor = math.exp(y.mean() - exponent * x.mean())
+    prefactor = exp_or_none(y.mean() - exponent * x.mean())
     if seeds < LEAST_SEEDS or points == sizes:
         every = "one seed at every grid size" if of_sizes else f"one seed at every {along}"
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)
@@ -186,10 +187,15 @@ def is_cut(results: pd.DataFrame, axes: Axes) -> pd.Series:
         if line["verdict"] != "non-monotone" or not isinstance(tried, Sequence) or not tried:
             return False
         least, passed = tried[0]
-        return passed and least + line["fixed_images"] == line["lower"] and not axes.is_floor(least)
+        fixed = line["fixed_images"]
+        return passed and least + fixed == line["lower"] and not axes.is_floor(least, fixed)
 
-    cut = (results["verdict"] == "minimum") & ~results["threshold"].map(axes.is_floor).astype(bool)
-    return cut | pd.Series([passes_at_least(line) for line in results.to_dict("records")], results.index, dtype=bool)
+    def is_least(line: Mapping[Hashable, Any]) -> bool:
+        least = line["threshold"]
+        return line["verdict"] == "minimum" and not axes.is_floor(least, line["total_images"] - least)
+
+    lines = results.to_dict("records")
+    return pd.Series([is_least(line) or passes_at_least(line) for line in lines], results.index, dtype=bool)
 
 
 def _with_alternatives(law: PowerLaw, used: pd.DataFrame, along: str) -> PowerLaw:

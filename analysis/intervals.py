@@ -20,6 +20,11 @@ def exp_or_inf(value: float) -> float:
     return math.inf if value > LARGEST_LOG else math.exp(value)
 
 
+def exp_or_none(value: float) -> float | None:
+    """e to this power; None where no float holds it with all its digits."""
+    return math.exp(value) if abs(value) < LARGEST_LOG - 1 else None
+
+
 def are_alike(numbers: Sequence[float]) -> bool:
     """Whether all are the same, so that they do not tell how far others may lie from them: accuracies of 1 do not say how rare
     one of 0.5 is. A single number is alike, too."""

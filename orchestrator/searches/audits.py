@@ -63,14 +63,14 @@ class Family:
         """The row that speaks for each data count.
 
         A run trained to the end speaks for its count. While the rule is `trusted`, a run that was given up does, too, also
-        after an audit that confirmed it: the walk goes by the accuracies that it has seen.
+        after an audit that confirmed it, which may also diverge: the walk goes by the accuracies that it has seen.
         """
         if trusted and not self.full:
             return self.early
         found = {count: row for count, row in self.early.items() if trusted or not given_up(row)}
         for count, row in self.full.items():
             known = found.get(count)
-            if known is None or known["status"] != "missed" or row["status"] != "missed":
+            if known is None or known["status"] != "missed" or row["status"] not in ("missed", "diverged"):
                 found[count] = row
         return found
 

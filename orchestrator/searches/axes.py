@@ -35,9 +35,9 @@ class Axes:
         """What the least values are called in the columns of tables, whatever the task."""
         return "images" if self.least == "data_count" else self.least
 
-    def is_floor(self, value: float) -> bool:
-        """Whether nothing lies below a value, whatever is asked for: one sample, or none beside those always present."""
-        return self.least == "data_count" and value <= 1
+    def is_floor(self, value: float, fixed: float) -> bool:
+        """Whether nothing lies below a value, whatever is asked for: one sample, or none beside the `fixed` ones."""
+        return self.least == "data_count" and value <= (0 if fixed else 1)
 
     def words(self, task: str) -> str:
         """What the least values are called in lines and titles."""

@@ -134,7 +134,7 @@ class ThresholdResult:
         passes = self.tried[:1] == ((self.lower, True),)
         doubted = self.verdict == "non-monotone" and passes and self.threshold is not None
         least = self.threshold if self.verdict == "minimum" else self.lower if doubted else None
-        return least is not None and not self.axes.is_floor(least)
+        return least is not None and not self.axes.is_floor(least, self.fixed)
 
     @property
     def total_images(self) -> float | None:

@@ -375,10 +375,38 @@ class TestPowerLaw:
         missed = [one | {"tried": ((10, False), (15, True), (20, False), (32, True))} for one in lines]
         crashed = [one | {"tried": ((15, True), (20, False), (32, True))} for one in lines]
         floor = [one | {"lower": 1, "tried": ((1, True), (20, False), (32, True))} for one in lines]
-        fixed = [one | {"lower": 11, "fixed_images": 10, "tried": ((1, True), (10, False), (22, True))} for one in lines]
+        fixed = [one | {"lower": 10, "fixed_images": 10, "tried": ((0, True), (10, False), (22, True))} for one in lines]
         assert [fit_power_law(frame(*of)).sizes for of in (missed, crashed, floor, fixed)] == [4, 4, 4, 4]
+        drawn = [one | {"lower": 11, "fixed_images": 10, "tried": ((1, True), (10, False), (22, True))} for one in lines]
+        assert fit_power_law(frame(*drawn)).sizes == 3, "beside ten images that are always present, one drawn is not the least"
         hidden = [one | {"lower": 20, "fixed_images": 10} for one in lines]
         assert fit_power_law(frame(*hidden)).sizes == 3, "with ten images always present, ten drawn ones are twenty"
+
+    @pytest.mark.parametrize(("drawn", "sizes"), [(0, 3), (1, 0), (2, 0)])
+    def test_one_drawn_image_that_passes_beside_others_hides_what_is_below(self, drawn: int, sizes: int) -> None:
+        totals = [(N, s, 2 * N + drawn) for N in (16, 24, 32) for s in range(3)]
+        law = fit_power_law(frame(*(line(N, s, total, fixed=2 * N, verdict="minimum") for N, s, total in totals)))
+        assert law.sizes == sizes
+        alone = fit_power_law(frame(*(line(N, s, max(drawn, 1), verdict="minimum") for N, s, _ in totals)))
+        assert alone.sizes == (3 if drawn <= 1 else 0)
+
+    @pytest.mark.parametrize(
+        ("places", "totals", "exponent"),
+        [
+            ((2019, 2020, 2021, 2022), (120, 116, 112, 104), -93.77),
+            ((1000, 1001, 1002), (100, 90, 80), -111.7),
+            ((1000, 1001, 1002), (80, 90, 100), 111.7),
+            ((2016, 2017, 2018, 2019, 2020, 2021), (160, 150, 140, 112, 104, 90), -242.1),
+        ],
+    )
+    def test_places_far_from_1_and_close_together_have_an_exponent_and_no_prefactor(
+        self, places: tuple[int, ...], totals: tuple[int, ...], exponent: float
+    ) -> None:
+        pairs = list(zip(places, totals, strict=True))
+        law = fit_power_law(frame(*(line(N, s, total) for N, total in pairs for s in range(3))))
+        assert (law.exponent, law.prefactor, law.broken) == (pytest.approx(exponent, rel=1e-3), None, None)
+        assert law.lower is not None
+        assert law.lower <= law.exponent
 
     @pytest.mark.parametrize("sizes", [(12, 16), (16, 24, 32, 40), tuple(range(16, 65, 8)), (12, 20, 28, 36, 44)])
     def test_rounding_does_not_push_the_estimate_out_of_its_interval(self, sizes: tuple[int, ...]) -> None:

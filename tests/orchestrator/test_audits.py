@@ -23,7 +23,7 @@ MAX_STEPS = 2000
 
 Ending = Callable[[RunSpec], str]
 """How a run ends if nothing stops it: it passes `soon`, before the rule could give it up, `late`, or `never`. `slow`: never,
-and the rule does not give it up."""
+and the rule does not give it up. `nan`: never, and its loss is not finite in the end."""
 
 
 def bracket(N: int = 16, seed: int = 0, high: int = 400, audits: int = 0, fixed: int = 0) -> Bracket:
@@ -40,11 +40,12 @@ def row(spec: RunSpec, ending: str) -> dict[str, object]:
         "soon": ("passed", "target", 100),
         "late": ("missed", GIVEN_UP, 200) if spec.stop == "early" else ("passed", "target", 1500),
         "never": ("missed", GIVEN_UP, 200) if spec.stop == "early" else ("missed", "budget", MAX_STEPS),
+        "nan": ("missed", GIVEN_UP, 200) if spec.stop == "early" else ("diverged", "diverged", 900),
         "slow": ("missed", "budget", MAX_STEPS),
     }[ending]
     return {
         "key": run_key(spec, "1"), "family": family_key(spec, "1"), "data_count": spec.data_count, "status": status,
-        "reason": reason, "steps": steps, "accuracy": 0.5, "stop": spec.stop, "N": spec.N, "seed": spec.seed,
+        "reason": reason, "steps": steps, "accuracy": None if status == "diverged" else 0.5, "stop": spec.stop, "N": spec.N, "seed": spec.seed,
     }  # fmt: skip
 
 
@@ -154,6 +155,16 @@ def test_the_bound_is_that_of_clopper_and_pearson() -> None:
         assert flip_bound(n) == pytest.approx(stats.beta.ppf(0.95, 1, n))
     assert flip_bound(NEEDED) < 0.01 <= flip_bound(NEEDED - 1)
     assert flip_bound(0) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 6])
+def test_an_audit_that_diverges_confirms_the_rule_and_asks_for_no_other_run(workers: int) -> None:
+    """The accuracy of the run that was given up goes on guiding the walk, here and in the searches that begin near its answer."""
+    trained = []
+    for miss in ("never", "nan"):
+        rows = drive(ThresholdSearch(study()), lambda spec, miss=miss: late_above(60, 60)(spec).replace("never", miss), workers)
+        trained.append(sorted((row["N"], row["seed"], row["data_count"], row["stop"]) for row in rows))
+    assert trained[0] == trained[1]
 
 
 class TestOneThreshold:
