@@ -3,7 +3,7 @@
 A layer's activations form an array (N, N, D): rows y, columns x, as in an image, and D units. It is a surface in D dimensions
 with x and y as its parameters, and its metric tells what one step in x or y is there (paper figures 2, 4d, 11 to 14).
 
-The derivatives are differences between neighbours on the grid, as the authors took them (section 1.9), or exact ones, through
+The derivatives are differences between neighbours on the grid, as the authors took them, or exact ones, through
 the code and the network in forward mode.
 """
 

@@ -1,4 +1,4 @@
-"""The bump task: draw a Gaussian bump at (x, y), given a factorized code of x and y (paper sections 1.1, 1.10, 1.11).
+"""The bump task: draw a Gaussian bump at (x, y), given a factorized code of x and y (arXiv 2501.18797).
 
 Images are (n, 1, N, N): rows are y, columns are x. `truth` holds the centres (n, 2) as x, y in pixels, with NaN for the
 coordinate a stripe does not have.
@@ -56,7 +56,7 @@ def bump_images(centres: Tensor, N: int, sigma: float = 1.0) -> Tensor:
 
 
 def stripe_centres(N: int) -> Tensor:
-    """(2N, 2): N vertical stripes x = 0..N-1 without y, then N horizontal ones (paper section 1.11)."""
+    """(2N, 2): N vertical stripes x = 0..N-1 without y, then N horizontal ones."""
     along, absent = torch.arange(N, dtype=torch.float32), torch.full((N,), math.nan)
     return torch.cat([torch.stack([along, absent], 1), torch.stack([absent, along], 1)])
 
@@ -93,7 +93,7 @@ def draw_centres(spec: RunSpec) -> tuple[Tensor, Tensor]:
 @dataclass(frozen=True, kw_only=True)
 class BumpSettings:
     """Bumps alone are judged on the coordinates not drawn: they never reach a held-out box. Stripes and bumps are judged in the
-    central box (paper sections 1.3, 1.4, 2.3)."""
+    central box. Where the paper's bumps alone come from is not published: this is our choice."""
 
     dataset: str = setting("bumps", "Training images.", words=DATASETS)
     decoder: str = setting("cnn", "Decoder.", words=DECODERS)
@@ -189,7 +189,7 @@ class BumpTask:
         """Judge images (n, 1, N, N) by their peak pixel: the brightest, or the darkest where polarity is dark.
 
         Returns, each (n,):
-            correct: bool, the peak lies within `tolerance` px of the true x and of the true y (paper sections 1.10, 2.9).
+            correct: bool, the peak lies within `tolerance` px of the true x and of the true y.
             exact: bool, the peak is the pixel nearest to the true centre (within 0.5 px).
             proper: bool, nothing outside a window of +-3 px (+-3 sigma for sigma above 1) around the true centre reaches a
                 quarter of the peak; tells a bump from a plus, whose peak is right too.

@@ -1,4 +1,4 @@
-"""Decoders from a position code to an image: the paper's CNN and MLP (sections 1.3 and 1.4)."""
+"""Decoders from a position code to an image: the paper's CNN and MLP (arXiv 2501.18797)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class CNN(nn.Module):
     last layer maps to one channel. ReLU after every layer but the last.
 
     If N is a multiple of 4 the first kernel is chosen so that two doublings (fewer in a shallower net) end at N exactly:
-    N/4, the published net at N = 28. Other N keep the published start of 7 x 7, double while the size is under N, and end
-    with a nearest-neighbour resize (section 2.2).
+    N/4, the published net at N = 28. Other N are our choice: they keep the published start of 7 x 7, double while the size is
+    under N, and end with a nearest-neighbour resize.
     """
 
     def __init__(self, code_length: int, N: int, depth: int, width: int) -> None:
@@ -56,7 +56,7 @@ class CNN(nn.Module):
 
     def layers(self, code: Tensor) -> list[Tensor]:
         """Activations of the first layer and of every hidden one, after ReLU, (n, width, size, size) each, then the images
-        (n, 1, N, N): depth + 2 in all (section 1.3). Any kind of automatic differentiation goes through it."""
+        (n, 1, N, N): depth + 2 in all. Any kind of automatic differentiation goes through it."""
         activations = [self.first(code[:, :, None, None]).relu()]
         for layer in self.hidden:
             activations.append(layer(activations[-1]).relu())

@@ -19,7 +19,7 @@ def code_length(encoding: str, N: int) -> int:
 
 
 def encode(centres: Tensor, N: int, encoding: str, sigma: float = 1.0, absent: str = "zero") -> Tensor:
-    """Code positions for a decoder (paper section 1.2 of the bump task: "input codes").
+    """Code positions for a decoder. `bump` and `ramp` are as in the authors' code; of `positional` no formula is published.
 
     - `bump`: exp(-(i - x)^2 / 2 sigma^2), i = 0..N-1, then the same of y; not normalised.
     - `one-hot`: 1 at round(x) and at N + round(y).

@@ -11,10 +11,10 @@ REGIONS = ("random", "center", "corner")
 def box_bounds(region: str, N: int) -> tuple[int, int] | None:
     """First and last coordinate, both inclusive and the same for x and y, of a held-out box; None for `random`.
 
-    The paper's boxes at N = 28 are [6, 22]^2 in the centre (section 1.1) and [0, 16]^2 in the corner (2.7), 17 of 28 pixels
-    wide; other grids keep that proportion. This corner is the lower left of the image; that of the regularization task
-    (`trainables.regularization.box_range`) is the upper right, each as published. `random` has no box: it holds out what the
-    training sample did not draw.
+    The authors' box in the centre is [6, 22]^2 at N = 28, 17 of 28 pixels wide; other grids keep that proportion. Where their
+    corner lies is not published for this task: [0, 16]^2, the lower left of the image, is our choice. That of the
+    regularization task (`trainables.regularization.box_range`) is the upper right, as published. `random` has no box: it
+    holds out what the training sample did not draw.
     """
     if region not in REGIONS:
         raise ValueError(f"holdout must be one of {', '.join(REGIONS)}, not {region!r}")

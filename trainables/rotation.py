@@ -96,7 +96,7 @@ def split_angles(angles: int, gap_low: float, gap_high: float) -> tuple[np.ndarr
 
 
 class RotationCNN(nn.Module):
-    """From the cosine and sine of an angle (n, 2) to an image (n, 1, N, N), as published (PAPER.md section 1.12).
+    """From the cosine and sine of an angle (n, 2) to an image (n, 1, N, N), as the authors published it.
 
     A linear layer gives `width` channels of N/4 x N/4 pixels; two transposed convolutions, each with batch normalisation and
     ReLU, double the size, the second one to half as many channels; a convolution and a sigmoid give the image. Weights start

@@ -13,7 +13,7 @@ from analysis.trained import TrainedDecoder
 
 VERSION = 1
 LEAST_VOLUME = 1e-12
-"""Added to volumes before the logarithm (section 1.9)."""
+"""Added to volumes before the logarithm, as the authors did."""
 
 
 def measure(decoder: TrainedDecoder) -> Iterator[Quantity]:

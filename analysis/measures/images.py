@@ -1,4 +1,4 @@
-"""What a decoder draws at every position, inside and outside the held-out box (paper sections 1.10 and 2.9; figures 1b, 1c,
+"""What a decoder draws at every position, inside and outside the held-out box (paper figures 1b, 1c,
 4b, 7, 10)."""
 
 from __future__ import annotations

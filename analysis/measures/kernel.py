@@ -1,5 +1,5 @@
 """Similarity of the images at all pairs of positions, and how much of it is a kernel in x combined with a kernel in y
-(paper section 1.8, figures 1e and 8)."""
+(paper figures 1e and 8)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ GRAMS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"cosine": cosine_gram
 
 
 def binary_kernel(centres: np.ndarray) -> np.ndarray:
-    """(n, n) ideal kernel (d_xx' + d_yy') / 2 of positions (n, 2): 1 for the same, 1/2 for one shared (paper 2.6)."""
+    """(n, n) ideal kernel (d_xx' + d_yy') / 2 of positions (n, 2): 1 for the same, 1/2 for one shared (our choice of scale)."""
     same: np.ndarray = (centres[:, None] == centres[None]).mean(axis=2)
     return same
 

@@ -1,5 +1,5 @@
 """Does a decoder draw an unseen combination of x and y as the sum of what it draws for x alone and y alone?
-(paper section 1.7, figure 1d)"""
+(paper figure 1d)"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from analysis.trained import TrainedDecoder
 
 VERSION = 1
 STRIPED = 0.8
-"""Share of its variance from which on a unit counts as striped (paper section 4, figure 4e)."""
+"""Share of its variance from which on a unit counts as striped in the paper's figure 4e: our choice."""
 CONSTANT = 1e-6
 """A unit whose standard deviation is below this share of the layer's largest activation is constant, but for rounding."""
 SHOWN = 8
