@@ -8,6 +8,7 @@ STUDY ?= scaling
 JOB ?= $(STUDY)
 JOBS ?= logical
 SMALL := --N 24 --max-steps 1200
+TORCH ?= torch
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -19,6 +20,7 @@ ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 JOB_OF_STUDY := import os, shlex; \
 	study = "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto " + os.environ["OF_STUDY"]; \
 	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
+REGION = $(shell sed -n 's/^  region: *\([a-z0-9-]*\).*/\1/p' $(CLUSTER))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay.
 # A head that has no runs yet has no store to merge.
@@ -63,8 +65,8 @@ report: $(VENV)/.installed ## measure what is in the store, then draw and judge 
 	@$(BIN)/python -m analysis.report --store $(STORE) --out $(REPORT) $(ARGS)
 
 up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
-	@test -f ~/.ray/auth_token || { $(BIN)/ray get-auth-token --generate > /dev/null && chmod 600 ~/.ray/auth_token; }
-	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup $(if $(BUCKET),--bucket $(BUCKET))
+	@{ test -f ~/.ray/auth_token || $(BIN)/ray get-auth-token --generate > /dev/null; } && chmod 600 ~/.ray/auth_token
+	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup --region $(REGION) $(if $(BUCKET),--bucket $(BUCKET))
 	@$(BIN)/ray up --yes $(CLUSTER)
 
 submit: export OF_STUDY = $(value ARGS)
@@ -124,10 +126,10 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-# torch goes first: alone it resolves to the pinned build, where a range could pull in gigabytes of CUDA packages.
+# TORCH="torch --index-url https://download.pytorch.org/whl/cpu" takes the build without CUDA, which is gigabytes smaller.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "setting up $(VENV) (once, a few minutes)"
-	$(PIP) torch
+	$(PIP) $(TORCH)
 	$(PIP) --editable .
 	@touch $@
 

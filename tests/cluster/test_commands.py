@@ -29,6 +29,12 @@ match words:
         subprocess.run([*copy, source.replace("~", head), target], check=True)
     case ["rsync-up", _, source, target]:
         subprocess.run([*copy, source, target.replace("~", head)], check=True)
+    case ["get-auth-token", "--generate"]:
+        path = os.path.join(os.environ["HOME"], ".ray", "auth_token")
+        os.makedirs(os.path.dirname(path))
+        open(path, "w").write("secret")
+    case ["up", *_]:
+        pass
     case ["job", "status", *_]:
         sys.exit(1)
     case ["job", "submit", *rest]:
@@ -121,6 +127,22 @@ PROGRAM = "awk -v n={data_count} -f '/opt/my x.awk' \"$1\" `a` \\n"
 def test_a_study_is_submitted_as_it_was_typed(cluster: Cluster, typed: str, words: list[str]) -> None:
     cluster.make("submit", f"ARGS={typed}", "STUDY=tune")
     assert cluster.started() == [str(cluster.head / "sweep"), "-m", "orchestrator.tune", "--address", "auto", *words]
+
+
+@pytest.mark.parametrize("token", ["new", "as Ray leaves it"])
+def test_up_takes_the_region_of_the_file_and_keeps_the_token_from_others(cluster: Cluster, tmp_path: Path, token: str) -> None:
+    kept = tmp_path / "home" / ".ray" / "auth_token"
+    cluster.environment["HOME"] = str(tmp_path / "home")
+    if token != "new":
+        kept.parent.mkdir(parents=True)
+        kept.write_text("older")
+        kept.chmod(0o644)
+    text = (ROOT / "cluster" / "gpu.yaml").read_text()
+    (cluster.here / "mine.yaml").write_text(text.replace("  region: us-east-1", "  region: eu-west-1 # near us"))
+    cluster.make("up", "CLUSTER=mine.yaml")
+    assert cluster.started()[1:] == ["cluster/aws.py", "setup", "--region", "eu-west-1"]
+    assert kept.read_text() == ("secret" if token == "new" else "older")
+    assert kept.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("pasted", ["as it is", "in words"])
