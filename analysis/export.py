@@ -36,9 +36,9 @@ app = App()
 def export(
     store: opt.Store = "results",
     tensorboard: Annotated[
-        Path | None, typer.Option(help="A new or empty folder, for a folder for each run.", show_default="none")
+        Path | None, typer.Option(help="A new or empty folder; each run gets a folder in it.", show_default="none")
     ] = None,
-    csv: Annotated[Path | None, typer.Option(help="A file, for a line for each run.", show_default="none")] = None,
+    csv: Annotated[Path | None, typer.Option(help="A file; each run gets a line in it.", show_default="none")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(

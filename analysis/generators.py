@@ -49,7 +49,7 @@ COMPOSES = 0.6
 GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
     1: ("both judges read real pictures", ("probe_real", "oracle_real", "linear_real")),
     2: ("both judges read reconstructions", ("probe_tokens", "oracle_tokens")),
-    3: ("codes of unseen pictures are known", ("unseen_codes", "unseen_pairs")),
+    3: ("codes of unseen pictures are known", ("unseen_codes", "unseen_pairs", "unseen_images")),
     4: ("the judges agree", ("agree",)),
     5: ("dit on the same codes composes", ("dit_level2",)),
 }

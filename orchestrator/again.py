@@ -348,7 +348,8 @@ def _check_current(row: Row, spec: RunSpec, task: Task) -> None:
         before = training_version(spec, row["task_version"], row["key"])
         told = f"version {row['task_version']} of its task and {before} of the training loop"
         today = f"{task.version} and {training_version(spec, task.version)}"
-        raise UserError(f"run {row['key']} is of {printable(told)}, and today's code has {today}: it would train run {now}")
+        another = f"so it would train another run ({now})"
+        raise UserError(f"run {row['key']} is of {printable(told)}, and today's code has {today}, {another}")
     if spec.task == PROGRAM_TASK:
         if changed := checked(changed_files, spec, MOST_BYTES):
             more = [counted(len(changed) - LISTED, "other")] if changed[LISTED:] else []

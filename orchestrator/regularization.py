@@ -281,7 +281,8 @@ def regularization(
     pruner: Annotated[
         str | None,
         opt.searched(
-            help="Ends trials behind the median of the others, or not in the best quarter: `median`, `percentile`, `none`.",
+            help="Ends a trial early that is worse than the median of the others (`median`) or not in their best quarter "
+            "(`percentile`), or none (`none`).",
             show_default="median; none for two objectives",
         ),
     ] = None,
@@ -311,7 +312,7 @@ def regularization(
     ] = None,
     padding: Annotated[
         int | None,
-        opt.subject(min=0, max=16, help="Pixels that the layers are larger than the picture, all around.", show_default="0"),
+        opt.subject(min=0, max=16, help="Pixels by which layers are larger than the picture, on each side.", show_default="0"),
     ] = None,
     ema: Annotated[
         float | None,

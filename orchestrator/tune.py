@@ -288,7 +288,8 @@ def tune(
     pruner: Annotated[
         str | None,
         opt.searched(
-            help="Ends trials behind the median of the others, or not in the best quarter: `median`, `percentile`, `none`.",
+            help="Ends a trial early that is worse than the median of the others (`median`) or not in their best quarter "
+            "(`percentile`), or none (`none`).",
             show_default="median, where runs have a curve of the objective and equal steps",
         ),
     ] = None,
@@ -355,7 +356,7 @@ def tune(
         task, task_ = PROGRAM_TASK, described.task()
         if unknown := [aim.name for aim in aims if aim.name in ("id_mse", "loss", "steps")]:
             told = "choose accuracy, mse, or a measure that it prints"
-            raise UserError(f"--objective {unknown[0]} is nothing that a program tells of what is held out: {told}")
+            raise UserError(f"a program cannot report {unknown[0]!r} of what is held out, so it is no --objective: {told}")
         changed += ["target"] * (target is not None) + ["save_weights"] * where.save_weights
         target = 1.0 if target is None else target
         precision = precision_of_program(precision)

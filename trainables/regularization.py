@@ -171,7 +171,7 @@ class RegularizationTask:
 class DecoderSettings(RegularizationSettings):
     """What the published decoder has not: our own changes."""
 
-    padding: int = setting(0, "Pixels that the layers are larger than the picture, on every side.", low=0, high=16)
+    padding: int = setting(0, "Pixels by which layers are larger than the picture, on each side.", low=0, high=16)
     ema: float = setting(0.0, "Decay of the average of the weights that is judged; 0 for none.", low=0, high=0.9999)
     beta2: float = setting(0.999, "Decay of AdamW's average of squared gradients.", low=0, high=0.9999, later=True)
 

@@ -67,13 +67,13 @@ Least = Annotated[
     str,
     asked(
         help="The setting whose least value is searched: `data_count`, `max_steps`, `width`, or another number among the "
-        "settings. More of it has to help."
+        "settings. A larger value must not make a run worse."
     ),
 ]
 Along = Annotated[
     str,
     asked(
-        help="The setting along which this is done, with its values: `N` (those of `--N`), `width=32,64,128`, "
+        help="Repeat the search for each of these values of another setting: `N` (those of `--N`), `width=32,64,128`, "
         "`depth=2..6:2`; also words, `encoding=bump,ramp`.",
         show_default="the values of --N",
     ),
@@ -90,7 +90,7 @@ FixedCount = Annotated[
     int | None,
     asked(
         "--data-count", min=0, max=LIMITS["data_count"][1], show_default="none",
-        help="The data count of all runs, where another setting is searched.",
+        help="Training samples of every run, if `--least` names another setting.",
     ),
 ]
 TaskPaths = Annotated[
@@ -145,7 +145,7 @@ MaxHours = Annotated[float | None, placed(min=0, help="Start no new run after th
 OnError = Annotated[str, placed(help="What to do when a run fails: `continue` or `stop`.")]
 RetryFailed = Annotated[
     bool,
-    placed("--retry-failed", help="Train runs again that failed before, for a cause outside the task, such as a missing file."),
+    placed("--retry-failed", help="Train failed runs again, once their cause, such as a missing file, is removed."),
 ]
 Gates = Annotated[
     bool,

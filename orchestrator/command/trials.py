@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SeedsPerTrial = Annotated[int, searched(min=1, max=FRESH, help="Seeds that a trial is trained on while it is among the best.")]
 SearchSeed = Annotated[
-    int, searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler; every search seed has its own seeds of trainings.")
+    int, searched(min=0, max=MOST_SEARCHES, help="Seed of the sampler. Another value also gives other seeds of trainings.")
 ]
 ExportOptuna = Annotated[
     Path | None, searched(help="Write the trials to this new SQLite file; `optuna-dashboard sqlite:///FILE` shows it.")

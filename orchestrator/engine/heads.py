@@ -69,7 +69,8 @@ def _probe(told: str, address: str, instead: str) -> None:
             is_head = False
         if is_head is False:
             raise UserError(
-                f"{told} is a Ray that only its own program can join, as that of a study: give host:port of another, {instead}"
+                f"{told} belongs to another program, such as a study, and cannot be joined: give host:port of another, "
+                f"{instead}"
             )
     if is_head is None:
         told += f" has said nothing for {CONNECT_SECONDS:g} s"

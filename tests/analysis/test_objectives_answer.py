@@ -492,7 +492,8 @@ def test_lines_json_and_table_say_the_same() -> None:
     assert lines[4] == "gate 5, dit on the same codes composes: met by 6 of 6 runs (dit level2 0.85 at worst)"
     unmet = answer_of(GOOD_ROWS, measured={**GOOD, "unseen_pairs_111": 0.3}, read=0.5).lines()
     assert unmet[0].endswith("met by 0 of 9 runs, not met by 9 (probe real 0.50, oracle real 1.00 at worst)")
-    assert unmet[2].endswith("met by 0 of 6 runs, not met by 6 (unseen codes 0.00, unseen pairs 0.30 at worst)")
+    told = "met by 0 of 6 runs, not met by 6 (unseen codes 0.00, unseen pairs 0.30, unseen images 0.40 at worst)"
+    assert unmet[2].endswith(told)
     assert [line.partition(":")[0] for line in lines[5:]] == [
         f"claim {c.number}, {name}" for name, c in CLAIMS.items() if c.study == "objectives"
     ]

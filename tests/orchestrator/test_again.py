@@ -326,8 +326,8 @@ def test_a_key_must_be_that_of_one_run(store: Path, capsys: pytest.CaptureFixtur
 
 def test_a_run_of_a_former_version_is_refused_with_both_versions(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words, here = [FORMER["key"], "--store", str(store)], Path.cwd()
-    told = f"run {FORMER['key']} is of version 0 of its task and 2 of the training loop, and today's code has 1 and 2: "
-    check_refusal(again.app, words, f"{told}it would train run {run_key(BUMPS, '1')}", here, capsys)
+    told = f"run {FORMER['key']} is of version 0 of its task and 2 of the training loop, and today's code has 1 and 2, "
+    check_refusal(again.app, words, f"{told}so it would train another run ({run_key(BUMPS, '1')})", here, capsys)
 
 
 def test_the_version_of_the_training_loop_in_a_key(monkeypatch: pytest.MonkeyPatch) -> None:

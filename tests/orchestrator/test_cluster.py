@@ -263,7 +263,7 @@ def test_the_ray_of_another_study_is_not_joined(unjoined: list[str | None], monk
         "what does not answer (127.0.0.3:1): start one with `ray start --head`, give host:port of a Ray head, or use local"
     )
     assert str(given.value) == (
-        f"--address {address!r} is a Ray that only its own program can join, as that of a study: give host:port of another, "
+        f"--address {address!r} belongs to another program, such as a study, and cannot be joined: give host:port of another, "
         "or auto, or local"
     )
     assert unjoined == []

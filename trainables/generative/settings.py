@@ -46,7 +46,7 @@ WIDEST, DEEPEST = LIMITS["width"][1], 100
 OF_LESSONS = (
     "Whether all pictures made of few codes that a probe learns from are clear (coded), or only those that keep a faint factor."
 )
-OF_TORN = "Largest share of the pieces of a worn, rendered picture that show what is beside them, and leave it clear."
+OF_TORN = "Largest share of the pieces of a worn picture that may show what is beside them while the picture stays clear."
 RENDERED, REAL = "shapes2d", ("celeba", "clevrer")
 """Data sets: the one that is rendered, and those that are read from files."""
 
