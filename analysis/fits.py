@@ -90,8 +90,8 @@ def summarise(results: pd.DataFrame, axes: Axes = USUAL) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """total_images = prefactor * N ** exponent. What could not be computed is None, and `note` says why; so is a prefactor that no
-    float holds, as of values along that lie close together and far from 1."""
+    """total_images = prefactor * N ** exponent. What could not be computed is None, and `note` says why; so is a prefactor that
+    no float holds, as of values along that lie close together and far from 1."""
 
     exponent: float | None
     lower: float | None

@@ -186,8 +186,7 @@ class Answer:
             ValueError: N is none of a run, as a question from elsewhere may have it.
         """
         N, sigma = self.settings["N"], self.settings["sigma"]
-        if not N <= MOST_N:
-            raise ValueError(f"N is {N}, and no run of this study has more than {MOST_N}")
+        check_size(N)
         found = regions(self.settings["region"], N)
         x, y = np.concatenate([found[name].numpy() for name in sets]).astype(int).T
         pixels = np.arange(N)
@@ -222,6 +221,15 @@ class Answer:
             {"settings": self.settings, "best": self.best, "summary": summary, **told}
             | {name: records(table, COUNTS) for name, table in tables.items()}
         )
+
+
+def check_size(N: int) -> None:
+    """
+    Raises:
+        ValueError: the images are none of this study.
+    """
+    if not N <= MOST_N:
+        raise ValueError(f"N is {N}, and no run of this study has more than {MOST_N}")
 
 
 def summarise(finals: pd.DataFrame) -> pd.DataFrame:
@@ -338,7 +346,8 @@ class TrainedLowRank:
 
 
 def load_decoders(answer: Answer, read: Callable[[str], bytes]) -> dict[str, TrainedLowRank]:
-    """By setting: the trained decoder of the lowest seed whose weights can be read and are those of such a network.
+    """By setting: the trained decoder of the lowest seed whose weights can be read and are those of such a network, of no more
+    than MOST_N.
 
     Args:
         read: the weights of a run, by its key, as the bytes of a safetensors file; OSError if there are none.
@@ -348,6 +357,8 @@ def load_decoders(answer: Answer, read: Callable[[str], bytes]) -> dict[str, Tra
         if setting in decoders:
             continue
         spec = RunSpec.from_dict(answer.rows[key])
+        if spec.N > MOST_N:
+            continue
         with torch.device("meta"):  # no weights drawn only to be replaced
             model = TASKS[spec.task]().model(spec)
         try:

@@ -83,8 +83,8 @@ class Results:
         asked = asked_again(questions, loaded, families, lambda one, why: notices.append(left_out(store, one.name, why)))
         by_key = {run["key"]: {name: run[name] for name in OF_RUN} for run in runs if run["task"] in versions}
         measures = MeasureTable(store)
-        measured = [row for row in measures.rows() if row["version"] == VERSIONS.get(row["measure"])]
-        joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured if row["key"] in by_key]
+        measured = measures.rows(keys=by_key.keys(), versions=VERSIONS)
+        joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += measures.notices
         table = table.astype({"layer": float, "value": float})

@@ -20,7 +20,7 @@ from analysis.figures.composition import draw_composition
 from analysis.figures.style import COLOURS, literal
 from analysis.geometry import volume
 from analysis.measures.geometry import LEAST_VOLUME
-from analysis.regularization import NAMES, Answer, TrainedLowRank
+from analysis.regularization import NAMES, Answer, TrainedLowRank, check_size
 from trainables.lowrank import LowRank
 from trainables.regularization import region_of, regions
 from trainables.spec import RunSpec
@@ -93,6 +93,7 @@ def draw_curves(answer: Answer) -> Figure:
         for axes, column in ((left, "curve_error"), (right, "curve_loss")):
             _draw_curve(axes, str(setting), rows, column)
     spec = RunSpec.from_dict(next(iter(answer.rows.values())))
+    check_size(spec.N)
     left.axhline(answer.blank_error("ood"), color="0.3", ls="--", lw=1, zorder=0, label="blank image")
     inside = len(regions(region_of(spec.holdout), spec.N)["ood"])
     looked_at = f"{SUBSET} of the {inside}" if inside > SUBSET else f"all {inside}"

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ import typer
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
-from orchestrator.command.reading import check_runs, open_store
+from orchestrator.command.reading import check_apart, check_runs, open_store
 from orchestrator.errors import LostRayError, UserError, counted, printable, unwritten
 from orchestrator.store import StoreError
 
@@ -80,7 +81,7 @@ def report(
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
         if name != "--store" or not waits:
             check_runs(name, location)
-    check_folder("--out", out)
+    _check_out(out, (store, *(beside or ())))
     if serve:
         _check_port(out, port)
     try:
@@ -120,6 +121,18 @@ def report(
     if follow or serve:
         return _stay(builder, follow, serve, port)
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
+
+
+def _check_out(out: Path, stores: Sequence[str]) -> None:
+    """
+    Raises:
+        UserError: nothing can be written there, or it would be among the files of one of the stores.
+    """
+    from analysis.report import page, runs
+
+    for store in stores:
+        check_apart(out, store, "report", (runs.FOLDER, page.FOLDER))
+    check_folder("--out", out)
 
 
 def _check_port(out: Path, port: int) -> None:

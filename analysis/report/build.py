@@ -74,11 +74,11 @@ class Builder:
         """
         say("reading the store", 0, 1)
         results = Results.of(self.store, self.tasks) if results is None else results
-        told, notices = studies_of(results, _around(self.store), say)
+        told, notices = studies_of(results, _around(self.store, results), say)
         others, unread = {}, len(notices)
         for store in self.others:
             of_other = Results.of(store, self.tasks)
-            others[store], more = studies_of(of_other, _around(store))
+            others[store], more = studies_of(of_other, _around(store, of_other))
             notices += [*of_other.notices, *more]
         lacks = lacking(results, told, Artifacts(self.store).with_weights)
         self.notices = [*results.notices, *set_aside(results.runs), *notices, *lacks]
@@ -147,10 +147,10 @@ def _mark_of(results: Results) -> tuple[Any, ...]:
     return len(results.runs), latest, questions, len(results.table), results.damaged
 
 
-def _around(store: str) -> Around:
+def _around(store: str, results: Results) -> Around:
     @cache
     def measured() -> Mapping[str, Mapping[str, float]]:
-        return numbers_of(MeasureTable(store).rows(MEASURES))
+        return numbers_of(MeasureTable(store).rows(MEASURES, {run["key"] for run in results.runs}))
 
     return Around(measured, weights_of(store))
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.report.findings import number
-from analysis.report.told import Sheet
+from analysis.report.findings import number, share
+from analysis.report.told import Sheet, in_words
+from orchestrator.command.searched import PARTS
 
 MOST_LINES = 200
 """Of a table on the page; its CSV file has all."""
@@ -20,7 +21,9 @@ NAMES = {
     "contradicted_by": "contradicted by",
     "misses": "run that misses", "id_mse": "ID MSE", "ood_mse": "OOD MSE",
 }  # fmt: skip
-"""What columns are called, where their names in the CSV file are too short to say it."""
+"""What columns are called, where their names in the CSV file are too short to say it. A column that has the name of a setting
+or measure of a user is called what the heads of its sheet say."""
+ACCURACIES = tuple(f"accuracy{part}" for part in PARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def heads_of(sheet: Sheet) -> list[Cell]:
     """The names of the columns, in words."""
     columns = zip(sheet.table, _numeric(sheet), strict=True)
     names = {**NAMES, **sheet.heads}
-    return [Cell(names.get(str(name), str(name).replace("_", " ")), is_number) for name, is_number in columns]
+    return [Cell(names.get(str(name), in_words(str(name))), is_number) for name, is_number in columns]
 
 
 def _numeric(sheet: Sheet) -> Sequence[bool]:
@@ -63,5 +66,6 @@ def _cell(sheet: Sheet, name: str, value: Any) -> Cell:
         return Cell("yes" if value else "no")
     if isinstance(value, int | float):
         whole = math.isfinite(value) and (isinstance(value, int) or (name in sheet.counts and value == int(value)))
-        return Cell(f"{int(value):,}" if whole else number(value), True)
+        told = share if name in ACCURACIES else number
+        return Cell(f"{int(value):,}" if whole else told(value), True)
     return Cell(str(value))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.fits import SETTLED, geometric_mean
-from analysis.report.told import Sheet, Told
+from analysis.report.told import Sheet, Told, in_words
 from orchestrator.searches.bracket import ThresholdResult
 
 MOST = 12
@@ -25,6 +25,8 @@ class Compared:
     columns: Sequence[tuple[str, str]]
     """Of each study its name in the tables, and its place on the page; no place if it is of another store."""
     sheets: Sequence[Sheet]
+    count: int
+    """Studies of this kind, of which MOST are shown at most."""
 
 
 def side_by_side(told: Sequence[Told], others: Mapping[str, Sequence[Told]]) -> list[Compared]:
@@ -39,6 +41,7 @@ def side_by_side(told: Sequence[Told], others: Mapping[str, Sequence[Told]]) -> 
     for kind in kinds:
         own = [(one, "") for one in told if one.question.study == kind]
         of_others = [(one, store) for store, found in others.items() for one in found if one.question.study == kind]
+        count = len(own) + len(of_others)
         found = [*own[: max(1, MOST - len(of_others))], *of_others][:MOST]
         if len(found) < 2:
             continue
@@ -48,7 +51,7 @@ def side_by_side(told: Sequence[Told], others: Mapping[str, Sequence[Told]]) -> 
         sheets = [_settings(kind, names, studies)]
         if (thresholds := _thresholds(kind, names, studies)) is not None:
             sheets.append(thresholds)
-        compared.append(Compared(kind, columns, sheets))
+        compared.append(Compared(kind, columns, sheets, count))
     return compared
 
 
@@ -102,7 +105,7 @@ def _thresholds(kind: str, names: Sequence[str], studies: Sequence[Told]) -> She
     table = pd.DataFrame(records)
     table = table.drop(columns=[name for name in table if name.endswith("/ first") and table[name].isna().all()])
     title = "thresholds, geometric means over seeds, and their ratio to those of the first over the seeds that both have"
-    return Sheet(f"compared-{kind}-thresholds", title, table)
+    return Sheet(f"compared-{kind}-thresholds", title, table, heads={axis.along: in_words(axis.along)})
 
 
 def _by_place(results: Sequence[ThresholdResult]) -> dict[tuple[str, Any], list[ThresholdResult]]:

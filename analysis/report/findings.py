@@ -326,6 +326,11 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def share(value: float) -> str:
+    """As `number`, but four digits, rounded down: no accuracy that misses its target reads as if it met it."""
+    return f"{math.floor(1e4 * value + 1e-6) / 1e4:g}" if 0.001 <= value < 1 else number(value)
+
+
 def _one_per_seed(runs: Iterable[_Run]) -> list[str]:
     """The keys of the runs, one for each seed: the first in the order of keys, whatever was measured."""
     return list({run.seed: run.key for run in sorted(runs, key=lambda run: run.key, reverse=True)}.values())

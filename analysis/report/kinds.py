@@ -13,8 +13,9 @@ import pandas as pd
 from analysis import regularization, scaling, tune
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
-from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, title_of
+from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, in_words, title_of
 from analysis.threshold_notes import notes
+from orchestrator.command.files import whole_letters
 from orchestrator.command.recipe import varied_in
 from orchestrator.command.searched import PARTS
 from orchestrator.errors import counted
@@ -113,7 +114,7 @@ def _threshold_sheet(search: ThresholdSearch, rows: Rows, results: Sequence[Thre
         of_images = [name for name in table if name.startswith("images")]
         table = table.rename(columns={name: name.replace("images", axes.quantity) for name in of_images})
     what = "every threshold, and the runs on both sides of it"
-    heads = {"images": f"threshold ({samples_of(task)})"}
+    heads = {"images": f"threshold ({samples_of(task)})", axes.along: in_words(axes.along)}
     return Sheet("thresholds", what, table, ("passes", "misses"), (*whole, "seed"), heads)
 
 
@@ -204,7 +205,8 @@ def _searched(answer: tune.Answer) -> str:
 
 def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[Sheet]:
     sheets = []
-    heads = {f"{aim.name}{part}": f"{aim.name}{part.replace('_', ' ')}" for aim in answer.aims for part in PARTS}
+    heads = {name: in_words(name) for name in answer.names}
+    heads |= {f"{aim.name}{part}": f"{aim.name}{part.replace('_', ' ')}" for aim in answer.aims for part in PARTS}
     # objectives have the name by which they were asked for, as in the answer
     if len(answer.confirmed):
         sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), answer.counts, heads))
@@ -349,9 +351,10 @@ def _table(found: Sequence[Row], search: GridSearch, question: Question, rows: R
     pictures = [Picture("settings", seen, lambda: draw(counted, drawn))] if drawn else []
     over = "seeds" if ended_well.all() else "the seeds that ended well"
     of_seeds = ("seeds", "failed", *(f"{name}_seeds" for name in known))
+    heads = {name: in_words(name) for name in (*names, *called.values()) if name not in NUMBERS}
     sheets = [
-        Sheet("means", f"arithmetic means and standard deviations over {over}", means, (), of_seeds),
-        Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps")),
+        Sheet("means", f"arithmetic means and standard deviations over {over}", means, (), of_seeds, heads),
+        Sheet("runs", "every run", table.drop(columns="setting"), ("key",), ("seed", "steps"), heads),
     ]
     return [], sheets, pictures
 
@@ -362,7 +365,7 @@ def _called(found: Sequence[Row], names: Collection[str]) -> dict[str, str]:
     measured = sorted({name for row in found for name, value in row["measures"].items() if isinstance(value, int | float)})
     all_names = dict.fromkeys((*NUMBERS, *measured))
     taken = {*names, *OF_RUNS, *(f"{name}_{of}" for name in all_names for of in ("sd", "seeds"))}
-    return {name: f"measure {name}" if name in taken else name for name in all_names}
+    return {name: whole_letters(f"measure {name}" if name in taken else name) for name in all_names}
 
 
 def _number(value: Any) -> float | None:

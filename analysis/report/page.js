@@ -26,12 +26,14 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
-// Numbers as the page's other tables have them, times in units that a person uses. Whole numbers that are too large for a number
-// of a browser come as texts.
+// Numbers as the page's other tables have them, times in units that a person uses; an accuracy is rounded down, so that none that
+// misses its target reads as if it met it. The name is that of a column of this page: of what a user named there is none. Whole
+// numbers that are too large for a number of a browser come as texts.
 function shown(value, name) {
   if (value === null || value === undefined) return "";
   if (name === "finished") return new Date(1000 * value).toISOString().slice(0, 16).replace("T", " ") + " UTC";
   if (name === "seconds") return value < 60 ? `${value.toPrecision(2)} s` : value < 3600 ? `${(value / 60).toFixed(1)} min` : `${(value / 3600).toFixed(1)} h`;
+  if (name === "accuracy" && value >= 0.001 && value < 1) return String(Math.floor(1e4 * value + 1e-6) / 1e4);
   if (typeof value !== "number") return String(value);
   if (Number.isSafeInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
@@ -65,6 +67,7 @@ document.querySelectorAll("table.sortable").forEach(sortable);
 // ------------------------------------------------------------------ all runs
 
 const COLUMNS = ["key", "status", "task", "dataset", "decoder", "N", "data_count", "seed", "settings", "accuracy", "id_mse", "ood_mse", "steps", "seconds", "finished"];
+const CURVES = ["accuracy", "error", "loss"];
 const NAMES = { reason: "ended by", passage_step: "passed at step", pack_size: "trained together", fixed_count: "always present", loss: "training loss", error: "error on what is held out", accuracy: "accuracy on what is held out", key: "run", data_count: "data", id_mse: "ID MSE", ood_mse: "OOD MSE", seconds: "time", finished: "ended" };
 const HEADS = { ...NAMES, accuracy: "accuracy", finished: "ended (UTC)" };
 const at = id => document.getElementById(id);
@@ -180,18 +183,20 @@ async function follow() {
   if (i < 0) { box.replaceChildren(element("p", `The store has no run ${run[1]}.`)); return; }
   const number = Math.floor(i / runs.chunk), name = `runs/${number}`;
   try {
-    const { shared, runs: all } = await load(`${name}.js`, name), found = all[i % runs.chunk];
+    const { shared, runs: all } = await load(`${name}.js`, name), found = all.find(one => one.key === run[1]);
+    if (!found) throw new Error("This page was written anew since it was opened. Reload it to see this run.");
     box.replaceChildren(...told(i, { ...found, settings: shared[found.settings], known: { ...found.own, ...shared[found.known] } }));
   } catch (error) { box.replaceChildren(element("p", error.message)); }
   box.scrollIntoView({ block: "nearest" });
   box.focus({ preventScroll: true });
 }
 
-function listed(title, values) {
+// `isOwn`: the names are those of columns of this page, and not of settings or measures, which any user may have given.
+function listed(title, values, isOwn = false) {
   const entries = Object.entries(values).filter(([, one]) => one !== null && one !== "");
   if (!entries.length) return [];
   const list = element("dl");
-  for (const [name, one] of entries) list.append(element("dt", NAMES[name] || name), element("dd", typeof one === "object" ? JSON.stringify(one) : shown(one, name)));
+  for (const [name, one] of entries) list.append(element("dt", isOwn && NAMES[name] || name), element("dd", typeof one === "object" ? JSON.stringify(one) : shown(one, isOwn && name)));
   return [element("h3", title), list];
 }
 
@@ -202,11 +207,11 @@ function quoted(word) {
 
 function told(i, found) {
   const own = Object.fromEntries(COLUMNS.filter(name => name !== "settings").map(name => [name, value(name, i)]));
-  const parts = [element("h3", `Run ${runs.keys[i]}`), ...listed("How it ended", own).slice(1)];
+  const parts = [element("h3", `Run ${runs.keys[i]}`), ...listed("How it ended", own, true).slice(1)];
   if (found.error) { parts.push(element("h3", "What it said")); parts.push(element("pre", found.error, { tabindex: "0" })); }
   const numbers = text => text.split(" ").map(one => Number.isFinite(Number(one)) ? Number(one) : null);
   for (const [name, text] of Object.entries(found.curves)) if (name !== "step") parts.push(...curve(name, numbers(found.curves.step), numbers(text)));
-  parts.push(...listed("Its settings", found.settings), ...listed("What was measured", found.measures), ...listed("How it was trained", found.known));
+  parts.push(...listed("Its settings", found.settings), ...listed("What was measured", found.measures), ...listed("How it was trained", found.known, true));
   const parents = Object.entries(found.parents);
   if (parents.length) {
     const line = element("p", "It needed ");
@@ -217,10 +222,12 @@ function told(i, found) {
   const task = value("task", i), named = runs.built_in.includes(task) || !/^[\w.]+:\w+$/.test(task) ? "" : ` --task ${task}`;
   again.append(element("code", `python -m orchestrator.again ${runs.keys[i]} --store ${quoted(document.documentElement.dataset.store)}${named}`));
   parts.push(again);
+  if (named) parts.push(element("p", "It runs a task that this store names: look at it first if the store is not yours."));
   return parts;
 }
 
 function curve(name, steps, values) {
+  const column = CURVES.includes(name) && name;
   const known = values.map((one, i) => [steps[i], one]).filter(([, one]) => one !== null);
   if (known.length < 2) return [];
   const numbers = known.map(([, one]) => one), logs = name !== "accuracy" && Math.min(...numbers) > 0 && Math.max(...numbers) > 20 * Math.min(...numbers);
@@ -231,7 +238,7 @@ function curve(name, steps, values) {
   picture.setAttribute("viewBox", "0 0 480 135");
   picture.setAttribute("class", "curve");
   picture.setAttribute("role", "img");
-  picture.setAttribute("aria-label", `${name} from ${shown(numbers[0])} at step ${known[0][0]} to ${shown(numbers.at(-1))} at step ${known.at(-1)[0]}`);
+  picture.setAttribute("aria-label", `${name} from ${shown(numbers[0], column)} at step ${known[0][0]} to ${shown(numbers.at(-1), column)} at step ${known.at(-1)[0]}`);
   const put = (tag, attributes, text) => {
     const made = document.createElementNS(space, tag);
     for (const [key, one] of Object.entries(attributes)) made.setAttribute(key, one);
@@ -240,11 +247,11 @@ function curve(name, steps, values) {
   };
   put("line", { x1: 60, x2: 470, y1: 110, y2: 110 });
   put("polyline", { points: known.map(([step, one]) => `${x(step).toFixed(1)},${y(one).toFixed(1)}`).join(" ") });
-  put("text", { x: 55, y: 19, "text-anchor": "end" }, shown(ends[1]));
-  put("text", { x: 55, y: 113, "text-anchor": "end" }, shown(ends[0]));
+  put("text", { x: 55, y: 19, "text-anchor": "end" }, shown(ends[1], column));
+  put("text", { x: 55, y: 113, "text-anchor": "end" }, shown(ends[0], column));
   put("text", { x: 60, y: 128 }, shown(known[0][0]));
   put("text", { x: 470, y: 128, "text-anchor": "end" }, `step ${shown(known.at(-1)[0])}`);
-  return [element("h3", (NAMES[name] || name.replace(/_/g, " ")) + (logs ? ", on a logarithmic scale" : "")), picture];
+  return [element("h3", (column && NAMES[column] || name.replace(/_/g, " ")) + (logs ? ", on a logarithmic scale" : "")), picture];
 }
 
 // ------------------------------------------------------------------ printing shows what is folded

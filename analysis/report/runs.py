@@ -29,7 +29,10 @@ FILES = re.compile(r"index\.js|[0-9]+\.js")
 """The names of these files."""
 TEXTS = ("task", "dataset", "decoder", "status")
 NUMBERS = ("N", "data_count", "seed", "accuracy", "id_mse", "ood_mse", "steps", "seconds")
-CURVES = ("curve_accuracy", "curve_error", "curve_loss")
+DIGITS = {"accuracy": 9}
+"""Of those of them that have more than six: an accuracy that misses its target by one of many samples is not that target."""
+CURVES = ("accuracy", "error", "loss")
+"""Those that every run has, each in a column `curve_NAME`."""
 OF_SETTINGS = tuple(name for name in SPEC_FIELDS if name not in ("options", *TEXTS, *NUMBERS))
 OF_DETAIL = ("task_version", "fixed_count", "reason", "device", "pack_size", "host", "launch", "versions")
 HARMLESS = "\t\u00a0\u202f\u00ad\u200c\u200d"
@@ -127,7 +130,7 @@ def _index(runs: Sequence[Row], studies: Mapping[str, Collection[str]]) -> dict[
     words: dict[str, Any] = {name: _words([str(run[name]) for run in runs]) for name in TEXTS if name != "status"}
     words["status"] = _words([ending(run) for run in runs])
     words["settings"] = _words([_settings(run, varied) for run in runs])
-    numbers = {name: [_number(run[name]) for run in runs] for name in NUMBERS}
+    numbers = {name: [_number(run[name], DIGITS.get(name, 6)) for run in runs] for name in NUMBERS}
     numbers["finished"] = [round(run["finished_at"].timestamp()) for run in runs]
     return {
         "keys": [run["key"] for run in runs],
@@ -175,6 +178,7 @@ def _details(runs: Sequence[Row]) -> dict[str, Any]:
 
     found = [
         {
+            "key": run["key"],
             "settings": place(_plain({name: run[name] for name in OF_SETTINGS} | run["options"])),
             "known": place(_plain({name: run[name] for name in OF_DETAIL if run[name] not in (None, "")})),
             "measures": _plain(run["measures"]),
@@ -189,12 +193,15 @@ def _details(runs: Sequence[Row]) -> dict[str, Any]:
 
 
 def _curves(run: Row) -> dict[str, str]:
-    """Curves as numbers in a text, which is several times smaller and faster than a list of them."""
+    """Curves as numbers in a text, which is several times smaller and faster than a list of them. What the task summed up has
+    another name where it would take that of another curve."""
     steps = run["curve_step"]
     if len(steps) < 2:
         return {}
     places = _thinned(len(steps))
-    curves = {name.removeprefix("curve_"): run[name] for name in CURVES} | (run["curve_summary"] or {})
+    curves = {name: run[f"curve_{name}"] for name in CURVES}
+    taken = {"step", *CURVES}
+    curves |= {f"summary {name}" if name in taken else name: values for name, values in (run["curve_summary"] or {}).items()}
     known = {name: values for name, values in curves.items() if len(values) == len(steps)}
     told = {"step": steps, **known}
     return {printable(name): " ".join([_point(values[place]) for place in places]) for name, values in told.items()}

@@ -133,10 +133,9 @@ class Told:
             return words
         return [*_taken_out(others, "--out")[0], "--store", store]
 
-    def beyond(self, store: str) -> str:
-        """What the command that goes on in a store does beyond this project and this folder, as the store names it: it runs a
-        program or a task of one's own, joins another machine, or writes elsewhere. Empty if it does not."""
-        words = self.continued(store)
+    def beyond(self, words: Sequence[str]) -> str:
+        """What a command of it does beyond this project and this folder, as the store names it: it runs a program or a task of
+        one's own, joins another machine, or writes elsewhere. Empty if it does not."""
         programs, tasks, addresses = (_values_of(words, name) for name in ("--program", "--task", "--address"))
         paths = [path for name in WRITTEN for path in _values_of(words, name)]
         own = [path for path in tasks if path not in BUILT_IN]
@@ -173,6 +172,11 @@ class Around:
     """The numbers that were measured of generators, by key."""
     weights: Callable[[str], bytes]
     """Of a run, by its key; OSError if there are none."""
+
+
+def in_words(name: str) -> str:
+    """A name that a user gave, as the head of a column."""
+    return name.replace("_", " ")
 
 
 def shortened(items: Sequence[str], most: int) -> str:

@@ -34,10 +34,11 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:
     """The table as a CSV file, the columns `counts` in whole numbers: empty where nothing is known, `inf` without an end. Text
-    that a spreadsheet would take for a formula gets an apostrophe before it, which makes it text there."""
+    that a spreadsheet would take for a formula gets an apostrophe before it, which makes it text there; half a letter is
+    escaped."""
     text = table.drop(columns=counts, errors="ignore").select_dtypes(["object", "string"])
     cells = {name: pd.Series(map(_as_text, text[name]), text.index, object) for name in text}
-    return _whole(table.assign(**cells), counts).rename(columns=_as_text).to_csv(index=False).encode()
+    return _whole(_with(table, cells), counts).rename(columns=_as_text).to_csv(index=False).encode()
 
 
 def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
@@ -48,7 +49,15 @@ def records(table: pd.DataFrame, counts: Sequence[str]) -> list[dict[str, Any]]:
 def _whole(table: pd.DataFrame, counts: Sequence[str]) -> pd.DataFrame:
     """A column that lacks a number holds floats; here its finite ones are int again."""
     found = {name: pd.Series(map(_count, table[name]), table.index, object) for name in counts if name in table}
-    return table.assign(**found)
+    return _with(table, found)
+
+
+def _with(table: pd.DataFrame, columns: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """The table with other columns in place of those of the same names, which may be any, `self` too."""
+    changed = table.copy()
+    for name, column in columns.items():
+        changed[name] = column
+    return changed
 
 
 def _count(value: Any) -> Any:
@@ -64,10 +73,15 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
+def whole_letters(text: str) -> str:
+    """A text whose halves of letters, which no file and no table of text can hold, are escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
+    cell = whole_letters(cell).replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
     cell = FORMULA.sub(r"\1\2'", cell)
     return "'" * cell.lstrip().startswith(("=", "+", "-", "@")) + cell
 

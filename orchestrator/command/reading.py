@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UserError
-from orchestrator.store import ResultStore, StoreError
+from orchestrator.store import FOLDERS, ResultStore, StoreError
 
 
 @contextmanager
@@ -50,6 +51,23 @@ def check_runs(option: str, location: str) -> None:
         has_runs = "://" in location or (Path(location) / "runs").is_dir()
     if not has_runs:
         raise UserError(f"{option} {location!r} has no runs: give the folder that a study wrote to")
+
+
+def check_apart(out: Path, store: str, instead: str, within: Sequence[str] = ()) -> None:
+    """
+    Args:
+        instead: a folder that may be chosen.
+        within: folders of `out` that are written to.
+
+    Raises:
+        UserError: `--out` is a folder in which the store keeps its own files, or one of `within` is.
+    """
+    for folder in (out, *(out / name for name in within)):
+        place = Path(os.path.realpath(folder))
+        for name in FOLDERS:
+            if "://" not in store and place.is_relative_to(os.path.realpath(Path(store) / name)):
+                what = f"--out {str(out)!r}" + (f" writes to {str(folder)!r}, which" if folder != out else "")
+                raise UserError(f"{what} is where the store keeps its {name}: choose another folder, such as --out {instead}")
 
 
 def open_store(store: str | Path, **how: Any) -> ResultStore:

@@ -19,7 +19,7 @@ uses it.
 
 **`MeasureTable(path)`** has what was measured in trained models, a file for each measure of a run.
 
-- `rows(measures)`: all quantities. `known()`: what is there. `has(key, measure, version)`: whether this is.
+- `rows(measures, keys, versions)`: all quantities. `known()`: what is there. `has(key, measure, version)`: whether this is.
 - `save(key, measure, version, data)`: keeps what `measures.encode` made.
 - `claim(key)`, `release(key)`: who measures a run.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,12 @@ class MeasureTable(Artifacts):
             found = (self.path / "measures").glob(f"{key}.{measure}-*.parquet")
             self.place.delete({f"measures/{other.name}" for other in found if _is_earlier(other, key, measure, version)})
 
-    def rows(self, measures: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    def rows(
+        self,
+        measures: Sequence[str] | None = None,
+        keys: Collection[str] | None = None,
+        versions: Mapping[str, int] | None = None,
+    ) -> list[dict[str, Any]]:
         """All quantities, `array` as an ndarray of its shape or None, `value` and `layer` None where there is none; of a
         measure that is there in two versions those of the later one.
 
@@ -126,10 +131,21 @@ class MeasureTable(Artifacts):
 
         Args:
             measures: only these.
+            keys: only those of these runs.
+            versions: only those of this version of each measure. A file whose name says that it is another one is not read.
         """
+
+        def is_wanted(path: Path) -> bool:
+            key, measure, version = _named(path)
+            if measures is not None and measure not in measures:
+                return False
+            if not (measure and version.isdecimal()):
+                return True  # it is foreign, and that is told
+            return (keys is None or key in keys) and (versions is None or str(versions.get(measure)) == version)
+
         rows: list[dict[str, Any]] = []
         latest: dict[tuple[str, str], tuple[int, pa.Table]] = {}
-        for path, table in self._loaded(measures):
+        for path, table in self._loaded(is_wanted):
             key, measure, version = _named(path)
             if table is None:
                 self.place.note(f"left out {self.place.shown(f'measures/{path.name}')}, which is damaged or foreign")
@@ -145,14 +161,14 @@ class MeasureTable(Artifacts):
                 rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
         return rows
 
-    def _loaded(self, measures: Sequence[str] | None = None) -> Iterator[tuple[Path, pa.Table | None]]:
-        """Every file of these measures, with its table if it is as it should be. Where one is gone before it is read, as
-        another version has taken its place, they are listed again."""
+    def _loaded(self, is_wanted: Callable[[Path], bool] = lambda _: True) -> Iterator[tuple[Path, pa.Table | None]]:
+        """Every file that is wanted, with its table if it is as it should be. Where one is gone before it is read, as another
+        version has taken its place, they are listed again."""
         seen, again = set(), True
         while again:
             again = False
             for path in self._files():
-                if path in seen or (measures is not None and _named(path)[1] not in measures):
+                if path in seen or not is_wanted(path):
                     continue
                 try:
                     table = _load(path)

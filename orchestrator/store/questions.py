@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ DEEPEST = 8
 """Levels that lists and objects of a file may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """What a launch was asked.
 
@@ -56,7 +57,7 @@ class Question:
         """The import path of the task of all its runs."""
         return next(spec.task for specs in self.specs.values() for spec in specs)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of its file, without `.json`."""
         text = json.dumps(self._defining(), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -91,6 +92,8 @@ class Question:
         specs = {part: _unpacked(packed) for part, packed in value["specs"].items()}
         if len({spec.task for of_part in specs.values() for spec in of_part}) != 1:
             raise ValueError("its runs must be those of one task")
+        if twice := [part for part, of_part in specs.items() if len(set(of_part)) < len(of_part)]:
+            raise ValueError(f"its {twice[0]!r:.100} must name every run once")
         question = cls(**{**{n: value[n] for n in kinds}, "specs": specs, "facts": facts})
         if question.name != name:
             raise ValueError("its name is that of another question")

@@ -44,3 +44,12 @@ def test_text_that_is_no_formula_stays_as_it_is() -> None:
     read = pd.read_csv(io.BytesIO(written), keep_default_na=False)
     assert read["decoder"].tolist() == cells
     assert read["a;b"].tolist() == [1.5] * len(cells)
+
+
+def test_half_a_letter_and_any_name_cost_no_table() -> None:
+    names = pd.Index(["\ud800", "self", "cls", "N"], dtype=object)
+    table = pd.DataFrame([[1.5, "x", "\udfff", 8.0], [2.5, "y", 1, 16.0]], columns=names, dtype=object)
+    assert csv_bytes(table, ("N",)) == b"\\ud800,self,cls,N\n1.5,x,\\udfff,8\n2.5,y,1,16\n"
+    counted = pd.DataFrame({"self": [1.0, None]})
+    assert csv_bytes(counted, ("self",)) == b'self\n1\n""\n'
+    assert counted["self"].dtype == float, "the table itself stays as it is"

@@ -255,6 +255,18 @@ class TestDoubt:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
         tracemalloc.stop()
 
+    def test_rows_that_are_larger_than_their_question_says_take_no_memory(self) -> None:
+        finals = [final("none", seed) for seed in range(2)]
+        for one in finals:
+            one["row"]["N"] = 2000
+        answer = Answer.of([], finals, None, [], STUDY)
+        tracemalloc.start()
+        with pytest.raises(ValueError, match="N is 2000, and no run of this study has more than 1024"):
+            figures.draw_curves(answer)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        tracemalloc.stop()
+        assert load_decoders(answer, lambda key: pytest.fail("its weights are not read")) == {}
+
     def test_where_all_images_are_blank_nothing_was_learned(self) -> None:
         doubt = self.doubt(0.0441, 0.08, 0.0440)
         assert doubt == (

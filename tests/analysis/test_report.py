@@ -557,6 +557,32 @@ def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.C
     check_refusal(app, arguments, "has no runs", tmp_path, capsys)
 
 
+REFUSED = {
+    "": "writes to 'OUT/runs', which is where the store keeps its runs",
+    "weights": "is where the store keeps its weights",
+    "measures/page": "is where the store keeps its measures",
+}
+
+
+@pytest.mark.parametrize("below", REFUSED)
+@pytest.mark.parametrize("which", ["--store", "--with"])
+def test_a_page_among_the_files_of_a_store_is_refused(
+    below: str, which: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores = [tmp_path / "a", tmp_path / "b"]
+    for one in stores:
+        (one / "runs").mkdir(parents=True)
+    chosen = stores[which == "--with"]
+    out = chosen / below if below else tmp_path / "link"
+    if not below:
+        out.symlink_to(chosen)
+    assert run(app, ["--store", str(stores[0]), "--with", str(stores[1]), "--out", str(out), "--no-measure"]) == 2
+    told = f"error: --out 'OUT' {REFUSED[below]}: choose another folder, such as --out report\n"
+    assert capsys.readouterr().err == told.replace("OUT", str(out))
+    assert not any((chosen / "runs").iterdir())
+    assert not (chosen / "index.html").exists()
+
+
 def refuse() -> Figure:
     raise ValueError("no <map>\nand more")
 

@@ -74,10 +74,26 @@ def test_the_files_hold_every_run() -> None:
     assert (name, len(details["runs"])) == ("runs/1", 3)
     last = details["runs"][2]
     assert details["shared"][last["settings"]]["sigma"] == CHUNK + 2.5
+    assert last["key"] == rows[-1]["key"]
     assert last["measures"] == {"exact": 0.5}
     steps = [float(step) for step in last["curves"]["step"].split()]
     assert (steps[0], steps[-1], len(steps)) == (0, 99, MOST_POINTS)
     assert [float(value) for value in last["curves"]["accuracy"].split()] == [step / 100 for step in steps]
+
+
+def test_what_a_task_sums_up_takes_the_name_of_no_other_curve() -> None:
+    summed = {name: [7.0] * 100 for name in ("step", "accuracy", "error", "loss", "agreement")}
+    [run] = value_of(RunFiles().of([row(1, curve_summary=summed)], {})["0.js"])[1]["runs"]
+    curves = {name: text.split() for name, text in run["curves"].items()}
+    assert {name: numbers[-1] for name, numbers in curves.items()} == {
+        "step": "99", "accuracy": "0.99", "error": "0.25", "loss": "0.5", "summary step": "7", "summary accuracy": "7",
+        "summary error": "7", "summary loss": "7", "agreement": "7",
+    }  # fmt: skip
+
+
+def test_an_accuracy_is_sent_with_more_digits_than_a_target_has() -> None:
+    index = value_of(RunFiles().of([row(1, accuracy=1 - 1e-8)], {})["index.js"])[1]
+    assert index["numbers"]["accuracy"] == [0.99999999]
 
 
 def test_only_files_that_changed_are_made_anew() -> None:
@@ -596,3 +612,59 @@ def test_the_command_of_a_run_names_the_store_as_a_shell_reads_it(name: str, tmp
     told = html.unescape(re.findall(r"<code>(python -m orchestrator.again .*?)</code>", dom)[0])
     words = ["python", "-m", "orchestrator.again", key, "--store", str(store), "--task", "mine:Task"]
     assert told == shlex.join(words)
+    assert "<p>It runs a task that this store names: look at it first if the store is not yours.</p>" in dom
+
+
+def shown_of(out: Path, key: str, profile: Path) -> str:
+    """What a browser makes of a page on which this run is selected."""
+    assert BROWSER is not None
+    command = [
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=6000", f"--user-data-dir={profile}",
+        "--dump-dom", f"{(out / 'index.html').as_uri()}#run={key}",
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_what_a_user_named_keeps_its_name_and_an_accuracy_that_misses_does_not_read_as_its_target(tmp_path: Path) -> None:
+    options = (("error", 0.25), ("finished", "x"), ("seconds", "fast"))
+    spec = RunSpec(task="mine:Task", dataset="d", N=8, seed=0, data_count=1, target=0.9, options=options)
+    more = {"measures": {"loss": 2.0, "finished": 1, "accuracy": 0.5}, "accuracy": 0.89996, "loss": 0.125, "seconds": 90.0}
+    made = make_row(
+        spec, task_version="1", fixed_count=0, status="missed", reason="budget", finished_at=START, curve_step=[1, 2, 3],
+        curve_accuracy=[0.5, 0.75, 0.8996], curve_error=[0.25] * 3, curve_loss=[0.5] * 3, steps=3, **more,
+        curve_summary={"finished": [1.0, 2.0, 3.0]},
+    )  # fmt: skip
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append([made, row(1)])
+    Builder(str(tmp_path / "store"), tmp_path / "out").build()
+    dom = shown_of(tmp_path / "out", made["key"], tmp_path / "profile")
+    told = [tuple(map(html.unescape, pair)) for pair in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", dom)]
+    for pair in (
+        ("error", "0.25"), ("finished", "x"), ("seconds", "fast"), ("loss", "2"), ("finished", "1"), ("accuracy", "0.5"),
+        ("accuracy on what is held out", "0.8999"), ("training loss", "0.125"), ("time", "1.5 min"),
+        ("ended", "2026-01-01 00:00 UTC"),
+    ):  # fmt: skip
+        assert pair in told
+    assert '<td class="n">0.8999</td>' in dom
+    assert ">0.8996</text>" in dom
+    for head in ("finished", "training loss", "error on what is held out"):
+        assert f"<h3>{head}</h3>" in dom
+
+
+@pytest.mark.browser
+@pytest.mark.slow(5)
+@pytest.mark.skipif(BROWSER is None, reason="no chromium, chromium-browser or google-chrome on PATH")
+def test_a_page_that_was_written_anew_shows_no_other_run_in_the_place_of_one(tmp_path: Path) -> None:
+    out, rows = tmp_path / "out", [row(number, error=f"error {number}", status="failed") for number in range(3)]
+    with ResultStore(tmp_path / "store") as opened:
+        opened.append(rows)
+    Builder(str(tmp_path / "store"), out).build()
+    assert "error 1" in shown_of(out, rows[1]["key"], tmp_path / "profile").partition('id="run"')[2]
+    (out / "runs" / "0.js").write_bytes(RunFiles().of([rows[0], rows[2]], {})["0.js"])  # as an open page finds it
+    shown = shown_of(out, rows[1]["key"], tmp_path / "profile").partition('id="run"')[2].partition("</div>")[0]
+    assert "This page was written anew since it was opened. Reload it to see this run." in shown
+    assert "error 2" not in shown
+    assert "error 2" in shown_of(out, rows[2]["key"], tmp_path / "profile").partition('id="run"')[2]

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from safetensors import torch as safetensors
 
 from analysis import regularization
 from analysis.report.build import Builder
-from analysis.report.cells import heads_of
+from analysis.report.cells import heads_of, lines_of
 from analysis.report.compare import side_by_side
 from analysis.report.drawn import MOST
 from analysis.report.kinds import _means_in_words, _table
@@ -25,6 +26,7 @@ from analysis.report.studies import _beside, studies_of
 from analysis.report.told import ANSWERED, Around, Told
 from analysis.results import Results
 from analysis.scaling import Answer
+from orchestrator.command.files import csv_bytes
 from orchestrator.searches import Rows
 from orchestrator.searches.axes import USUAL
 from orchestrator.store import ResultStore, make_row, save_question
@@ -79,6 +81,23 @@ def test_studies_of_a_kind_stand_side_by_side_with_what_differs(ask: Ask, tmp_pa
     assert list(table[table.columns[2]].isna()) == [True, False, False], "a mean without one seed would be too low"
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_where_more_studies_are_there_than_stand_side_by_side_the_page_says_so(beside: bool, ask: Ask, tmp_path: Path) -> None:
+    question = ask(f"{QUESTIONS['thresholds']} --store {tmp_path}").question
+    questions = [dataclasses.replace(question, task_version=str(number)) for number in range(30)]
+    told = [Told(one, "t", ANSWERED, "", [], frozenset()) for one in questions]
+
+    def page(*told: Told) -> str:
+        return Report.of((), Results.of(tmp_path), told, side_by_side(told[:-1] if beside else told, others(told))).html()
+
+    def others(told: Sequence[Told]) -> dict[str, Sequence[Told]]:
+        return {"there": told[-1:]} if beside else {}
+
+    launched(tmp_path, ask(f"{QUESTIONS['thresholds']} --store {tmp_path}"), most=0)
+    assert f"<p>Shown are {'' if beside else 'the latest '}12 of 30.</p>" in page(*told)
+    assert "Shown are" not in page(*told[:12])
+
+
 def test_a_measure_that_is_called_like_another_column_does_not_take_its_place() -> None:
     fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4, "decoder": "a"}
     specs = [RunSpec(**fields, seed=seed, width=width) for width in (8, 16) for seed in range(3)]
@@ -104,6 +123,26 @@ def test_what_stands_in_a_row_and_among_its_measures_is_one_column() -> None:
     _, (means, runs), _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
     assert means.table["id_mse"].tolist() == [0.25, 0.25]
     assert list(runs.table.columns).count("ood_mse") == 1
+
+
+def test_settings_and_measures_that_are_called_like_columns_of_this_project_keep_their_names(ask: Ask, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"task": "a:B", "dataset": "d", "N": 8, "data_count": 4}
+    specs = [RunSpec(**fields, seed=seed, options=(("images", images),)) for images in (1, 2) for seed in range(2)]
+    ended = {"status": "missed", "reason": "", "accuracy": 0.89996, "id_mse": 0.5}
+    measures = {"passes": 0.5, "fixed_images": 7.0}
+    rows = [make_row(spec, task_version="1", fixed_count=0, measures=measures, **ended) for spec in specs]
+    _, sheets, _ = _table(rows, SimpleNamespace(specs=specs), None, None, None)  # type: ignore[arg-type]
+    for sheet in sheets:
+        heads = [cell.text for cell in heads_of(sheet)]
+        assert {"images", "passes", "fixed images", "accuracy", "ID MSE"} <= set(heads)
+        accuracy = list(sheet.table).index("accuracy")
+        assert {line[accuracy].text for line in lines_of(sheet)} == {"0.8999"}, "as none that reaches 0.9"
+    program = "--program 'echo {data_count} {seed} {images}' --counts 1..9 --vary images=1"
+    search = "--objective accuracy --search images=1|2 --sampler grid --trials 2 --confirm 1 --seeds 2"
+    launched(tmp_path, ask(f"tune {program} {search} --store {tmp_path}"))
+    [told] = told_of(tmp_path)
+    assert all("images" in [cell.text for cell in heads_of(sheet)] for sheet in told.sheets)
+    assert [sheet.name for sheet in told.sheets] == ["confirmed", "trials"]
 
 
 def test_studies_are_compared_over_the_seeds_that_both_have_and_bounds_are_called_so() -> None:
@@ -192,6 +231,13 @@ def test_a_number_that_not_all_seeds_have_says_how_many_do_and_texts_are_none() 
     assert table[["seeds", "m_seeds", "of_seeds"]].to_numpy().tolist() == [[3, 2, 1], [3, 0, 3]]
     assert table["m"][0] == 2.0
     assert table["of"].tolist() == [2.0, 4.0]
+
+
+def test_a_measure_with_half_a_letter_in_its_name_costs_no_table() -> None:
+    specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=4, seed=seed, options=(("self", 1),)) for seed in range(2)]
+    table = table_of(specs, *({"measures": {"\ud800": value}} for value in (1.0, 3.0)))
+    assert table["\\ud800"].tolist() == [2.0]
+    assert b"\\ud800" in csv_bytes(table)
 
 
 TITLES = {

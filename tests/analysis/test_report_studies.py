@@ -270,6 +270,9 @@ def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp
     assert shown("sweep scaling --N 8 --out x", "results").endswith("sweep scaling --N 8 --out x")
     assert shown("sweep scaling --N 8 --out x", "b").endswith("sweep scaling --N 8 --store b")
     assert shown(command, "b", ANSWERED).endswith(f"Asked with: {command}")
+    own = "sweep scaling --task mine:Task"
+    warned = f"{own} It runs a task that this store names: look at it first if the store is not yours."
+    assert shown(own, "results", ANSWERED).endswith(f"Asked with: {warned}")
     assert "goes on, with --retry-failed if the cause lay outside the task: sweep scaling" in shown(command, "b", FAILED, 1)
     assert "It runs a" not in shown("sweep scaling --task trainables.bumps:BumpTask", "b")
     assert "It runs a task that this store names" in shown("sweep scaling --task mine:Task", "b")

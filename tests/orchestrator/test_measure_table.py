@@ -48,6 +48,24 @@ def test_quantities_are_read_back(table: MeasureTable) -> None:
     assert table.rows(["kernel"]) == []
 
 
+def test_files_of_other_runs_and_versions_are_not_read(table: MeasureTable, place: Place) -> None:
+    table.save(OTHER, "images", 1, encode(OTHER, "images", 1, QUANTITIES, 1.5))
+    table.save(KEY, "kernel", 2, encode(KEY, "kernel", 2, QUANTITIES, 1.5))
+    for name in (f"{OTHER}.images-1", f"{KEY}.kernel-2", f"{KEY}.images-2"):
+        place.put(f"measures/{name}.parquet", b"it would be named")
+    with MeasureTable(place.location) as reader:
+        rows = reader.rows(keys={KEY}, versions={"images": 1, "kernel": 1})
+        assert {(row["key"], row["measure"], row["version"]) for row in rows} == {(KEY, "images", 1)}
+        assert reader.notices == []
+        assert reader.rows(["kernel"], {KEY}) == []
+        assert len(reader.notices) == 1
+    place.put("measures/mine.parquet", b"its name tells nothing")
+    with MeasureTable(place.location) as reader:
+        reader.rows(keys={KEY}, versions={"images": 1})
+        [notice] = reader.notices
+        assert "mine.parquet, which is damaged or foreign" in notice
+
+
 def test_a_measure_without_quantities_is_known_and_gives_no_rows(table: MeasureTable, place: Place) -> None:
     table.save(OTHER, "tuning", 1, encode(OTHER, "tuning", 1, [], 0.5))
     with MeasureTable(place.location) as reader:

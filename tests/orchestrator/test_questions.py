@@ -197,6 +197,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "too deep": (changed(settings={"a": [[[[[[[[0]]]]]]]]}), "it has more than 8 levels"),
     "other runs": (changed(task_version="2"), "its name is that of another question"),
     "another resolution": (changed(search={**SEARCH, "resolution": 0.1}), "its name is that of another question"),
+    "a run twice": (of_specs({**PACKED, "varied": {"N": [8, 8], "seed": [0, 0]}}), "'thresholds' must name every run once"),
     "no runs": (changed(specs={}), "its runs must be those of one task"),
     "runs that are none": (of_specs(7), "specs must have what is shared, and lists of what is varied"),
     "uneven lists": (of_specs({**PACKED, "varied": {"N": [8], "seed": [0, 1]}}), "argument 2 is longer than argument 1"),
@@ -205,6 +206,14 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no rate": (of_specs({**PACKED, "shared": {**PACKED["shared"], "lr": -1}}), "lr must be above 0"),
     "no options": (of_specs({**PACKED, "shared": {**PACKED["shared"], "options": [1]}}), "options must be names with values"),
 }
+
+
+def test_a_question_finds_its_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = Question.of(QUESTION.to_bytes(), QUESTION.name)
+    monkeypatch.setattr(Question, "_defining", None)
+    assert question.name == QUESTION.name
+    monkeypatch.undo()
+    assert dataclasses.replace(question, task_version="2").name != question.name
 
 
 @pytest.mark.parametrize("name", BAD)
