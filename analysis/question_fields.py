@@ -26,7 +26,7 @@ def dimension_of(name: str, value: Any, setting: Setting) -> Dimension:
     if isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value):
         return log_range(name, *value)
     try:
-        [found] = read_search([f"{name}={value}"], {name: setting})
+        [found] = read_search([f"{name}={value}"], {name: setting}, exact=True)
     except (UserError, ValueError) as error:
         raise ValueError(f"the space of {name} is {value!r:.100}, which is none: {error}") from None
     return found

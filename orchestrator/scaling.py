@@ -33,7 +33,7 @@ from orchestrator.thresholds import ThresholdStudy
 from trainables.check import check_task
 from trainables.program import COUNTS, ProgramTask
 from trainables.program import PATH as PROGRAM_TASK
-from trainables.settings import settings_class, settings_of, spec_fields
+from trainables.settings import check_asked, settings_class, settings_of, spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Task
 
@@ -123,25 +123,33 @@ def scaling(
     read.check_free(asked, [*settings_given, *chosen])
     read.check_alone(task_, asked, settings_given)
     read.check_precision(asked, resolution, until_width, seeds)
+    if "dataset" in settings_given:
+        raise UserError("--option dataset has an option of its own: use --datasets, for example --datasets A,B")
     known = settings_of(settings_class(task_))
     words = (known["dataset"].words if "dataset" in known else ()) or (spec_fields(task_, {})["dataset"],)
+    takes_any = "dataset" in known and not known["dataset"].words
     picked = list(dict.fromkeys(words if datasets is None else (d.strip() for d in datasets.split(","))))
+    if datasets is not None and takes_any and "" in picked:
+        raise UserError(f"--datasets {datasets!r} lacks a name: write names with commas between them, as --datasets A,B")
     most = seeds if until_width is None else max(seeds, MOST_SEEDS)
     if (thresholds := len(picked) * len(asked.values) * most) > MOST_PLANNED:
         raise UserError(f"{thresholds} thresholds are too many (at most {MOST_PLANNED}): ask for fewer sizes or --seeds")
     brackets: list[Bracket] = []
     for dataset in picked:
-        one_of("--datasets", dataset, words)
+        if not takes_any:
+            one_of("--datasets", dataset, words)
         for place, along_it in enumerate(asked.values):
             of_task = settings_given | ({"dataset": dataset} if "dataset" in known else {})
             of_run = trained | {"N": asked.sizes[0], "data_count": read.fixed_count(asked, data_count, task_)}
-            for name, first in asked.first(along_it).items():
-                (of_task if name in known else of_run)[name] = first
+            first = asked.first(along_it)
+            for name, value in first.items():
+                (of_task if name in known else of_run)[name] = value
             fields = checked(spec_fields, task_, of_task)
             decoder = fields["decoder"]
             on_gpu = where.on_gpu(task_, decoder)
             of_run["precision"] = opt.resolve_precision(precision, decoder, on_gpu)
             spec = checked(RunSpec, task=task, seed=0, **fields, **of_run)
+            checked(check_asked, task_, spec, {name: of_task[name] for name in ("dataset", *first) if name in of_task})
             if program is None and (place == 0 or not asked.axes.is_usual):
                 checked(check_task, task_, spec, where.save_weights)
             for seed in range(seeds):

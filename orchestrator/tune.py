@@ -385,7 +385,7 @@ def tune(
     def precision_of(decoder: str) -> str:
         return opt.resolve_precision(precision, decoder, where.on_gpu(task_, decoder))
 
-    recipe = Recipe(task_, task, settings_given, {**chosen, "target": target, "stop": stop}, precision_of)
+    recipe = Recipe(task_, task, settings_given, {**chosen, "target": target, "stop": stop}, precision_of, dimensions)
     matters = recipe.matters if hasattr(task_, "matters") else None
     space = Space(dimensions, recipe.make, matters)
     corners = check_points(task_, space, where.save_weights)

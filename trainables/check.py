@@ -37,6 +37,7 @@ from trainables.objectives import (
     widened,
 )
 from trainables.printed import printed_to_stderr
+from trainables.settings import check_kept, settings_class
 from trainables.spec import LARGEST, Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import detached
@@ -67,6 +68,7 @@ def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
         ValueError: a member gives something else than it should, or raises an exception.
     """
     check_words(task)
+    check_kept(settings_class(task), spec)
     with torch.random.fork_rng(devices=[]), one_thread(), printed_to_stderr():
         counts = counts_of(task, spec)
         spec = spec.with_count(counts.least_trained)

@@ -64,6 +64,10 @@ class SettingsError(ValueError):
     """A mistake in a task's settings: they raise something else than a ValueError, or leave one without a value."""
 
 
+class ChangedError(ValueError):
+    """The settings of a task change a value that they were given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting of a task."""
@@ -178,7 +182,7 @@ def _settings_of(kind: type) -> Mapping[str, Setting]:
         one = Setting(field.name, of_field[0], field.default, **{k: v for k, v in field.metadata.items() if k in _TOLD})
         if field.default is not None:
             try:
-                one.check(field.default)
+                one = dataclasses.replace(one, default=one.check(field.default))
             except ValueError as error:
                 raise ValueError(f"the task's default of the setting {error}") from None
         found[field.name] = one
@@ -229,9 +233,41 @@ def spec_fields(task: Any, given: Mapping[str, Scalar]) -> dict[str, Any]:
 
 def read_settings(kind: type[S], spec: RunSpec) -> S:
     """The settings of a run, as an object of the task's own class: `read_settings(ChordSettings, spec).error`."""
+    return kind(**_held(kind, spec))
+
+
+def _held(kind: Any, spec: RunSpec) -> dict[str, Scalar]:
+    """The values that a run has of the settings."""
     options = {**_later(kind), **dict(spec.options)}
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(spec, name) if name in IN_SPEC else options[name] for name in names})
+    names = [field.name for field in dataclasses.fields(kind)]
+    return {name: getattr(spec, name) if name in IN_SPEC else options[name] for name in names}
+
+
+def check_kept(kind: type[Any], spec: RunSpec) -> None:
+    """Whether `read_settings` gives what a run has. Where it fails, a task that asks for it fails by itself.
+
+    Raises:
+        ChangedError: it gives another value.
+    """
+    try:
+        held, read = _held(kind, spec), read_settings(kind, spec)
+    except Exception:
+        return
+    for name, value in held.items():
+        if (made := getattr(read, name)) != value:
+            told = f"the task's settings make {name} {made} of {value} when they are read from a run"
+            raise ChangedError(f"{told}: __post_init__ must keep what it has made, so convert a value where it is used")
+
+
+def check_asked(task: Any, spec: RunSpec, asked: Mapping[str, Scalar]) -> None:
+    """
+    Raises:
+        ChangedError: the task has made another value of one that was asked for.
+    """
+    for name, value in asked.items():
+        if (made := value_of(spec, name)) != value:
+            check_kept(settings_class(task), spec)
+            raise ChangedError(f"the task makes {name} {made} of {value}: ask for {made}")
 
 
 def value_of(spec: RunSpec, name: str) -> Scalar:
@@ -264,7 +300,7 @@ def defaults_of(kind: type) -> dict[str, Scalar]:
 
 def _later(kind: type) -> dict[str, Scalar]:
     """The defaults of the later settings."""
-    return {field.name: field.default for field in dataclasses.fields(kind) if field.metadata.get("later")}  # type: ignore[misc]
+    return {name: cast(Scalar, each.default) for name, each in _settings_of(kind).items() if each.later}
 
 
 def _later_of(spec: RunSpec) -> dict[str, Scalar]:

@@ -11,7 +11,7 @@ from trainables.spec import RunSpec
 from trainables.task import Task
 
 SAMPLES = 4
-"""Of each set that are looked at."""
+"""Of each set that are looked at. What a task summarises may have a name for every kind of sample: then the subset is whole."""
 
 
 def numbers_of(task: Task, spec: RunSpec) -> tuple[Sequence[str], bool]:
@@ -26,7 +26,7 @@ def numbers_of(task: Task, spec: RunSpec) -> tuple[Sequence[str], bool]:
     try:
         with printed_to_stderr():
             training = Training(spec, untrained(task, spec))
-            for name in ("train", "judged_train", "held_out", "subset"):
+            for name in ("train", "judged_train", "held_out", *(() if training.summarises else ("subset",))):
                 if (split := getattr(training, name)) is not None:
                     setattr(training, name, split.take(slice(SAMPLES)))
             training.advance()

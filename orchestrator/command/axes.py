@@ -13,8 +13,17 @@ from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import rungs_of
-from trainables.program import ProgramTask
-from trainables.settings import RUN_SETTINGS, Setting, alternatives, read_settings, settings_class, settings_of, spec_fields
+from trainables.program import VALUES, ProgramTask, names_in
+from trainables.settings import (
+    RUN_SETTINGS,
+    Setting,
+    alternatives,
+    check_kept,
+    read_settings,
+    settings_class,
+    settings_of,
+    spec_fields,
+)
 from trainables.spec import LARGEST, Counts, Scalar
 from trainables.task import Task
 
@@ -78,7 +87,7 @@ class Asked:
     def check_values(self, task: Task, bracket: Bracket, resolution: float) -> None:
         """
         Raises:
-            UserError: the search of this bracket may ask for a value that the task refuses.
+            UserError: the search of this bracket may ask for a value that the task refuses or changes.
         """
         least, kind = self.axes.least, settings_class(task)
         if least not in settings_of(kind):
@@ -86,9 +95,10 @@ class Asked:
         for value in rungs_of(bracket, resolution).counts:
             try:
                 read_settings(kind, bracket.at(value))
+                check_kept(kind, bracket.at(value))
             except ValueError as error:
                 told = f"--least {least} may ask for any value of --between, and the task refuses {value}: {error}"
-                raise UserError(f"{told}; let the task take the nearest value that it can have") from None
+                raise UserError(f"{told}; let its model take the nearest value that it can have") from None
 
 
 def read_axes(task: Task, least: str, along: str, between: str | None, N: str, usual_N: str) -> Asked:
@@ -186,15 +196,16 @@ def read_between(searched: Setting, text: str, hint: str = HINT) -> Between:
 
 
 def fixed_count(asked: Asked, given: int | None, task: Task) -> int:
-    """The data count of all runs; 0 where it is on an axis, and 1 of a program that nobody gave another.
+    """The data count of all runs; 0 where it is on an axis, and 1 of a program that is not told it.
 
     Raises:
         UserError: it is given though it is on an axis, or not given though it is not.
     """
     if "data_count" not in asked.taken:
         if given is None and isinstance(task, ProgramTask) and task.program is not None:
-            counts = task.program.counts
-            if all(one.low <= 1 for one in ([counts] if isinstance(counts, Counts) else counts.values())):
+            counts, named = task.program.counts, names_in(task.program.words, (*VALUES, *settings_of(task.settings)))
+            lows = [one.low for one in ([counts] if isinstance(counts, Counts) else counts.values())]
+            if "data_count" not in named and max(lows) <= 1:
                 return 1
         if given is None:
             raise UserError(f"--least {asked.axes.least} keeps the data count as it is: give it, for example --data-count 500")

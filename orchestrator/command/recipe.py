@@ -13,16 +13,16 @@ from orchestrator.command.programs import Described
 from orchestrator.command.searched import OF_RUN
 from orchestrator.errors import UserError
 from orchestrator.searches.objective import COLUMNS, DOWN, UP, Objective, direction_of
-from orchestrator.searches.space import FIELDS, Space, Values
+from orchestrator.searches.space import FIELDS, Dimension, Space, Values
 from trainables.check import check_task, counts_of
 from trainables.check_words import blamed
 from trainables.program import VALUES, ProgramTask, names_in
-from trainables.settings import alternatives, complete, settings_of, spec_fields, value_of
+from trainables.settings import ChangedError, alternatives, check_asked, complete, settings_of, spec_fields, value_of
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
 MOST_CHECKED = 24
-"""Points of the space that are made and measured once before anything is trained."""
+"""Points of the space that are made and measured once before anything is trained, and values of a range that are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Recipe:
         settings: what the user gave of the settings of the task.
         fields: of a `RunSpec`, those of the training; a `data_count` of None is the largest that the task allows.
         precision: that of a decoder.
+        dimensions: those of the search. Of a value of a range the task may make another one of the range, as a width that is a
+            multiple of something. A run with any other value counts for nothing.
     """
 
     task: Task
@@ -40,17 +42,21 @@ class Recipe:
     settings: Mapping[str, Scalar]
     fields: Mapping[str, Any]
     precision: Callable[[str], str]
+    dimensions: Sequence[Dimension] = ()
 
     def make(self, values: Values, seed: int) -> RunSpec:
         """
         Raises:
-            ValueError: the task cannot do it.
+            ValueError: the task cannot do it, or makes values of these that the search does not have.
         """
         of_task = spec_fields(self.task, self._of_task(values))
         of_run: dict[str, Any] = {**self.fields, **{name: value for name, value in values.items() if name in OF_RUN}}
         count = of_run.pop("data_count")
         precision = self.precision(of_task["decoder"])
         spec = RunSpec(task=self.path, seed=seed, data_count=0, precision=precision, **of_task, **of_run)
+        asked = [d for d in self.dimensions if d.name in values and d.name not in OF_RUN]
+        lost = [d.name for d in asked if values[d.name] in d.words or not d.holds(value_of(spec, d.name))]
+        check_asked(self.task, spec, {name: values[name] for name in lost})
         if isinstance(self.task, ProgramTask):
             spec = self.task.describe(spec)
         counts = counts_of(self.task, spec)
@@ -141,7 +147,8 @@ def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]
     """The runs at the corners of the space, as far as the task can do them. Some of them are made and measured.
 
     Raises:
-        UserError: there is a value that it can do in none of them, or a run that cannot be measured; the message names it.
+        UserError: there is a value that it can do in none of them, a run that cannot be measured, or a range with values of
+            which it makes others than the search has; the message names it.
     """
     tried = Tried.of(space, space.corners())
     for values, why in tried.refused:
@@ -155,6 +162,8 @@ def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]
         if not any(dimension.name in values for values, _ in tried.possible):
             why = "of the settings that are searched, none makes it matter"
             raise UserError(f"--search {dimension.name} would change nothing: {why}")
+        if dimension.span is not None and dimension.name not in OF_RUN:
+            _check_range(space, dimension)
     if not isinstance(task, ProgramTask):
         made = Tried.of(space, space.edges()).possible or tried.possible
         alike: dict[str, Any] = {"lr": 1.0, "weight_decay": 0.0, "batch_size": 1, "max_steps": 1, "depth": 0, "width": 1}
@@ -167,6 +176,31 @@ def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]
                 hint = ": if the settings or counts() of the task raise a ValueError for them, the search passes over them"
                 raise UserError(f"{error} (with {_told(values)}, which --search allows{hint * (len(values) > 1)})") from None
     return [spec for _, spec in tried.possible]
+
+
+def _check_range(space: Space, dimension: Dimension) -> None:
+    """
+    Raises:
+        UserError: of a value of the range the task makes one that the search does not have, and can do it neither with the
+            first values of all others nor with the last ones.
+    """
+    for value in map(dimension.within, dimension.points(MOST_CHECKED)):
+        points = [{each.name: each.ends[at] for each in space.dimensions} | {dimension.name: value} for at in (0, -1)]
+        refusals = [_refusal(space, values) for values in points]
+        changed = [error for error in refusals if isinstance(error, ChangedError)]
+        if changed and None not in refusals:
+            name = dimension.name
+            told = f"--search {name}={dimension.text} has values that no run can have: {changed[0]}"
+            raise UserError(f"{told}; search values that it keeps, as {name}=LOW..HIGH:STEP or {name}=A|B|C")
+
+
+def _refusal(space: Space, values: Values) -> ValueError | None:
+    """Why the task cannot do a point; None if it can."""
+    try:
+        space.make(space.canonical(values), 0)
+    except ValueError as error:
+        return error
+    return None
 
 
 def _told(values: Values) -> str:

@@ -25,11 +25,12 @@ PARTS = ("_search", "", "_lower", "_upper")
 HINT = "write NAME=LOW..HIGH, NAME=LOW..HIGH:log, NAME=LOW..HIGH:STEP, NAME=A|B|C, or NAME=0|LOW..HIGH:log"
 
 
-def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dimension]:
+def read_search(texts: Sequence[str], known: Mapping[str, Setting], *, exact: bool = False) -> list[Dimension]:
     """The dimensions of a search as `--search` names them, separated by commas.
 
     Args:
         known: what may be searched, by name.
+        exact: whether spaces beside a bar are part of the words, as in questions of former versions.
 
     Raises:
         UserError: an unknown name, or values that the setting may not have.
@@ -47,7 +48,8 @@ def read_search(texts: Sequence[str], known: Mapping[str, Setting]) -> list[Dime
             raise UserError(f"--search {part!r}: there is no setting {name!r} to search: choose one of {', '.join(known)}")
         if name in found:
             raise UserError(f"--search {part!r}: {name} is searched twice: keep one of the two")
-        found[name] = _dimension(part, known[name], spec)
+        choices = spec.split("|")
+        found[name] = _dimension(part, known[name], choices if exact else [choice.strip() for choice in choices])
     return list(found.values())
 
 
@@ -74,10 +76,10 @@ def check_columns(names: Sequence[str], aims: Sequence[str]) -> None:
         )
 
 
-def _dimension(part: str, setting: Setting, spec: str) -> Dimension:
+def _dimension(part: str, setting: Setting, choices: Sequence[str]) -> Dimension:
     words: list[Scalar] = []
     ranges = []
-    for choice in spec.split("|"):
+    for choice in choices:
         if ".." in choice and setting.kind in (int, float):
             ranges.append(choice)
         else:

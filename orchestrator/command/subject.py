@@ -116,8 +116,10 @@ def _speak_of(task: Task, command: Callable[..., int], own: Collection[str]) -> 
     `own` stays as it is."""
     known = settings_of(settings_class(task))
     datasets, cheap = known["dataset"].words if "dataset" in known else (), getattr(task, "cheap", ())
-    several = f"Comma-separated: {_quoted(datasets)}."
-    _say(command, "datasets", lambda _: several if len(datasets) > 1 else "This task has one data set, so omit the option.")
+    takes_any = "dataset" in known and not datasets
+    several = "Comma-separated names, whichever the task knows." if takes_any else f"Comma-separated: {_quoted(datasets)}."
+    is_one = len(datasets) < 2 and not takes_any
+    _say(command, "datasets", lambda _: "This task has one data set, so omit the option." if is_one else several)
     _say(command, "cpu_workers", lambda help: help.replace("`mlp`", _quoted(cheap) or "this task has none"))
     for name in inspect.signature(command).parameters.keys() - {*own}:
         _say(command, name, _neutral)

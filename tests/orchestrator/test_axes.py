@@ -7,7 +7,7 @@ import random
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from torch import nn
 
 from analysis.figures.scaling import draw
 from analysis.fits import fit_power_law, summarise
@@ -37,8 +38,9 @@ from orchestrator.searches.probing import float_ladder, ladder
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, make_row, save_question
 from orchestrator.thresholds import ThresholdStudy
-from tests.toy import Toy
-from trainables.settings import settings_class, settings_of
+from tests.conftest import check_refusal
+from tests.toy import Choosy, Toy
+from trainables.settings import setting, settings_class, settings_of
 from trainables.spec import Counts, RunSpec, Scalar, family_key, run_key
 
 Ask = Callable[[str], ThresholdStudy]
@@ -484,6 +486,7 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
 
     assert counts(f"{told} {file} {least} --data-count 50") == {("10..1200", 0.1, 3.0, 50)}
     assert counts(f"{untold} {file} {least}") == {("1..1", 0.1, 3.0, 1)}
+    assert counts(f"{untold} --vary noise=1.0 --counts 1..2000 {least}") == {("1..2000", 0.1, 3.0, 1)}
     assert counts(f"{told} {file} --between 2..20") == {("10..1200", 10, 20, 0)}
     assert counts(f"{told} {file}") == {("10..1200", 10, 1200, 0)}
     along = f"{told.replace('8,16', '8')} {least} --along data_count=20,10"
@@ -491,6 +494,7 @@ def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
     assert counts(f"{along} {file}") == {("10..1200", 0.1, 3.0, 10), ("10..1200", 0.1, 3.0, 20)}
     for command, why in (
         (f"{told} {file} {least}", "--least noise keeps the data count as it is: give it, for example --data-count 500"),
+        (f"{told} --vary noise=1.0 --counts 1..2000 {least}", "--least noise keeps the data count as it is: give it, for"),
         (f"{told} {file} {least} --data-count 5", "--data-count 5 is not possible at N = 8, noise = 0.1, where"),
         (f"{told} {file} --counts 1..9", "--counts and [counts] in counts.toml are both given: keep one"),
         (f"{told} --vary noise=1 --between 9", "--between '9' is no range: write LOW..HIGH with whole numbers"),
@@ -585,6 +589,48 @@ def test_values_that_the_task_refuses_are_refused_at_the_start(heads: str, capsy
     assert run(scaling.app, words) == 2
     told = "--least width may ask for any value of --between, and the task refuses 5: width must be a multiple of 4, not 5"
     assert told in capsys.readouterr().err
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundedSettings:
+    dataset: str = setting("alpha")
+    width: int = setting(4, low=1, high=64)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dataset", self.dataset.lower())
+        object.__setattr__(self, "width", -(-self.width // 4) * 4)
+
+
+class Rounded(Choosy):
+    """It rounds widths up to a multiple of 4."""
+
+    settings = RoundedSettings
+
+    def matters(self, settings: dict[str, Scalar]) -> list[str]:
+        return list(settings)
+
+    def counts(self, spec: RunSpec) -> Counts:
+        return Counts(low=1, high=20)
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--along width=5,6", "the task makes width 8 of 5: ask for 8"),
+        ("--along width=4,6", "the task makes width 8 of 6: ask for 8"),
+        ("--least width --between 5..64 --data-count 3", "the task makes width 8 of 5: ask for 8"),
+        ("--least width --between 4..64 --data-count 3", "the task refuses 5: the task's settings make width 8 of 5 when they"),
+        ("--datasets alpha,Beta", "the task makes dataset beta of Beta: ask for beta"),
+    ],
+)
+def test_values_that_the_task_changes_are_refused_at_the_start(
+    words: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refusal(scaling.app, ["--task", f"{__name__}:Rounded", "--N", "8", *words.split()], why, tmp_path, capsys)
 
 
 def test_no_training_without_a_sample_is_asked_for(heads: str, ask: Ask) -> None:

@@ -47,6 +47,17 @@ class Tuned(Toy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnySettings(ToySettings):
+    dataset: str = setting("alpha")
+
+
+class AnyData(Toy):
+    """A toy that takes data sets of any name."""
+
+    settings = AnySettings
+
+
+@dataclass(frozen=True, kw_only=True)
 class HelpSettings(ToySettings):
     help: str = setting("")
 
@@ -73,7 +84,7 @@ class Sorted(Toy):
     cheap = ("cubic",)
 
 
-TASK = ("--task", f"{__name__}:Tuned")
+TASK, ANY = ("--task", f"{__name__}:Tuned"), ("--task", f"{__name__}:AnyData")
 
 
 def options(*words: str) -> set[str]:
@@ -137,6 +148,7 @@ def test_help_of_another_task_does_not_speak_of_bumps(app: TaskApp, words: tuple
 def test_help_has_the_data_sets_and_the_decoders_of_the_task() -> None:
     told = help_of(scaling.app, "--task", f"{__name__}:Sorted")
     assert "Comma-separated: cups, balls." in told
+    assert "Comma-separated names, whichever the task knows." in help_of(scaling.app, *ANY)
     assert "for decoders that need none (cubic)" in told
     assert "Images of a grid, as the decoder sees them." in told, "the words of the task are left as they are"
 
@@ -169,6 +181,13 @@ def test_a_setting_of_a_task_is_no_list_whatever_its_help_says(launched: list[Th
     assert launched[0].brackets[0].template.option("ledger") == "c"
 
 
+def test_data_sets_without_words_may_have_any_name(launched: list[ThresholdStudy]) -> None:
+    words = [*ANY, "--N", "8", "--seeds", "1"]
+    assert run(scaling.app, words) == 0
+    assert run(scaling.app, [*words, "--datasets", "beta, alpha"]) == 0
+    assert [[b.template.dataset for b in study.brackets] for study in launched] == [["alpha"], ["beta", "alpha"]]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -178,6 +197,9 @@ def test_a_setting_of_a_task_is_no_list_whatever_its_help_says(launched: list[Th
         ((*TASK, "--option", "sigma=1"), "this task has no option 'sigma': its options are dataset, decoder, strength"),
         ((*TASK, "--option", "spins=perhaps"), "--option 'spins=perhaps': the option spins takes True or False, not 'perhaps'"),
         ((*TASK, "--datasets", "bumps"), "--datasets 'bumps' is unknown: choose toys"),
+        ((*TASK, "--option", "dataset=toys"), "--option dataset has an option of its own: use --datasets"),
+        ((*ANY, "--option", "dataset=beta"), "--option dataset has an option of its own: use --datasets"),
+        ((*ANY, "--datasets", "beta,"), "--datasets 'beta,' lacks a name: write names with commas"),
         ((*TASK, "--ledger", "a", "b"), "'b' belongs to no option, and --ledger takes one value: omit it, or quote a value"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", f"{__name__}:Helpful", "--help"), "the task's setting help has the name of the option that shows what"),

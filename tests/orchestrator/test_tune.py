@@ -33,7 +33,7 @@ from analysis.asked import tuned
 from analysis.figures.style import image
 from analysis.figures.tune import MOST_PANELS, draw_settings
 from analysis.files import write_tune
-from analysis.question_fields import TaskNeededError
+from analysis.question_fields import TaskNeededError, dimension_of
 from analysis.remake_tune import tune_search
 from analysis.report.answers import scaling_answer
 from analysis.report.kinds import OF_SEARCH
@@ -58,7 +58,7 @@ from orchestrator.store import ResultStore, make_row, save_question
 from tests.conftest import changed, check_refusal, trained_by
 from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
-from trainables.settings import setting, settings_of, with_values
+from trainables.settings import Setting, setting, settings_of, with_values
 from trainables.spec import Counts, RunSpec, Scalar, run_key
 from trainables.task import Data, Split
 
@@ -140,6 +140,14 @@ def test_what_a_user_writes_is_understood(text: str, expected: list[Dimension]) 
     assert found == expected
     assert [repr(end) for one in found for end in one.ends] == [repr(end) for one in expected for end in one.ends]
     assert read_search([f"{one.name}={one.text}" for one in found], KNOWN) == expected
+
+
+def test_spaces_beside_a_bar_are_no_part_of_a_word_but_in_questions_that_have_them() -> None:
+    act = Setting("act", str, None)
+    [found] = read_search(["act= relu | tanh"], {"act": act})
+    assert found == Dimension("act", ("relu", "tanh"))
+    assert dimension_of("act", found.text, act) == found
+    assert dimension_of("act", "relu | tanh", act) == Dimension("act", ("relu ", " tanh"))
 
 
 MISSPELLED = [
@@ -391,7 +399,7 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
         ),
         (["--search", "lr=0.1..1", "--schedule", "cosine"], "because a program cannot be told it: omit the option"),
         (["--search", "lr=0.1..1", "--save-weights"], "--save-weights would change nothing, because"),
-        (["--search", "lr=0.1..1", "--objective", "loss"], "--objective loss is nothing that a program tells"),
+        (["--search", "lr=0.1..1", "--objective", "loss"], "a program cannot report 'loss' of what is held out"),
         (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
         (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
@@ -1576,6 +1584,63 @@ def test_the_report_needs_the_task_for_a_grid_that_was_refused_in_part() -> None
     with pytest.raises(TaskNeededError, match="it does not tell all that the task cannot combine"):
         tune_search(study.question, None, list(rows))
     assert tune_search(study.question, study.task, list(rows)).finished(rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundedSettings(ChoosySettings):
+    heads: int = setting(8, low=1)
+    angle: float = setting(0.0)
+    odd: int = setting(1)
+
+    def __post_init__(self) -> None:
+        width = -(-self.width // self.heads) * self.heads if self.decoder == "mlp" else 1
+        object.__setattr__(self, "width", width)
+        object.__setattr__(self, "angle", math.radians(self.angle))
+        object.__setattr__(self, "odd", 107 if self.odd == 7 else self.odd)
+
+
+class Rounded(Headed):
+    """It changes widths that are no multiple of its heads, and that of a linear network; every angle; and one odd number."""
+
+    settings = RoundedSettings
+
+
+ROUNDED = ("--task", f"{__name__}:Rounded", "--N", "4", "--max-steps", "20", "--objective", "loss", "--pruner", "none")
+WIDE_STEPS = "--search width=32..128:24 has values that no run can have: the task makes width 64 of 56: ask for 64"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["width=30|60|120"], "--search allows width=30, which cannot be trained: the task makes width 32 of 30: ask for 32"),
+        (["width=30|60,lr=0.1..1"], "--search allows width=30, lr=0.1, which cannot be trained: the task makes width 32 of 30"),
+        (["width=60|120,lr=0.1..1"], "search other values: the task makes width 64 of 60: ask for 64"),
+        (["width=32..100"], "--search allows width=100, which cannot be trained: the task makes width 104 of 100: ask for 104"),
+        (["width=32..128:24", "--heads", "16"], WIDE_STEPS),
+        (["angle=30|60"], "cannot be trained: the task's settings make angle 0.0091385"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_value_that_the_task_changes_is_refused(
+    words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refusal(tune.app, [*ROUNDED, "--decoder", "mlp", "--search", *words], hint, tmp_path, capsys)
+
+
+def test_no_trial_is_trained_whose_value_the_task_changes() -> None:
+    words = ("--sampler", "random", "--trials", "70", "--confirm", "1", "--seeds", "1")
+    tuning = made_by(*ROUNDED, "--search", "odd=1..32", *words).search.tuning
+    rows = walk(tuning)
+    assert sorted(row["options"]["odd"] for row in rows) == [odd for odd in range(1, 33) if odd != 7]
+    assert (len(tuning.finished_trials(rows)), tuning.trials) == (31, 31)
+    tuning = made_by(*ROUNDED, "--decoder", "mlp", "--search", "width=32..64", *words).search.tuning
+    rows = walk(tuning)
+    assert sorted(row["width"] for row in rows) == [32, 40, 48, 56, 64], "each counts with the width that it has"
+    assert len(tuning.finished_trials(rows)) == 5
+    tuning = made_by(*ROUNDED, "--search", "decoder=linear|mlp,width=1|8,heads=1|2", *words).search.tuning
+    rows = walk(tuning)
+    assert sorted({(row["decoder"], row["width"]) for row in rows}) == [("linear", 1), ("mlp", 1), ("mlp", 8)]
+    assert len(tuning.finished_trials(rows)) == len(rows) == tuning.trials
 
 
 class Strict(Choosy):

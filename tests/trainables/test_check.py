@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import re
 import sys
@@ -22,7 +23,7 @@ from orchestrator import scaling, tune
 from tests.conftest import check_refusal
 from tests.toy import Pupil
 from trainables.check import check_task, counts_of
-from trainables.settings import spec_fields
+from trainables.settings import read_settings, setting, spec_fields
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
 from trainables.training.loop import Training
@@ -1089,6 +1090,31 @@ def test_a_task_that_works_passes(
     check(load_task(path), dataset, decoder, N, **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class TurnedSettings:
+    angle: float = setting(30.0)
+    half: float | None = setting(None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "angle", math.radians(self.angle))
+        object.__setattr__(self, "half", self.angle / 2)
+
+
+class Turned(Points):
+    """A value of its settings is another one whenever they are read."""
+
+    settings = TurnedSettings
+
+
+def test_settings_that_change_when_they_are_read_again_are_refused() -> None:
+    spec = RunSpec(task="tests:Task", N=8, data_count=0, seed=0, **spec_fields(Turned(), {}))
+    assert (spec.option("angle"), read_settings(TurnedSettings, spec).angle) == pytest.approx((0.5236, 0.0091), abs=1e-4)
+    with pytest.raises(ValueError, match=r"^the task's settings make angle 0\.0091.* of 0\.5235.*: __post_init__ must keep"):
+        check_task(Turned(), spec)
+    check_task(Turned(), dataclasses.replace(spec, options=(("angle", 0.0), ("half", 0.0))))
+    check_task(Turned(), dataclasses.replace(spec, options=(("angle", 0.5),)))  # made by hand, and never read
+
+
 def weights_after(steps: int, task: Task) -> float:
     """The norm of the weights of a run of so many steps."""
     spec = RunSpec(task="tests:Task", N=8, data_count=20, seed=0, max_steps=steps, stop="budget", **spec_fields(Points(), {}))
@@ -1513,6 +1539,19 @@ def test_an_exception_that_cannot_say_what_it_is_about_is_named(monkeypatch: pyt
     spec = RunSpec(task=f"{__name__}:Speechless", dataset="points", N=8, data_count=9, seed=0)
     with pytest.raises(ValueError, match=r"^the task cannot be trained for a step \(SpeechlessError\)$"):
         numbers_of(Speechless(), spec)
+
+
+def test_a_name_that_few_samples_have_is_among_the_numbers_of_a_run() -> None:
+    """The sample of each name is another one of the 55 that are looked at."""
+
+    class Named(Points):
+        def summarise(self, spec: RunSpec, measures: dict[str, torch.Tensor], split: Split) -> dict[str, float]:
+            return {f"error of {x:.4f}": error.item() for x, error in zip(split.inputs[:, 0], measures["error"], strict=True)}
+
+    task = Named()
+    spec = RunSpec(task="tests:Task", dataset="points", N=8, data_count=9, seed=0, options=tuple(Points.defaults.items()))
+    names, _ = numbers_of(task, spec)
+    assert {f"error of {x:.4f}" for x in task.data(spec).held_out.inputs[:, 0]} <= {*names}
 
 
 def test_large_data_are_made_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

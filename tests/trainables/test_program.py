@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from trainables import guard
+from trainables import guard, program
 from trainables.check import counts_of
 from trainables.process import LONGEST_LINE, _Lines
 from trainables.program import FILES, ProgramTask, changed_files, digest, fill, names_in, words_of
@@ -338,8 +339,43 @@ def test_changed_files_are_another_program(begin: Begin, tmp_path: Path) -> None
     files = {str(file): digest(str(file))}
     assert ended(begin(f"sh {file}", files=files))["accuracy"] == 0.5
     file.write_text("echo 0.6")
-    assert f"{file} cannot be read here, or is not the file that the study began with" in error_of(begin("x", files=files))
+    told = error_of(begin("x", files=files))
+    assert f"{file} cannot be read here, or is not the file that the study began with" in told
+    assert told.endswith('--program-settings FILE.toml, as [program] files = ["train.py"]')
     assert digest(str(file)) != files[str(file)]
+
+
+def test_a_file_is_read_again_only_if_it_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_ = program._opened
+
+    def noted(path: str, flags: int) -> int:
+        opened.append(path)
+        return open_(path, flags)
+
+    monkeypatch.setattr(program, "_opened", noted)
+    file, other = tmp_path / "data", tmp_path / "other"
+
+    def times_read(path: Path) -> int:
+        opened.clear()
+        assert digest(str(path)) == digest(str(path)) == hashlib.sha256(path.read_bytes()).hexdigest()[:24]
+        return len(opened)
+
+    file.write_text("one")
+    assert times_read(file) == 2, "it may change again within the same step of the clock"
+    os.utime(file, ns=(0, 10**18))
+    assert times_read(file) == 1
+    assert times_read(file) == 0
+    file.write_text("two")
+    os.utime(file, ns=(0, 10**18 + 1))
+    assert times_read(file) == 1
+    other.write_text("six")
+    os.utime(other, ns=(0, 10**18 + 1))
+    other.replace(file)
+    assert times_read(file) == 1
+    file.write_text("seven")
+    os.utime(file, ns=(0, 10**18 + 1))
+    assert times_read(file) == 1
 
 
 @pytest.mark.parametrize("files", [None, "", "[]", "5", "[" * 3000, '{"a": 5}', '{"a\\u0000": "b"}', '{"\\ud800": "b"}'])

@@ -208,6 +208,23 @@ def test_a_setting_that_came_later_leaves_older_keys_as_they_are() -> None:
         value_of(before, "lambda")
 
 
+class Whole(Chosen):
+    @dataclass(frozen=True, kw_only=True)
+    class settings(Choices):  # noqa: N801 - a task calls it so
+        alpha: float = setting(0, "New.", later=True)
+
+
+def test_a_later_setting_that_is_a_float_may_have_a_whole_number_as_its_default() -> None:
+    fields = spec_fields(Whole(), {})
+    assert fields["options"] == spec_fields(Chosen(), {})["options"]
+    spec = RunSpec(task=f"{__name__}:Whole", N=8, data_count=1, seed=0, **fields)
+    other = with_values(spec, {"alpha": 2.0})
+    assert dict(other.options)["alpha"] == 2.0
+    assert with_values(other, {"alpha": 0.0}) == spec
+    for default in (value_of(spec, "alpha"), read_settings(Whole.settings, spec).alpha):
+        assert (default, type(default)) == (0.0, float)
+
+
 def test_what_a_later_setting_means_is_not_imported_for_a_run_of_another_task() -> None:
     with pytest.raises(KeyError, match="damping"):
         value_of(replace(grown({}), task="trainables.no_such_module:Task"), "damping")

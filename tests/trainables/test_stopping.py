@@ -54,6 +54,13 @@ def test_a_training_set_is_fitted_where_the_last_quarter_of_its_loss_is_under_a_
         assert has_converged([1.0] * 14 + [share] * 4, [0.6] * 18, 0.9, 2000, 1.0) is given_up
 
 
+@pytest.mark.parametrize("reference", [-1.0, 0.0])
+def test_without_a_positive_reference_no_run_is_given_up(reference: float) -> None:
+    """A loss that begins at or below 0, as minus a reward, is under a tenth of where it began from the start."""
+    for loss in ([-0.5] * 20, [reference] * 20, [-2.0] * 20):
+        assert not has_converged(loss, [0.6] * 20, 0.9, 2000, reference)
+
+
 def test_a_run_whose_accuracy_has_just_begun_to_rise_is_kept() -> None:
     """The curve of a task whose accuracy is zero until the training set is nearly fitted."""
     curve = [0.0] * 7 + [0.03, 0.17, 0.4, 0.68, 0.93]
