@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import stat
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,13 @@ VALUES = ("data_count", "N", "seed", "max_steps", "target", "batch_size", "lr", 
 """What a command may name of every run."""
 COMMAND, FILES, COUNTS = OWN = "program", "files", "counts"
 """Options of a spec that describe the program, and so are no settings."""
+OWN_FILES = "list the program's own files in --program-settings FILE.toml, as [program] files = "
+"""What to do if the program writes a file that its command names; the list follows."""
+SETTLED_SECONDS = 3
+"""A file that was changed no longer ago may change once more without another time: some disks count in steps of 2 s."""
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}?")
+_digests: dict[str, tuple[tuple[int, int, int], str]] = {}
+"""What `digest` found, by path, with size, time and inode of the file: a worker asks for the same files before every run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,13 +191,20 @@ def digest(path: str) -> str:
     Raises:
         OSError: the file cannot be read, or is none, as a pipe is, which could be read for ever.
     """
-    left = _size(path)  # before it is opened: a device may do something at that
-    found = hashlib.sha256()
+    about = _stat(path)  # before it is opened: a device may do something at that
+    stamp = about.st_size, about.st_mtime_ns, about.st_ino
+    known, text = _digests.get(path, (None, ""))
+    if known == stamp:
+        return text
+    left, found = about.st_size, hashlib.sha256()
     with open(path, "rb", buffering=0, opener=_opened) as file:
         while left and (chunk := file.read(min(left, 1 << 20))):  # no further: some files of the system have no end
             found.update(chunk)
             left -= len(chunk)
-    return found.hexdigest()[:24]
+    text = found.hexdigest()[:24]
+    if time.time() - about.st_mtime > SETTLED_SECONDS:
+        _digests[path] = stamp, text
+    return text
 
 
 def _opened(path: str, flags: int) -> int:
@@ -207,16 +221,10 @@ def changed_files(spec: RunSpec, most: int | None = None) -> list[str]:
     Raises:
         ValueError: what the run says of them is no list of files, or they have more bytes.
     """
-    try:
-        files = json.loads(str(spec.option(FILES)))
-    except (ValueError, KeyError, RecursionError):
-        files = None
-    if not isinstance(files, dict) or not all(isinstance(known, str) and _is_path(path) for path, known in files.items()):
-        raise ValueError(f"the run's {FILES} say of no program which files it has: the row is not one of this project")
     left, changed = math.inf if most is None else most, []
-    for path, known in files.items():
+    for path, known in files_of(dict(spec.options)).items():
         try:
-            if (size := _size(path)) > left:
+            if (size := _stat(path).st_size) > left:
                 told = f"{path} has {size:,} bytes, more than are read of the {FILES} of a run, at most {most:,} of all"
                 raise ValueError(f"{told}: the program is too large to be looked at")
             left -= size
@@ -228,6 +236,21 @@ def changed_files(spec: RunSpec, most: int | None = None) -> list[str]:
     return changed
 
 
+def files_of(options: Mapping[str, Scalar]) -> dict[str, str]:
+    """The files that the options of a run name as those of its program, by path, with their digests.
+
+    Raises:
+        ValueError: what they say is no list of files.
+    """
+    try:
+        files = json.loads(str(options.get(FILES)))
+    except (ValueError, RecursionError):
+        files = None
+    if not isinstance(files, dict) or not all(isinstance(known, str) and _is_path(path) for path, known in files.items()):
+        raise ValueError(f"the run's {FILES} say of no program which files it has: the row is not one of this project")
+    return files
+
+
 def _is_path(path: str) -> bool:
     try:
         return b"\0" not in path.encode()
@@ -235,7 +258,7 @@ def _is_path(path: str) -> bool:
         return False
 
 
-def _size(path: str) -> int:
+def _stat(path: str) -> os.stat_result:
     """
     Raises:
         OSError: there is no such file.
@@ -243,4 +266,4 @@ def _size(path: str) -> int:
     found = Path(path).stat()
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is no file", path)
-    return found.st_size
+    return found

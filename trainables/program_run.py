@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from trainables.process import Ending, Process
-from trainables.program import changed_files, words_of
+from trainables.program import OWN_FILES, changed_files, words_of
 from trainables.spec import LARGEST, RunSpec
 from trainables.training.result import Progress, RunResult
 from trainables.training.run import RunError
@@ -255,7 +255,8 @@ class ProgramRun:
         if changed := changed_files(self.spec):
             raise RunError(
                 f"{', '.join(changed)} cannot be read here, or is not the file that the study began with: leave the files of a "
-                "program as they are while a study runs, and copy them to all machines"
+                "program as they are while a study runs, and copy them to all machines. If the program writes this file "
+                f'itself, {OWN_FILES}["train.py"]'
             )
         environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED_ON)}
         return Process(words_of(self.spec), SET | environment, self._told.hear, self._changed)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.compute as pc
 
-from orchestrator.errors import counted
+from orchestrator.errors import counted, printable
 from orchestrator.searches import Row
 from orchestrator.store import ResultStore
 from orchestrator.store.rows import decode
+from trainables.program import COMMAND, OWN_FILES, PATH, ProgramTask, files_of
+from trainables.settings import listed
 from trainables.task import Task
 
 OWN = ("trainables", "orchestrator", "analysis")
@@ -83,6 +87,27 @@ def with_source_of_another(rows: Sequence[Row], store: ResultStore) -> set[str]:
         return source != "" and of_row in needed.get(source, ()) and any(_module(task) != _module(of_row) for task in asked)
 
     return {row["key"] for row in rows if is_of_another(row)}
+
+
+def made_with_fewer_files(task: Task, store: ResultStore) -> str | None:
+    """What is to be said if the store has runs of the same program with fewer files than are its version now, and none with
+    these: the program may write the others itself, which its command names."""
+    if not isinstance(task, ProgramTask) or task.program is None:
+        return None
+    command, files = shlex.join(task.program.words), dict(task.program.files)
+    found = []
+    for text in store.table(["options"], {"task": {PATH}})["options"].unique().to_pylist():
+        with contextlib.suppress(ValueError):
+            if (options := json.loads(text)).get(COMMAND) == command:
+                found.append(files_of(options))
+    fewer = [had for had in found if had.keys() < files.keys()]
+    if not fewer or files in found:
+        return None
+    had = max(fewer, key=len)
+    came, own = listed([path for path in files if path not in had]), [path for path in files if path in had]
+    told = f"the version of the program now includes {came}, and the runs of this command in the store did not have that"
+    cure = f"{OWN_FILES}{json.dumps(own, ensure_ascii=False)}"
+    return printable(f"{told}: they do not count. If the program writes such a file itself, {cure}")
 
 
 def _source(row: Row) -> str:

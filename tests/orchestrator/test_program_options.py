@@ -219,6 +219,39 @@ def test_a_program_that_failed_is_tried_again_when_its_files_change_and_those_of
     assert elsewhere.endswith("mend that, and add --retry-failed to the command")
 
 
+def test_runs_from_before_a_program_had_written_a_file_that_its_command_names_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        (spec,) = execution.search.propose(execution.rows, 1)
+        execution.store.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason="ended", accuracy=0.1)])
+        return Outcome()
+
+    def told(*words: str, program: str = "sh train.sh {data_count} --log a.log --log 'b {{1}}.log'") -> list[str]:
+        assert run(scaling.app, ["--program", program, *COUNTS, *changed(*words)]) == int("--dry-run" not in words)
+        return [line for line in "".join(capsys.readouterr()).splitlines() if "now includes" in line]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    (tmp_path / "train.sh").write_text("echo 0.5")
+    (tmp_path / "own.toml").write_text('[program]\nfiles = ["train.sh"]\n')
+    assert told() == []
+    assert told("--dry-run") == []
+    for name in ("a.log", "b {1}.log"):
+        (tmp_path / name).write_text("1")
+    assert told("--dry-run") == [
+        "warning: the version of the program now includes a.log and b {1}.log, and the runs of this command in the store did "
+        "not have that: they do not count. If the program writes such a file itself, list the program's own files in "
+        '--program-settings FILE.toml, as [program] files = ["train.sh"]'
+    ]
+    assert told("--dry-run", "--program-settings", "own.toml") == []
+    assert told("--dry-run", program="sh train.sh {data_count} --log a.log") == []
+    assert len(told()) == 1
+    assert told("--dry-run") == [], "there are runs with these files"
+    (tmp_path / "a.log").write_text("2")
+    assert len(told("--dry-run")) == 1
+
+
 def changed(*words: str) -> list[str]:
     return ["--N", "8", "--seeds", "1", *words]
 

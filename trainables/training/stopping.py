@@ -82,7 +82,8 @@ def has_converged(
        is the `target_variance` of the training set. So a run that has not begun to learn is never given up. Of cross-entropy it
        is the `class_entropy`, the loss of the best constant output, too. Of a model's own loss, for which nobody knows that
        output, it is the mean loss of the untrained network over the training set (at most SCALE_SAMPLES of it, with fixed
-       draws): a loss that never falls under a tenth of where it began, as that of a diffusion model, is never given up;
+       draws): a loss that never falls under a tenth of where it began, as that of a diffusion model, is never given up. Without
+       a positive `variance`, as of a loss that begins at or below 0, there is no such share, and no run is given up;
     3. the accuracy has been above BEGUN of its best throughout the last half of the run. So a run whose accuracy is still zero,
        or has just begun to rise, is kept;
     4. a forecast stays under the target, either of two:
@@ -98,7 +99,7 @@ def has_converged(
     How often each constant errs, and what it saves, is measured in benchmarks/README.md.
     """
     points = len(loss)
-    if points < LEAST_POINTS:
+    if points < LEAST_POINTS or variance <= 0:
         return False
     if _mean(loss[points - points // 4 :]) > FITTED * variance:
         return False
