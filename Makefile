@@ -22,10 +22,11 @@ JOB_OF_STUDY := import os, shlex; \
 	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
 REGION = $(shell sed -n 's/^  region: *\([a-z0-9-]*\).*/\1/p' $(CLUSTER))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
-# How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay.
-# A head that has no runs yet has no store to merge.
+# How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
+# weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no store to merge.
 into_results = mkdir -p results && { test ! -d $(1)/runs || $(2)/python -m orchestrator.merge $(1) results; } \
-	&& rsync --archive --update $(BESIDE_ROWS) $(1)/ results/ && rm -r $(1)
+	&& rsync --archive --ignore-existing $(BESIDE_ROWS) $(1)/ results/ \
+	&& rsync --archive --update $(BESIDE_ROWS) --exclude=/weights --exclude=/measures $(1)/ results/ && rm -r $(1)
 
 .PHONY: help setup scaling tune regularization encodings geometry tuning rotation generative paper report up submit logs fetch send down check test deep \
 	bench bench-quick lint ruff mypy lint-imports unit clean

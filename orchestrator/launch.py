@@ -330,7 +330,7 @@ class _Launch:
                     unsaid = f"stopped: the launch was ended from outside, or by its Ray; {KEPT}; to continue: {self.resume}"
                     self.outcome = training.enter_context(executed(execution, self.cluster, self._farewell, unsaid))
             if stages.search.finished(rows):
-                _drop_kept_ends(self.store, rows, execution.limits.keep_end)
+                _drop_checkpoints(self.store, rows, execution.limits.keep_end, stages.again)
             stages.complete()
         except (StoreError, LostRayError, StuckError, UnfitError, UserError, OSError) as error:
             if isinstance(error, UserError) and not self.outcome.trained + self.outcome.failed:
@@ -510,14 +510,20 @@ def _undrawn(error: Exception) -> str:
     return f"the figures could not be drawn ({printable(f'{type(error).__name__}: {error}')[:200]})"
 
 
-def _drop_kept_ends(store: ResultStore, rows: Rows, keeps_end: Callable[[RunSpec], bool]) -> None:
-    """Remove what was kept of runs that were given up and, now that the question is answered, need not be trained on: of those
-    of which this study keeps it."""
+def _drop_checkpoints(
+    store: ResultStore, rows: Rows, keeps_end: Callable[[RunSpec], bool], again: Callable[[str], bool]
+) -> None:
+    """Remove the checkpoints that are of no use now that the question is answered: those of finished runs, which a launch that
+    was killed has left, or which came with a copy of the store, unless they are to be trained again; and what was kept of runs
+    that were given up and need not be trained on, of those of which this study keeps it."""
     if kept := store.with_checkpoints():
+        useless = {key for key in kept if rows.get(key) is not None and not again(key)}
         for row in [row for row in rows if row.get("reason") == GIVEN_UP]:
             spec = RunSpec.from_dict(row)
-            key = run_key(spec.to_the_end(), row["task_version"])
-            if key in kept and keeps_end(spec) and store.claim(key):  # else another launch is training it
+            if keeps_end(spec):
+                useless.add(run_key(spec.to_the_end(), row["task_version"]))
+        for key in sorted(useless & kept):
+            if store.claim(key):  # else another launch is training it
                 store.drop_checkpoint(key)
                 store.release(key)
 

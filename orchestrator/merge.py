@@ -31,11 +31,11 @@ def merge_stores(
     """Add the rows of a copy of a store to the store: those that it lacks, and those of runs that failed in the store and ended
     in the copy. For a folder that was copied and then used in both places.
 
-    Weights, measures and questions are files of their own: bring them over by `rsync --archive --update`, without `runs`,
-    `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
+    Weights, measures and questions are files of their own: bring them over by `rsync --archive --ignore-existing`, without
+    `runs`, `.lock`, `.tmp` and `.index`. The same command again adds nothing twice, and continues after any interruption.
 
-    **Exit codes**: 0 all rows are there; 1 files of COPY cannot be read, the disk is full, or a bucket does not answer; 2 a
-    mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
+    **Exit codes**: 0 all rows are there; 1 files of COPY cannot be read, another machine is training some of the runs, the disk
+    is full, or a bucket does not answer; 2 a mistake in the command; 130, 143 and 129 after Ctrl-C, SIGTERM and SIGHUP.
     """
     _check(copy, store)
     try:
@@ -57,8 +57,12 @@ def merge_stores(
     if unread:
         told = "files of COPY cannot be read (see above), so rows in them are not there: keep COPY"
         print(f"warning: {told}", file=sys.stderr)
-        return Exit.NOT_ANSWERED
-    return Exit.ANSWERED
+    if merged.elsewhere:
+        one = merged.elsewhere == 1
+        told = f"{counted(merged.elsewhere, 'run')} of COPY {'is' if one else 'are'} being trained on another machine, so "
+        told += f"{'its row was' if one else 'their rows were'} not added: keep COPY, and run the same command again later"
+        print(f"warning: {told}", file=sys.stderr)
+    return Exit(unread or merged.elsewhere > 0)
 
 
 def _check(copy: str, store: str) -> None:

@@ -6,6 +6,7 @@ fails, the only state is the store.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -281,7 +282,8 @@ class Execution:
                 self._on_exception(key, spec, storable(of_run.error))
             elif (at := self._pruned_at(spec, curves := of_run.curves if of_run.result is None else of_run.result)) is not None:
                 del pack[key]
-                ended.append(_Ended(key, spec, pruned_result(curves, at, of_run.error_is_mse), of_run))
+                kept = dataclasses.replace(of_run, weights=None, end=None)  # else they are those of a later step
+                ended.append(_Ended(key, spec, pruned_result(curves, at, of_run.error_is_mse), kept))
             elif of_run.result is not None:
                 del pack[key]
                 ended.append(_Ended(key, spec, of_run.result, of_run))
@@ -445,16 +447,23 @@ class Execution:
         """Put the rows of runs that ended together into the store, in one durable writing."""
         if not ended:
             return
-        for run in ended:
-            if run.report is not None and run.report.weights:
-                self.store.save_weights(run.key, run.report.weights)
-            if run.report is not None and run.report.end:
-                self._keep_end(self.tasks.key(run.spec.to_the_end()), run.report.end)
+        left = [(run, run.report) for run in ended if run.report is not None and (run.report.weights or run.report.end)]
+        if left:
+            self._learn_from_others()
+        for run, report in left:
+            if self._has_another_ending(run.key):
+                continue
+            if report.weights:
+                self.store.save_weights(run.key, report.weights)
+            if report.end:
+                self._keep_end(self.tasks.key(run.spec.to_the_end()), report.end)
         made = [self._row(run) for run in ended]
         written = self.store.append(made)
         self._say_notices()
+        finished = self.store.known([run.key for run in ended])
         for run in ended:
-            self.store.drop_checkpoint(run.key)
+            if run.key in finished:  # else another launch has taken it over, and its checkpoint
+                self.store.drop_checkpoint(run.key)
             self.failures.got_further(run.key)
             self.forget(run.key)
             self.store.release(run.key)
@@ -471,6 +480,12 @@ class Execution:
             self._learn_from_others()
             for row in made:
                 self._learn_of(row)
+
+    def _has_another_ending(self, key: str) -> bool:
+        """Whether a run that ended here has a row that stays, as another launch has taken it over and finished it: then the
+        weights in the store belong to that row. Those of a run that was trained again for its weights go with its row, too."""
+        row = self.rows.get(key)
+        return row is not None and row["status"] != "failed" and not self.again(key)
 
     def _learn_of(self, made: Row) -> None:
         """Take in the row that the store has of a run that ended here, if nothing else did: the search would ask for the run
@@ -491,7 +506,9 @@ class Execution:
 
     def _row(self, run: _Ended) -> Mapping[str, Any]:
         about: dict[str, Any] = {}
+        versions = self.versions
         if (told := run.report) is not None:
+            versions = told.versions or versions
             about = {"seconds": told.seconds, "host": told.host or None, "pack_size": told.pack_size}
             about |= {"device": told.device} if told.device else {}
         return make_row(
@@ -500,7 +517,7 @@ class Execution:
             fixed_count=self.tasks.of(run.spec).counts(run.spec).fixed,
             parents=self.tasks.parents(run.spec) or None,
             launch=self.launch,
-            versions=" ".join(filter(None, (self.versions, self._source_of(run.spec)))),
+            versions=" ".join(filter(None, (versions, self._source_of(run.spec)))),
             **{**about, **run.result},
         )
 

@@ -61,15 +61,22 @@ class _Stateless:
             self._execution.fatal = self._execution.fatal or error
 
 
-class _DamagedError(Exception):
-    """The weights of a run that another one needs cannot be read, are no whole safetensors file, or not what was saved."""
+class _GoneError(Exception):
+    """The weights of a run that another one needs are not there any more: another launch may have set them aside."""
 
-    def __init__(self, name: str, key: str, why: str) -> None:
+    def __init__(self, name: str, key: str, why: str = "") -> None:
         super().__init__(name, key, why)
         self.name, self.key, self.why = name, key, printable(why)[:200]
 
-    def set_aside(self, store: ResultStore) -> tuple[str, str]:
-        """Move the file away; where it was, and where it is."""
+    def settle(self, store: ResultStore) -> str:
+        """See to it that the file is not where it was; what has become of it."""
+        return f"{store.place.shown(f'weights/{self.key}.safetensors')} was removed while runs needed it as their {self.name}"
+
+
+class _DamagedError(_GoneError):
+    """The weights of a run that another one needs cannot be read, are no whole safetensors file, or not what was saved."""
+
+    def settle(self, store: ResultStore) -> str:
         place, file = store.place, f"{self.key}.safetensors"
         with place.in_words(f"set aside the weights of run {self.key}"):
             aside = place.place_aside(file)
@@ -78,7 +85,7 @@ class _DamagedError(Exception):
                 place.move(f"weights/{file}", aside)
         name, now = place.shown(f"weights/{file}"), place.shown(aside)
         place.note(f"set aside {name}: it is damaged ({self.why}); it is now {now}, and run {self.key} is trained again")
-        return name, now
+        return f"{name} was damaged and is now {now}, and runs need it as their {self.name}"
 
 
 class StudySearcher(_Stateless, Searcher):
@@ -116,8 +123,8 @@ class StudySearcher(_Stateless, Searcher):
                 )
                 for key, spec in execution.running[trial_id].items()
             ]
-        except _DamagedError as damaged:
-            return self._without(trial_id, damaged)
+        except _GoneError as gone:
+            return self._without(trial_id, gone)
         except Exception as error:
             return self._fatal(error)
         self._trials_left -= 1
@@ -153,7 +160,7 @@ class StudySearcher(_Stateless, Searcher):
         try:
             data = self._execution.store.load_weights(key)
         except FileNotFoundError as error:
-            raise StoreError(f"{error.filename} was removed while runs needed it as their {name}") from error
+            raise _GoneError(name, key) from error
         except DamagedWeightsError as error:
             raise _DamagedError(name, key, error.why) from error
         except UnreadableError as error:
@@ -166,17 +173,18 @@ class StudySearcher(_Stateless, Searcher):
             raise _DamagedError(name, key, str(error)) from error
         return data
 
-    def _without(self, trial_id: str, damaged: _DamagedError) -> str | None:
-        """Set damaged weights aside and let their run be trained again, before those that need it.
+    def _without(self, trial_id: str, gone: _GoneError) -> str | None:
+        """Set damaged weights aside, and let the run whose weights are gone be trained again, here or by another launch, before
+        those that need it.
 
         Gives what `suggest` does then."""
         execution = self._execution
         try:
-            name, aside = damaged.set_aside(execution.store)
+            told = gone.settle(execution.store)
             execution.on_stopped(trial_id)
-            execution.forget(damaged.key)
-            if not execution.again(damaged.key):
-                raise StoreError(f"{name} was damaged and is now {aside}, and runs need it as their {damaged.name}")
+            execution.forget(gone.key)
+            if not execution.again(gone.key) and not execution.store.has_weights(gone.key):
+                raise StoreError(told)
         except Exception as error:
             return self._fatal(error)
         return None

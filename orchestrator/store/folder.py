@@ -25,6 +25,7 @@ FOLDERS = ("runs", "measures", "weights", "checkpoints", "questions", "set-aside
 """Folders of a store, in which nothing else belongs."""
 CHANGED = ("runs", "measures", "set-aside", ".tmp")
 """Those in which files are removed, or moved away, that have the wrong name or contents."""
+ONE_DISK = "a file takes its place in one step, which works within one disk only: move the whole store there, and link to that"
 
 
 @dataclass(slots=True)
@@ -194,6 +195,16 @@ class Folder:
                     "of the store: put what it leads to in its place; or move the whole store there, and make a link to that"
                 )
 
+    def _check_disk(self) -> None:
+        """
+        Raises:
+            StoreError: a folder of the store is on another disk, or mounted by itself.
+        """
+        for name in FOLDERS:
+            if (self.path / name).is_dir() and is_apart(self.path, self.path / name):
+                told = f"{printable(self.shown(name))} is on another disk than the store, or mounted by itself"
+                raise StoreError(f"{told}: {ONE_DISK}")
+
     def _make_room(self, target: Path) -> None:
         """Move a folder that is where a file belongs to `set-aside/`."""
         if target.is_dir() and not target.is_symlink():
@@ -214,6 +225,7 @@ class Folder:
             settling: seconds for which temporaries stay in any case.
         """
         self._check_own()
+        self._check_disk()
         with contextlib.suppress(FileNotFoundError):
             for temporary in (self.path / ".tmp").iterdir():
                 if temporary.is_dir() and not temporary.is_symlink():  # it is no temporary
@@ -270,6 +282,7 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         errno.EACCES: "choose a folder you can write to with --store",
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
         errno.ENOENT: "the store was moved or removed while in use",
+        errno.EXDEV: f"one of its folders is on another disk, and {ONE_DISK}",
         **dict.fromkeys(
             (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
             "file locks do not work there, and a store needs them: choose a folder on another disk with --store",
@@ -331,6 +344,19 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def is_apart(path: Path, folder: Path) -> bool:
+    """Whether no file of the folder `path` can be renamed into another one. Where both are of one disk and different mounts,
+    the system refuses that before it looks for the file."""
+    if path.stat().st_dev != folder.stat().st_dev:
+        return True
+    nothing = f".{secrets.token_hex(8)}"
+    try:
+        (path / nothing).rename(folder / nothing)
+    except OSError as error:
+        return error.errno == errno.EXDEV
+    return False
 
 
 def make_folder(path: Path) -> None:

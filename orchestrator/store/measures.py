@@ -9,6 +9,7 @@ and what is not there, or is damaged, can be measured again from the weights.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ MOST_BYTES = 1 << 30
 
 MOST_LENGTHS = 32
 """Dimensions of an array: NumPy has no more than 64."""
+
+NO_FILE = (errno.EINVAL, errno.EISDIR, errno.ELOOP)
+"""What is said of something that is no file."""
 
 SCHEMA = pa.schema(
     [
@@ -170,13 +174,14 @@ class MeasureTable(Artifacts):
             for path in self._files():
                 if path in seen or not is_wanted(path):
                     continue
-                try:
-                    table = _load(path)
-                except FileNotFoundError:
-                    if not path.is_symlink():
-                        again = True
-                        continue
-                    table = None
+                with self.place.in_words("read what was measured"):
+                    try:
+                        table = _load(path)
+                    except FileNotFoundError:
+                        if not path.is_symlink():
+                            again = True
+                            continue
+                        table = None
                 seen.add(path)
                 yield path, table
 
@@ -208,6 +213,7 @@ def _load(path: Path) -> pa.Table | None:
 
     Raises:
         FileNotFoundError: it is gone, or a link that leads nowhere.
+        OSError: it could not be read; nothing is known of its contents.
     """
     key, measure, version = _named(path)
     if not version.isdecimal() or str(int(version)) != version:
@@ -220,9 +226,11 @@ def _load(path: Path) -> pa.Table | None:
     try:
         table = unpack(read_file(path, MOST_BYTES)[0], wanted, MOST_BYTES)
         table.validate(full=True)
-    except FileNotFoundError:
-        raise
-    except (OSError, DamagedError, pa.ArrowException):
+    except (DamagedError, pa.ArrowException):
+        return None
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
         return None
     of_file = table.select(["key", "measure", "version"]).to_pylist()
     same = all(tuple(row.values()) == (key, measure, int(version)) for row in of_file)

@@ -21,11 +21,13 @@ ENDS = ("status", "steps", "accuracy")
 
 class Merged(NamedTuple):
     """What was added: `rows` in all, `instead` of them in the place of a row whose run had failed. `differing`: the keys of
-    runs that ended well in both, and not alike; their rows stay as they were."""
+    runs that ended well in both, and not alike; their rows stay as they were. `elsewhere`: how many rows were not added, as
+    another machine is training their runs."""
 
     rows: int
     instead: int
     differing: tuple[str, ...] = ()
+    elsewhere: int = 0
 
 
 def merge(there: ResultStore, here: ResultStore) -> Merged:
@@ -39,20 +41,20 @@ def merge(there: ResultStore, here: ResultStore) -> Merged:
     found = there.table(["key", *ENDS])
     keys = found["key"].to_pylist()
     believed = _believed(here, sorted(here.known(keys)))
-    new = [
-        key
-        for key, status in zip(keys, found["status"].to_pylist(), strict=True)
-        if key not in believed or (key in failed and status != FAILED)
-    ]
+    ended = {key for key, status in zip(keys, found["status"].to_pylist(), strict=True) if status != FAILED}
+    new = [key for key in keys if key not in believed or (key in failed and key in ended)]
     ends = _ends(here.table(["key", *ENDS])) if believed else {}
     unlike = [key for key, end in _ends(found).items() if key in believed and ends.get(key, end) != end]
     told = _believed(there, unlike)
     differing = tuple(key for key in unlike if key in told)
-    rows = 0
+    rows, offered = 0, list[str]()
     for start in range(0, len(new), ROWS_AT_ONCE):
-        rows += here.append_table(there.find_table({"key": new[start : start + ROWS_AT_ONCE]}))
+        table = there.find_table({"key": new[start : start + ROWS_AT_ONCE]})
+        rows += here.append_table(table)
+        offered += table["key"].to_pylist()
     left = here.failed() if failed else set()
-    return Merged(rows, len(failed.intersection(new) - left), differing)
+    elsewhere = set(offered) - (here.known(offered) - (left & ended))
+    return Merged(rows, len(failed.intersection(new) - left), differing, len(elsewhere))
 
 
 def _believed(store: ResultStore, known: Sequence[str]) -> set[str]:

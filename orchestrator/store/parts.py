@@ -6,6 +6,7 @@ checked (see `contents`).
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,9 @@ from orchestrator.store.rows import SCHEMA, SCHEMAS, VERSION, VERSION_FIELD, upg
 
 MOST_BYTES = 256 << 20
 """Of a part, packed or unpacked. Rows are written up to a quarter at once, and added to less than a quarter."""
+STALE_READS = 3
+"""So often a file is opened again that others have replaced before it was read: NFS does not keep the former one for who reads
+it."""
 PACKED: Mapping[str, Any] = {"compression": "snappy", "use_dictionary": False, "write_page_checksum": True}
 """How a part is written."""
 ENCODINGS = {"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
@@ -86,6 +90,16 @@ def read_file(path: Path, most: int) -> tuple[bytes, Stamp]:
         DamagedError: it is empty, larger, or no file.
         OSError: it could not be read.
     """
+    for _ in range(STALE_READS):
+        try:
+            return _read_file(path, most)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_file(path, most)
+
+
+def _read_file(path: Path, most: int) -> tuple[bytes, Stamp]:
     if not path.is_file():
         path.stat()
         raise DamagedError("it is not a file")

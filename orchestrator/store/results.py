@@ -252,10 +252,11 @@ class ResultStore(Artifacts):
             self._look(locked=True)
             if self._turns.repeat(elsewhere):
                 self._look(locked=True)
-            worse = self._forget_worse(table)
+            ours = take(table, [i for i, key in enumerate(keys) if key not in elsewhere])
+            worse = self._forget_worse(ours)
             try:
-                known = self._register.known(keys).union(elsewhere)
-                fresh = take(table, [i for key, i in choose(table, ()).items() if key not in known])
+                known = self._register.known(keys)
+                fresh = take(ours, [i for key, i in choose(ours, ()).items() if key not in known])
                 problems = dict(self._turns.at_once(worse))
                 for piece in slices(fresh, ROWS_PER_BULK_PART):
                     written.append(("", self._writer.extend(piece, problems)))

@@ -203,6 +203,26 @@ def test_rows_are_merged_as_they_are_and_of_other_files_the_newer_one_stays(clus
 
 
 @copies
+@pytest.mark.parametrize("newer", ["here", "there"])
+def test_of_a_run_that_ended_on_both_sides_each_keeps_its_row_weights_and_measures(cluster: Cluster, newer: str) -> None:
+    here, there = cluster.stores
+    names = ["weights/k.safetensors", "measures/k.images-1.parquet"]
+    for store in (here, there):
+        add(store, 0)
+        for name in names:
+            (store / name).parent.mkdir()
+            (store / name).write_text(store.parent.name)
+            os.utime(store / name, (time := 2e9 if (store is here) == (newer == "here") else 1e9, time))
+        (store / "weights" / f"of {store.parent.name}.safetensors").write_text("w")
+    cluster.make("fetch")
+    cluster.make("send")
+    assert [(here / name).read_text() for name in names] == ["here"] * 2
+    assert [(there / name).read_text() for name in names] == ["sweep"] * 2
+    for store in (here, there):
+        assert {file.name for file in (store / "weights").iterdir()} >= {"of here.safetensors", "of sweep.safetensors"}
+
+
+@copies
 def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
     here, there = cluster.stores
     there.mkdir()

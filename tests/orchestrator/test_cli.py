@@ -821,12 +821,28 @@ def test_the_end_of_a_launch_leaves_a_checkpoint_from_which_another_one_trains(t
         store.append([make_row(spec, task_version="1", fixed_count=0, status="missed", reason=GIVEN_UP)])
         other.save_checkpoint(key, b"an hour of training")
         assert other.claim(key)
-        launch._drop_kept_ends(store, Rows(store.rows()), lambda spec: True)
+        launch._drop_checkpoints(store, Rows(store.rows()), lambda spec: True, lambda key: False)
         assert store.load_checkpoint(key) == b"an hour of training"
         other.release(key)
-        launch._drop_kept_ends(store, Rows(store.rows()), lambda spec: True)
+        launch._drop_checkpoints(store, Rows(store.rows()), lambda spec: True, lambda key: False)
         assert store.load_checkpoint(key) is None
         assert other.claim(key)
+
+
+def test_the_end_of_a_launch_removes_the_checkpoints_of_its_finished_runs(tmp_path: Path) -> None:
+    """A launch that was killed has left them, or they came with a copy of the store."""
+    specs = [RunSpec(task="a:B", dataset="d", N=8, data_count=count, seed=0) for count in range(5)]
+    rows = [make_row(spec, task_version="1", fixed_count=0, status="missed", reason="budget") for spec in specs]
+    finished, begun, again, elsewhere, of_others = (row["key"] for row in rows)
+    with ResultStore(tmp_path) as store, ResultStore(tmp_path) as other:
+        store.append([row for row in rows if row["key"] != begun])
+        for row in rows:
+            store.save_checkpoint(row["key"], b"half-way")
+        assert other.claim(elsewhere)
+        known = Rows(row for row in store.rows() if row["key"] != of_others)
+        launch._drop_checkpoints(store, known, lambda spec: False, lambda key: key == again)
+        assert store.with_checkpoints() == {begun, again, elsewhere, of_others}
+        assert other.claim(finished)
 
 
 def test_a_study_that_ends_leaves_the_checkpoints_that_another_one_has_kept(

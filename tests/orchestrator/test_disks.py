@@ -11,11 +11,13 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from places import plain_keys
 from store_child import row
 
+import orchestrator.store.parts as parts_module
 from analysis.measures.quantity import Quantity
 from orchestrator.store import Artifacts, MeasureTable, Question, ResultStore, StoreError, save_question
 from orchestrator.store.locks import StoreLocks
@@ -86,10 +88,10 @@ def test_a_new_store_that_was_closed_and_moved_away_is_not_made_anew(tmp_path: P
 
 
 @contextlib.contextmanager
-def mounted(place: Path) -> Iterator[None]:
-    mount = subprocess.run(["mount", "-t", "tmpfs", "none", place], capture_output=True, text=True)
+def mounted(place: Path, *what: str) -> Iterator[None]:
+    mount = subprocess.run(["mount", *(what or ("-t", "tmpfs", "none")), place], capture_output=True, text=True)
     if mount.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mount.stderr.strip()}")
+        pytest.skip(f"nothing can be mounted here: {mount.stderr.strip()}")
     try:
         yield
     finally:
@@ -116,6 +118,36 @@ def test_nothing_is_written_to_another_disk_that_was_mounted_instead(what: str, 
         with store, pytest.raises(StoreError, match=GONE):
             WRITES[what](store)
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("weights", "linked"), ("checkpoints", "linked"), ("weights", "mounted"), (".tmp", "mounted"), ("runs", "bound")],
+)
+def test_a_store_with_a_folder_on_another_disk_is_refused_before_anything_is_trained(
+    name: str, how: str, tmp_path: Path
+) -> None:
+    store, other = tmp_path / "s", tmp_path / "other"
+    ResultStore(store).close()
+    other.mkdir()
+    folder = store / name
+    if how == "linked":
+        folder.symlink_to(other)
+    else:
+        folder.mkdir(exist_ok=True)
+    with mounted(folder, "--bind", str(other)) if how == "bound" else mounted(folder.resolve()):
+        before = sorted(store.rglob("*"))
+        with pytest.raises(StoreError, match=f"s/{name} is on another disk than the store, .*: move the whole store there"):
+            ResultStore(store)
+        assert sorted(store.rglob("*")) == before
+        ResultStore(store, read_only=True).close()
+        told = r"on another disk, .*: move the whole store there"
+        with Artifacts(store) as files, pytest.raises(StoreError, match=told), files.place.in_words("save x"):
+            files.place.write(f"{'weights' if name == '.tmp' else name}/x", b"x")
+    if how == "linked":
+        with ResultStore(store) as opened:
+            WRITES["weights"](opened)
+            WRITES["checkpoint"](opened)
 
 
 @pytest.mark.parametrize("how", ["moved", "unmounted"])
@@ -259,6 +291,40 @@ def test_a_disk_without_file_locks_is_said_to_be_one(code: int, tmp_path: Path, 
     monkeypatch.setattr(fcntl, "lockf", refused)
     with pytest.raises(StoreError, match=r"file locks do not work there, .* choose a folder on another disk with --store"):
         ResultStore(tmp_path)
+
+
+def test_a_file_that_was_replaced_on_a_server_before_it_is_read_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of NFS. If it does not help, no row is taken for lost."""
+    left, open_file = 3, parts_module.open_file
+
+    def stale(path: Path) -> BinaryIO:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return open_file(path)
+
+    with ResultStore(tmp_path) as store:
+        store.append([row(1)])
+        with ResultStore(tmp_path) as other, monkeypatch.context() as patch:
+            patch.setattr(parts_module, "open_file", stale)
+            store.append([row(2)])
+            assert [found["data_count"] for found in other.refresh()] == [2]
+            store.append([row(3)])
+            left = 1_000
+            with pytest.raises(StoreError, match=r"cannot read the rows in .*: Stale file handle"):
+                other.refresh()
+            left = 0
+            assert [found["data_count"] for found in other.refresh()] == [3]
+            assert [found["data_count"] for found in other.rows()] == [1, 2, 3]
+            assert [*store.notices, *other.notices] == []
+    assert list((tmp_path / "set-aside").glob("*")) == []
+    MeasureTable(tmp_path).save(KEY, "images", 1, MEASURE)
+    left = 3
+    monkeypatch.setattr(parts_module, "open_file", stale)
+    assert MeasureTable(tmp_path).known() == {(KEY, "images", 1)}
 
 
 def test_a_disk_that_cannot_sync_folders_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import pytest
 import ray
 import safetensors.torch
 import torch
+from test_remote_store import put_to_sleep
 
 from orchestrator.engine import execution as module
 from orchestrator.engine import worker as of_worker
@@ -31,6 +32,7 @@ from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import ResultStore, StoreError, make_row
+from orchestrator.versions import versions
 from tests.toy import Pupil, Teacher, Toy, threshold
 from trainables.bumps import BumpTask
 from trainables.generative.chain import probe_of
@@ -489,6 +491,68 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     assert store.weights_path(key).read_bytes() == b"weights"
 
 
+def test_a_launch_that_lost_its_lease_leaves_the_weights_of_the_one_that_finished_its_run(
+    uri: str, on: Callable[[str], None]
+) -> None:
+    with ResultStore(uri) as mine:
+        execution, _ = make(mine, seeds=1, workers=1)
+        spec = next_run(execution, "a")
+        assert spec is not None
+        key = run_key(spec, Toy.version)
+        put_to_sleep(mine)
+        on("b")
+        with ResultStore(uri) as theirs:
+            other, _ = make(theirs, seeds=1, workers=1)
+            assert next_run(other, "b") == spec
+            assert result_of(other, "b", result={**RESULT, "accuracy": 0.5}, weights=b"theirs")
+            end = run_key(spec.to_the_end(), Toy.version)
+            assert result_of(execution, "a", result={**RESULT, "accuracy": 0.25}, weights=b"mine", end=b"mine")
+            assert [row["accuracy"] for row in theirs.rows()] == [0.5]
+            assert theirs.load_weights(key) == b"theirs"
+            assert theirs.load_checkpoint(end) is None
+            assert [row["accuracy"] for row in execution.rows] == [0.5]
+
+
+def test_a_launch_that_lost_its_lease_leaves_the_checkpoint_of_the_one_that_trains_its_run(
+    uri: str, on: Callable[[str], None]
+) -> None:
+    with ResultStore(uri) as mine:
+        execution, _ = make(mine, seeds=1, workers=1)
+        spec = next_run(execution, "a")
+        assert spec is not None
+        key = run_key(spec, Toy.version)
+        assert not result_of(execution, "a", step=1, accuracy=0.1, checkpoint=b"mine")
+        put_to_sleep(mine)
+        on("b")
+        with ResultStore(uri) as theirs:
+            other, _ = make(theirs, seeds=1, workers=1)
+            assert next_run(other, "b") == spec
+            assert not result_of(other, "b", step=2, accuracy=0.1, checkpoint=b"theirs")
+            assert result_of(execution, "a", result=RESULT)
+            assert theirs.rows() == []
+            assert theirs.load_checkpoint(key) == b"theirs"
+            assert result_of(other, "b", result=RESULT)
+            assert theirs.load_checkpoint(key) is None
+
+
+@pytest.mark.parametrize("former", ["failed", "without weights", "with weights"])
+def test_weights_are_kept_that_go_with_a_row_that_is_there(store: ResultStore, former: str) -> None:
+    """Another launch has finished the run meanwhile: of one that failed the row makes way, and one without weights may be
+    trained again for them."""
+    execution, _ = make(store, seeds=1, workers=1)
+    spec = next_run(execution, "a")
+    assert spec is not None
+    key, status = run_key(spec, Toy.version), "failed" if former == "failed" else "passed"
+    execution.again = lambda key: not store.has_weights(key)
+    with ResultStore(store.path) as other:
+        if former == "with weights":
+            other.save_weights(key, b"theirs")
+        other.append([make_row(spec, task_version="1", fixed_count=0, status=status, reason="target", error="no")])
+    assert result_of(execution, "a", result=RESULT, weights=b"mine")
+    assert store.load_weights(key) == (b"theirs" if former == "with weights" else b"mine")
+    assert [row["status"] for row in store.rows()] == ["passed"]
+
+
 def check_stalled(store: ResultStore, watcher: Watcher, seconds: int) -> None:
     """The only run has failed, at its second try, as its worker was silent for so long."""
     (row,) = store.rows()
@@ -944,11 +1008,12 @@ def test_a_run_is_pruned_where_the_search_says_however_far_the_worker_got(store:
     assert not result_of(execution, "under way", **seen, curves=curves(2))
     assert result_of(execution, "under way", **seen, curves=curves(7))
     result = {**RESULT, "steps": 200, "device": "cpu", **curves(10)}
-    assert result_of(execution, "at its end", result=result, seconds=9.0, host="here")
+    assert result_of(execution, "at its end", result=result, seconds=9.0, host="here", weights=b"later", end=b"later")
     rows = store.rows()
     assert [(row["status"], row["steps"], row["curve_step"]) for row in rows] == [("pruned", 60, [20, 40, 60])] * 2
     assert [row["ood_mse"] for row in rows] == [1 / 60] * 2
     assert [row["id_mse"] for row in rows] == [None] * 2
+    assert (store.with_weights(), store.with_checkpoints()) == (set(), set()), "they would be those of a later step"
     assert execution.is_over()
     assert not execution.running
 
@@ -1269,6 +1334,17 @@ def test_a_run_whose_row_the_filter_of_the_study_missed_is_not_trained_without_e
     assert [row["status"] for row in execution.rows] == ["missed", "passed"], "the stored row counts"
     assert [row["status"] for row in watcher.rows] == ["missed", "passed"]
     assert (execution.outcome.trained, len(store)) == (2, 2)
+
+
+def test_a_row_says_with_which_versions_it_was_trained_and_not_those_of_the_command(store: ResultStore) -> None:
+    execution, _ = make(store, workers=2)
+    execution.versions = "torch=1"
+    for trial, told in (("a", "torch=2"), ("b", "")):
+        assert next_run(execution, trial) is not None
+        result_of(execution, trial, result=RESULT, versions=told)
+    assert [row["versions"].split()[0] for row in store.rows()] == ["torch=2", "torch=1"]
+    report = PackTrainable({"order": Order([ordered(dataclasses.replace(SPEC, data_count=4))]), "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    assert [run.versions for run in report.runs.values()] == [versions()]
 
 
 def test_a_gpu_that_torch_does_not_find_is_said_once_a_machine(store: ResultStore) -> None:

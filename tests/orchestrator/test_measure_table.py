@@ -1,5 +1,6 @@
 """The table of measures: what was saved is read back by any reader, once, and damage costs only what it hit."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from places import Place, kept
 from spoil import change, first, no_text, replaced
 
 from analysis.measures.quantity import Quantity
-from orchestrator.store import MeasureTable
+from orchestrator.store import MeasureTable, StoreError
 from orchestrator.store.measures import MOST_BYTES, SCHEMA, encode
 
 KEY, OTHER = "a" * 24, "b" * 24
@@ -136,6 +137,37 @@ def test_a_damaged_file_is_set_aside_and_measured_again(table: MeasureTable, pla
     assert table.notices == [f"set aside {shown}, which is damaged or foreign: what it held is measured again"]
     table.save(KEY, "images", 1, encode(KEY, "images", 1, QUANTITIES, 1.5))
     assert table.known() == {(KEY, "images", 1)}
+
+
+@in_a_folder
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(errno.EACCES, r"Permission denied: .*images-1\.parquet; make it readable"), (errno.EIO, "error"), (errno.EMFILE, "many")],
+)
+def test_a_file_that_cannot_be_read_is_no_damaged_one(
+    table: MeasureTable, place: Place, monkeypatch: pytest.MonkeyPatch, code: int, told: str
+) -> None:
+    def refused(path: Path) -> object:
+        raise OSError(code, os.strerror(code), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("orchestrator.store.parts.open_file", refused)
+        for look in (table.known, table.rows):
+            with pytest.raises(StoreError, match=f"cannot read what was measured in .*{told}"):
+                look()
+    assert place.names("measures") == [f"{KEY}.images-1.parquet"]
+    assert table.known() == {(KEY, "images", 1)}
+    assert table.notices == []
+
+
+@in_a_folder
+def test_a_folder_or_a_link_to_itself_is_a_damaged_file(table: MeasureTable) -> None:
+    (table.path / "measures" / f"{OTHER}.images-1.parquet").mkdir()
+    (looped := table.path / "measures" / f"{OTHER}.kernel-1.parquet").symlink_to(looped.name)
+    assert table.known() == {(KEY, "images", 1)}
+    assert sorted(file.name for file in (table.path / "set-aside").iterdir()) == [
+        f"{OTHER}.images-1.parquet", f"{OTHER}.kernel-1.parquet",
+    ]  # fmt: skip
 
 
 def test_a_run_is_claimed_by_one_process_at_a_time(table: MeasureTable, place: Place) -> None:

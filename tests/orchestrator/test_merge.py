@@ -7,6 +7,7 @@ import errno
 import itertools
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +178,8 @@ def test_rows_are_merged_bit_for_bit_in_tables_and_some_at_a_time(tmp_path: Path
     monkeypatch.setattr(results_module, "decode", slow)
     decoded = rows_module._values
     monkeypatch.setattr(rows_module, "_values", lambda name, column: slow() if name == "curve_loss" else decoded(name, column))
-    assert merged(tmp_path / "copy", tmp_path / "store") == (20, 1, ())
-    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0, ())
+    assert merged(tmp_path / "copy", tmp_path / "store") == Merged(20, 1)
+    assert merged(tmp_path / "copy", tmp_path / "store") == Merged(0, 0)
     monkeypatch.undo()
     with ResultStore(tmp_path / "copy") as copy, ResultStore(tmp_path / "store") as store:
         keys = {"key": [row(i)["key"] for i in (*range(2, 21), 30)]}
@@ -203,9 +204,9 @@ def test_what_is_here_but_cannot_be_believed_is_taken_from_the_copy(
     made(tmp_path / "copy", row(1, status="missed"), row(2), row(3))
     made(tmp_path / "store", row(1), row(2), row(4))
     forge(tmp_path / "store", [9, 2, 9])
-    assert merged(tmp_path / "copy", tmp_path / "store") == (2, 0, ())
+    assert merged(tmp_path / "copy", tmp_path / "store") == Merged(2, 0)
     assert endings(tmp_path / "store") == {1: "missed", 2: "passed", 3: "passed"}
-    assert merged(tmp_path / "copy", tmp_path / "store") == (0, 0, ())
+    assert merged(tmp_path / "copy", tmp_path / "store") == Merged(0, 0)
 
 
 def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
@@ -213,12 +214,12 @@ def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     made(tmp_path / "store", row(1, **FAILED))
     forge(tmp_path / "copy", [9, 2])
     with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
-        assert merge(there, here) == (1, 0, ())
+        assert merge(there, here) == Merged(1, 0)
         assert "left out 1 row of" in there.notices[0]
     with ResultStore(tmp_path / "store") as store:
         store.append([row(1, accuracy=0.875)])
     with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
-        assert merge(there, here) == (0, 0, ()), "nor is it compared"
+        assert merge(there, here) == Merged(0, 0), "nor is it compared"
     assert endings(tmp_path / "store") == {1: "passed", 2: "passed"}
 
 
@@ -273,6 +274,30 @@ def test_a_merge_of_a_copy_with_a_file_that_cannot_be_read_says_to_keep_the_copy
     part.write_bytes(data)
     assert run(command.app, ["copy", "store"]) == 0
     assert capsys.readouterr().out == "1 new row in store\n"
+
+
+@pytest.mark.parametrize("here", ["unknown", "failed"])
+def test_a_merge_says_which_runs_it_left_to_a_machine_that_trains_them(
+    here: str, uri: str, on: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "copy", row(1), row(2))
+    made(uri, row(9), *([row(1, **FAILED)] if here == "failed" else []))
+    on("b")
+    with ResultStore(uri) as study:
+        if here == "failed":
+            study.retry_failed()
+        assert study.claim(row(1)["key"])
+        on("a")
+        assert run(command.app, [str(tmp_path / "copy"), uri]) == 1
+        out, err = capsys.readouterr()
+        assert out == f"1 new row in {uri}\n"
+        told = "1 run of COPY is being trained on another machine, so its row was not added: keep COPY"
+        assert f"warning: {told}, and run the same command again later\n" in err
+    assert run(command.app, [str(tmp_path / "copy"), uri]) == 0
+    out, err = capsys.readouterr()
+    instead = ", 1 of them in place of failed ones" if here == "failed" else ""
+    assert (out, "warning" in err) == (f"1 new row in {uri}{instead}\n", False)
+    assert endings(uri) == dict.fromkeys((1, 2, 9), "passed")
 
 
 @pytest.mark.parametrize(

@@ -547,6 +547,55 @@ def test_damaged_weights_are_set_aside_and_their_run_comes_before_those_that_nee
     assert [spec.seed for spec in execution.next_pack("c") if spec.task == "tests.toy:Teacher"] == [0]
 
 
+def test_weights_that_another_launch_has_set_aside_are_waited_for(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_tune, "ray", SimpleNamespace(put=lambda weights: weights))
+    whole = safetensors.torch.save(torch.nn.Linear(1, 1).state_dict())
+
+    def end_all(execution: Execution, trial: str) -> None:
+        ended = dict.fromkeys(execution.running[trial], RunReport(result=RESULT, weights=whole))
+        assert execution.on_report(trial, PackReport(runs=ended))
+
+    first, _ = execution_of(store)
+    first.next_pack("a")
+    end_all(first, "a")
+    key = Tasks(Pupil()).parents(SPECS[0])["teacher"]
+    damaged = store.weights_path(key)
+    damaged.write_bytes(damaged.read_bytes()[:-4])
+    with ResultStore(store.path) as beside:
+        one, stages = execution_of(store)
+        other, other_stages = execution_of(beside)
+        assert stages.lost() is other_stages.lost() is None, "both have seen the file"
+        searcher, of_other = (ray_tune.StudySearcher(each, 1.0, 0.0, 100, {}) for each in (one, other))
+        assert searcher.suggest("b") is None
+        assert [spec.task for spec in one.next_pack("c")] == ["tests.toy:Teacher"]
+        assert of_other.suggest("d") is None
+        assert (other.fatal, other.running) == (None, {})
+        assert other.next_pack("e") != []
+        assert {spec.seed for spec in other.running["e"].values()} == {1}, "the runs of the other teacher"
+        other.on_stopped("e")
+        end_all(one, "c")
+        of_other.suggest("f")
+        assert of_other.suggest("g")["order"].runs[0].spec["task"] == "tests.toy:Pupil"
+        assert other.fatal is None
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_weights_that_are_gone_end_a_launch_only_if_nobody_makes_them_again(store: ResultStore, back: bool) -> None:
+    execution, stages = execution_of(store)
+    execution.next_pack("a")
+    execution.on_report("a", PackReport(runs=dict.fromkeys(execution.running["a"], RunReport(result=RESULT, weights=b"w"))))
+    assert stages.lost() is None, "it has seen the files"
+    for key in store.with_weights():
+        store.weights_path(key).unlink()
+    key = Tasks(Pupil()).parents(SPECS[0])["teacher"]
+    execution.again = lambda key: False
+    execution.forget = lambda key: store.save_weights(key, b"w") if back else None
+    searcher = ray_tune.StudySearcher(execution, 1.0, 0.0, 100, {})
+    assert searcher.suggest("b") == (None if back else ray_tune.Searcher.FINISHED)
+    told = f"{store.weights_path(key)} was removed while runs needed it as their teacher"
+    assert str(execution.fatal) == ("None" if back else told)
+
+
 @pytest.mark.parametrize(("error", "aside"), [(PermissionError(13, "Permission denied"), True), (MemoryError(), False)])
 def test_weights_that_cannot_be_read_are_set_aside_unless_there_is_no_memory_for_them(
     error: BaseException, aside: bool, store: ResultStore, monkeypatch: pytest.MonkeyPatch
