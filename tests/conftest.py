@@ -295,10 +295,13 @@ def colours(pixels: np.ndarray) -> int:
 def check_refusal(
     app: typer.Typer, arguments: list[str], hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that is a mistake: exit code 2, one line on stderr with the hint in it, and nothing written to the folder."""
+    """A command that is a mistake: exit code 2, one line on stderr with the hint in it, and nothing written to the folder, nor
+    where commands write that are not told where."""
     from orchestrator.command.cli import run
 
+    there = [name for name in ("results", "report") if Path(name).exists()]
     assert run(app, arguments) == 2
+    assert [name for name in ("results", "report") if Path(name).exists()] == there
     printed = capsys.readouterr()
     assert printed.out == ""
     assert len(printed.err.strip().splitlines()) == 1

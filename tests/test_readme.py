@@ -133,3 +133,13 @@ def test_there_is_one_version_and_one_licence() -> None:
 @pytest.mark.parametrize("package", ["orchestrator", "trainables", "analysis"])
 def test_every_package_says_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").read_bytes() == b""
+
+
+def test_every_promise_of_security_names_tests_that_there_are() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (?!promised|-)(.*) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == text.count("\n| ") - 1 > 15
+    for promise, named in [*rows, *((words, f"`{words}`") for words in re.findall(r"\(`(tests/[^)]*)`\)", text))]:
+        first, *more = re.findall(r"`([^`]+)`", named)
+        files = [ROOT / first, *(ROOT / name if "/" in name else (ROOT / first).with_name(name) for name in more)]
+        assert [str(file) for file in files if not file.is_file()] == [], promise

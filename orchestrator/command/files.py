@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-FORMULA = re.compile(r"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[=+\-@])""")
+SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""What a formula may begin with; some spreadsheets also take the wide signs of East Asian scripts."""
+FORMULA = re.compile(rf"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[{re.escape("".join(SIGNS))}])""")
 """Where a formula begins in a cell for a reader that splits lines at semicolons or tabs. A number is none, unless it ends the
 cell: there such a reader goes on with the next one."""
 
@@ -81,9 +83,10 @@ def whole_letters(text: str) -> str:
 def _as_text(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    cell = whole_letters(cell).replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
+    cell = whole_letters(cell).replace("\0", " ")  # which some readers pass over
+    cell = cell.replace("\r", " ")  # which pandas leaves without quotes, though it ends a line
     cell = FORMULA.sub(r"\1\2'", cell)
-    return "'" * cell.lstrip().startswith(("=", "+", "-", "@")) + cell
+    return "'" * cell.lstrip().startswith(SIGNS) + cell
 
 
 def plain(value: Any) -> Any:

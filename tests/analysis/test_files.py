@@ -9,11 +9,11 @@ import pytest
 from orchestrator.command.files import csv_bytes
 
 
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t=", "\n=", "\r="])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t=", "\n=", "\r=", "\0="])
 def test_text_that_a_spreadsheet_would_run_is_written_as_text(sign: str) -> None:
     table = pd.DataFrame({"dataset": [f"{sign}HYPERLINK(1)", "a=b"], f"{sign}x": ["", None], "loss": [-1.5, 2.0], "N": [-8, 8]})
     read = pd.read_csv(io.BytesIO(csv_bytes(table)), keep_default_na=False)
-    sign = {"\r=": "' =", "\t=": "\t'=", "\n=": "\n'="}.get(sign, f"'{sign}")
+    sign = {"\r=": "' =", "\0=": "' =", "\t=": "\t'=", "\n=": "\n'="}.get(sign, f"'{sign}")
     assert read.columns.tolist() == ["dataset", f"{sign}x", "loss", "N"]
     assert read["dataset"].tolist() == [f"{sign}HYPERLINK(1)", "a=b"]
     assert read["loss"].tolist() == [-1.5, 2.0]

@@ -7,7 +7,9 @@ import math
 import re
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -416,6 +418,16 @@ def test_the_server_is_for_this_machine_and_this_folder_alone(tmp_path: Path) ->
         assert answer(address, "/%2e%2e/secret")[0] == 404
     with pytest.raises(OSError, match=r"refused|reset"):
         answer(address, "/index.html")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there all of 127.0.0.0/8 is this machine")
+def test_the_server_listens_on_the_loopback_address_alone(tmp_path: Path) -> None:
+    """One that listened on all addresses would be heard at this one, too, and other machines may name any `Host`."""
+    with served(tmp_path, 0) as address:
+        port = urlsplit(address).port
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from safetensors import torch as safetensors
 
-from analysis import measure
+from analysis import export, measure
 from analysis.report import __main__ as report
 from analysis.report.page import Report
 from analysis.results import Results
@@ -21,7 +21,7 @@ from analysis.tasks import BUILT_IN, load_all
 from orchestrator import scaling
 from orchestrator.command.cli import run
 from orchestrator.searches import Rows
-from orchestrator.store import ResultStore, make_row, save_question
+from orchestrator.store import Question, ResultStore, load_questions, make_row, save_question
 from orchestrator.store.rows import VERSION_FIELD
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
@@ -120,6 +120,29 @@ def test_measuring_loads_no_task_that_only_the_store_names(store: Path, capsys: 
     printed = capsys.readouterr()
     assert "0 new measures of 0 runs are in" in printed.out
     assert "1 run of 'results.evil:X' is not measured" in printed.err
+
+
+def test_an_export_loads_no_task(store: Path, tmp_path: Path) -> None:
+    assert run(export.app, ["--store", str(store), "--csv", "runs.csv", "--tensorboard", "board"]) == 0
+    assert "results.evil:X" in (tmp_path / "runs.csv").read_text()
+    assert not (tmp_path / "it ran").exists()
+
+
+@pytest.mark.slow(1)
+@pytest.mark.parametrize("words", [["--no-measure"], []])
+@pytest.mark.parametrize("study", ["scaling", "encodings"])
+def test_a_report_loads_no_task_that_only_a_question_names(
+    store: Path, tmp_path: Path, study: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ResultStore(store) as opened:
+        (mine,) = (row for row in opened.rows() if row["task"] == "results.evil:X")
+        specs = {"thresholds" if study == "scaling" else "runs": [RunSpec.from_dict(mine)]}
+        search = {"resolution": 0.05, "stop": "auto"} if study == "scaling" else {}
+        save_question(opened, Question(study=study, task_version="7", specs=specs, search=search, settings={}, command=[]))
+        assert [question.task for question in load_questions(opened)] == ["results.evil:X"]
+    assert run(report.app, ["--store", str(store), *words]) == 0
+    assert not (tmp_path / "it ran").exists()
+    assert "results.evil:X" in (tmp_path / "report" / "index.html").read_text() + capsys.readouterr().err
 
 
 def test_a_task_that_the_user_names_is_loaded(store: Path, tmp_path: Path) -> None:

@@ -886,3 +886,15 @@ def test_an_output_that_cannot_be_written_is_told_in_a_line_and_a_closed_one_is_
     assert shell(f"{words} --help > /dev/full") == (1, told)
     assert shell(f"{words} >&-") == (0, "")
     assert not (tmp_path / "store").exists()
+
+
+def test_limits_are_in_hours_worker_hours_and_minutes() -> None:
+    options = launch.LaunchOptions(max_hours=2, max_cost=20, price=1.006, stall_minutes=0.5)
+    before = time.monotonic()
+    limits = options.limits(lambda spec: False, lambda spec: False)
+    assert limits.deadline is not None
+    assert before + 7200 <= limits.deadline <= time.monotonic() + 7200
+    assert limits.worker_seconds == pytest.approx(20 / 1.006 * 3600)
+    assert limits.stall_seconds == 30
+    unlimited = launch.LaunchOptions(price=1.006).limits(lambda spec: False, lambda spec: False)
+    assert (unlimited.deadline, unlimited.worker_seconds, unlimited.stall_seconds) == (None, None, 600)

@@ -323,6 +323,28 @@ def test_auto_shows_the_token_that_there_is_as_ray_does(
     assert os.environ.get("RAY_AUTH_MODE") == expected
 
 
+@pytest.mark.parametrize("mode", [None, "disabled"])
+def test_an_embedded_ray_has_a_token_of_its_own_unless_the_user_says_otherwise(
+    mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, "RAY_AUTH_TOKEN": "the user's"})
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    tokens = set()
+    for _ in range(2):
+        if mode is not None:
+            monkeypatch.setenv("RAY_AUTH_MODE", mode)
+        cluster.Cluster("local")._set_environment()
+        assert os.environ["RAY_AUTH_MODE"] == (mode or "token")
+        tokens.add(os.environ["RAY_AUTH_TOKEN"])
+        monkeypatch.delenv("RAY_AUTH_MODE")
+    if mode is None:
+        assert len(tokens) == 2, "another launch has another one"
+        assert "the user's" not in tokens
+        assert {len(token) for token in tokens} == {64}
+    else:
+        assert tokens == {"the user's"}
+
+
 @pytest.mark.usefixtures("unjoined")
 def test_the_folder_is_put_before_others_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -115,8 +115,7 @@ def test_what_is_reported_does_not_choose() -> None:
 
 
 @pytest.mark.slow(5)
-@pytest.mark.parametrize("workers", [1, 3])
-def test_interrupted_anywhere_and_resumed_asks_for_the_same_runs(workers: int) -> None:
+def test_interrupted_anywhere_and_resumed_asks_for_the_same_runs() -> None:
     whole = walk(made())
     for cut in range(0, len(whole), 7):
         begun = Rows(sorted(whole, key=lambda row: row["finished_at"])[:cut])
