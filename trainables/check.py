@@ -112,7 +112,7 @@ def names_of(task: Task, spec: RunSpec) -> tuple[Collection[str], Collection[str
         part = judged.held_out.take(slice(SAMPLES))
         outputs = widened(_outputs(model, part, _loss(task, model), brings(model, "sample")))
         with blamed("measure()"):
-            measures = task.measure(spec, outputs, part)
+            measures = task.measure(spec, outputs.clone(), part)
         with blamed("summarise()"):
             summarised = [*task.summarise(spec, measures, part)] if hasattr(task, "summarise") else []
         names = [*measures]
@@ -458,6 +458,11 @@ def _equal(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+def _same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Whether tensors of one shape have the same numbers, NaN included."""
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
 def _alike(one: Any, other: Any) -> bool:
     """Whether numbers are the same, NaN included, or tensors up to rounding, which may depend on where they lie in memory."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
@@ -587,9 +592,20 @@ def _check_measure(task: Task, spec: RunSpec, model: nn.Module, part: Split, twi
     repeated = twice and not sampled and not draws_inside(model)
     if repeated and not _alike(outputs, widened(_outputs(model, part, _loss(task, model)))):
         raise ValueError("the task's model() must give the same outputs for the same inputs in eval mode, and does not")
+    before = Split(*(t.clone() for t in part))
+
+    def measured() -> Any:
+        """Of outputs that may be changed."""
+        return task.measure(spec, outputs.clone(), part.take(slice(None)))
+
     with blamed("measure()"):
-        measures = task.measure(spec, outputs, part)
-        again = task.measure(spec, outputs, part) if twice else measures
+        measures = measured()
+        again = measured() if twice else measures
+    if changed := [name for name, t, old in zip(Split._fields, part, before, strict=True) if not _same_numbers(t, old)]:
+        raise ValueError(
+            "the task's measure() must not change the samples that it judges, as they are judged again at every look, and "
+            f"changes {' and '.join(changed)}: change a clone"
+        )
     if not isinstance(measures, Mapping):
         raise ValueError(f"the task's measure() must give a mapping from names to tensors, not a {kind_of(measures)}")
     if "correct" not in measures:

@@ -32,7 +32,7 @@ class Objective(Protocol):
     ema: float
     """Decay of an average of the parameters, from 0 up to but not 1. It begins at the initial weights and follows every step:
     average = ema * average + (1 - ema) * parameters. What is looked at, judged and kept of a run is then the average, with the
-    model's buffers. 0 or absent: there is none."""
+    model's buffers and its parameters of whole numbers or bools. 0 or absent: there is none."""
     beta2: float
     """Decay of AdamW's average of squared gradients, from 0 up to but not 1; 0.999 if absent. An average that is slow to follow
     makes a step long where gradients suddenly grow: up to (1 - 0.9) / sqrt(1 - beta2) times the rate, which is 3.2 times with
@@ -103,7 +103,10 @@ def follow(average: nn.Module, model: nn.Module) -> None:
     """Move the average on by one step of the model."""
     decay = decay_of(model)
     for mean, p in zip(average.parameters(), model.parameters(), strict=True):
-        mean.lerp_(p, 1 - decay)
+        if p.is_floating_point() or p.is_complex():
+            mean.lerp_(p, 1 - decay)
+        else:
+            mean.copy_(p)
     for kept, buffer in zip(average.buffers(), model.buffers(), strict=True):
         kept.copy_(buffer)
 

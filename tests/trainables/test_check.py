@@ -22,7 +22,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from orchestrator import scaling, tune
 from tests.conftest import check_refusal
 from tests.toy import Pupil
-from trainables.check import check_task, counts_of
+from trainables.check import check_task, counts_of, names_of
 from trainables.settings import read_settings, setting, spec_fields
 from trainables.spec import Counts, RunSpec
 from trainables.task import Data, Split, Task, load_task
@@ -492,6 +492,19 @@ class RandomWhenJudged(Points):
 class RandomMeasure(Points):
     def measure(self, spec, outputs, split):
         return super().measure(spec, outputs, split) | {"drawn": torch.rand(len(outputs))}
+
+
+class ChangedTruth(Points):
+    """Here the inputs are the truth."""
+
+    def measure(self, spec, outputs, split):
+        split.truth.clamp_(-0.1, 0.1)
+        return super().measure(spec, outputs, split)
+
+
+class ChangedTargets(Points):
+    def measure(self, spec, outputs, split):
+        return {"correct": split.targets.sub_(outputs).abs().amax(1) < 0.1}
 
 
 class Recalled(Points):
@@ -971,6 +984,10 @@ BROKEN: dict[type, str] = {
     RandomPenalty: "model() must not draw from torch's global generator in a step, unless it says draws_inside = True",
     RandomWhenJudged: "model() must give the same outputs for the same inputs in eval mode, and does not",
     RandomMeasure: "measure() must give the same for the same outputs, and does not: it must not draw",
+    ChangedTruth: "measure() must not change the samples that it judges, as they are judged again at every look, and changes "
+    "inputs and truth: change a clone",
+    ChangedTargets: "measure() must not change the samples that it judges, as they are judged again at every look, and changes "
+    "targets: change a clone",
     **dict.fromkeys((Recalled, RecalledAtOnce, RecalledByNumber, Matched), AMONG.format("correct")),
     Normalized: AMONG.format("lost"),
     Divided: AMONG.format("share"),
@@ -1172,6 +1189,26 @@ def test_a_measure_may_compare_with_what_is_fixed_draw_by_place_round_and_be_no_
             return {"spread": measures["distance"].std(correction=0).item()}
 
     check(Sound())
+
+
+def test_a_measure_may_change_the_outputs_and_the_shapes_that_it_is_given_and_samples_may_have_no_number() -> None:
+    class Sound(Points):
+        def data(self, spec: RunSpec) -> Data:
+            return Data(*(split._replace(truth=split.truth[:, :1] * torch.nan) for split in super().data(spec)))
+
+        def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+            assert len(split.truth.squeeze_(1)) == len(outputs)
+            error = outputs.sub_(split.targets).square_().mean(1)
+            return {"correct": error < 0.1, "mse": error}
+
+    class Halved(Sound):
+        def measure(self, spec: RunSpec, outputs: torch.Tensor, split: Split) -> dict[str, torch.Tensor]:
+            return super().measure(spec, outputs.div_(2), split)
+
+    spec = RunSpec(task="tests:Task", dataset="points", N=8, data_count=9, seed=0, options=tuple(Points.defaults.items()))
+    for task, names in ((Sound(), ["correct"]), (Halved(), ["correct", "mse"])):
+        check(task)
+        assert names_of(task, spec)[0] == names, "a row has its squared error anyway"
 
 
 def test_outputs_that_no_network_gives_may_be_beyond_a_measure_and_many_are_measured_as_they_are(

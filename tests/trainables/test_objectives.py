@@ -91,6 +91,33 @@ class Dropping(nn.Sequential):
         super().__init__(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
 
 
+class Calm(nn.Linear):
+    """Its loss has noise in training alone."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+
+    def draws(self, batch: Split, generator: torch.Generator) -> tuple[Tensor, ...]:
+        noise = torch.randn(batch.targets.shape, generator=generator)
+        return (noise if self.training else torch.zeros_like(noise),)
+
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        return (self(batch.inputs) + draws[0] - batch.targets).square().mean(1)
+
+
+class Counted(Regressor):
+    """It holds whole numbers and bools as parameters, which nothing trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.tensor([1, 2, 3]), requires_grad=False)
+        self.used = nn.Parameter(torch.tensor([True, True, False]), requires_grad=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(inputs * self.factors * self.used)
+        return outputs
+
+
 class Points:
     """Two functions of three coordinates, or which of three values is the largest."""
 
@@ -127,6 +154,29 @@ class Noisy(Points):
 
 class Dropped(Points):
     made = Dropping
+
+
+class Calmed(Points):
+    made = Calm
+
+
+class OfCounted(Points):
+    made = Counted
+
+
+class Clamped(Points):
+    """Judged by outputs that are not far from 0."""
+
+    def measure(self, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
+        return super().measure(spec, self.near(outputs), split)
+
+    def near(self, outputs: Tensor) -> Tensor:
+        return outputs.clamp(-0.1, 0.1)
+
+
+class ClampedInPlace(Clamped):
+    def near(self, outputs: Tensor) -> Tensor:
+        return outputs.clamp_(-0.1, 0.1)
 
 
 class Largest(Points):
@@ -308,6 +358,21 @@ def test_runs_that_draw_inside_train_one_by_one() -> None:
         assert run.result() == twin.result()
 
 
+def test_an_average_has_whole_numbers_as_they_are() -> None:
+    check_task(OfCounted(), spec())
+    together, alone = ([Training(run, OfCounted()) for run in RUNS[:2]] for _ in range(2))
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.result().curve_error == pytest.approx(twin.result().curve_error, rel=1e-4)
+        for name, t in Counted().state_dict().items():
+            if not t.is_floating_point():
+                assert torch.equal(run.network.state_dict()[name], t)
+                assert torch.equal(twin.network.state_dict()[name], t)
+
+
 def test_a_pack_whose_runs_leave_keeps_their_averages() -> None:
     specs = [dataclasses.replace(run, max_steps=steps) for run, steps in zip(RUNS, (20, 25, 25, 40), strict=True)]
     together, alone = ([double(Training(run, Noisy())) for run in specs] for _ in range(2))
@@ -397,6 +462,35 @@ def test_fresh_noise_is_that_of_the_look_and_the_whole_set_has_its_own(packed: b
     expected = task.summarise(run, task.measure(run, outputs, subset), subset)
     assert result.curve_summary is not None
     assert {name: curve[-1] for name, curve in result.curve_summary.items()} == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("ema", [0.0, DECAY])
+def test_what_a_look_draws_is_drawn_in_eval_mode_also_in_a_pack(ema: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Calm, "ema", ema, raising=False)
+    together, alone = ([Training(run, Calmed()) for run in RUNS[:2]] for _ in range(2))
+    pack = Pack(together)
+    pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.result().curve_error == pytest.approx(twin.result().curve_error, rel=1e-4)
+        assert run.result().measures == pytest.approx(twin.result().measures, rel=1e-4)
+        assert run.model.training
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_measure_that_changes_outputs_leaves_the_error_as_it_is(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if at_once:
+        monkeypatch.setattr(Clamped, "packable", (), raising=False)
+    found = []
+    for task in (Clamped(), ClampedInPlace()):
+        check_task(task, spec())
+        packed = [Training(run, task) for run in RUNS[:2]]
+        Pack(packed).advance()
+        found.append([finished(RUNS[0], task)[1], *(run.result() for run in packed)])
+    assert found[0] == found[1]
+    for result in found[0]:
+        assert result.ood_mse != pytest.approx(result.measures["mse"], rel=0.1)
 
 
 def test_the_steps_are_the_same_whether_looks_share_their_noise() -> None:

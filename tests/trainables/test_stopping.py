@@ -159,6 +159,12 @@ def test_target_variance_is_the_loss_of_the_best_constant() -> None:
     assert target_variance(torch.tensor([[3.0, 1.0]])) == 5.0
 
 
+@pytest.mark.parametrize("samples", [3, 100, 1000])
+def test_the_variance_of_equal_targets_is_their_mean_square_whatever_is_rounded(samples: int) -> None:
+    assert target_variance(torch.tensor([[0.1, 0.7]]).expand(samples, 2)) == pytest.approx(0.25)
+    assert target_variance(torch.zeros(samples, 2)) == 0
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_failing_run_is_given_up_early_with_the_same_verdict(seed: int) -> None:
     quiet_cpu()

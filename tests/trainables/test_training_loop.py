@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.toy import Toy
 from trainables.bumps import BumpTask
 from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
-from trainables.task import Data, Task
+from trainables.task import Data, Split, Task
 from trainables.training import schedule
 from trainables.training.loop import SUBSET, Training
 from trainables.training.precision import fastest_precision, quiet_cpu
@@ -285,6 +285,59 @@ def test_in_bfloat16_weights_of_images_lie_with_channels_last_and_others_as_they
         assert image == (after[name].stride() != t.stride())
     assert coarse.advance()
     assert coarse.result().steps == 20
+
+
+class Part(Toy):
+    """Its network is a part of a larger matrix, beside which it has weights that lie in memory in other ways."""
+
+    def __init__(self, part: Tensor) -> None:
+        self.part = part
+
+    def samples(self, spec: RunSpec, trouble: str) -> Data:
+        inputs = torch.randn(40, 8, generator=torch.Generator().manual_seed(spec.seed))
+        samples = Split(inputs, inputs[:, :3].cumsum(1), inputs)
+        return Data(train=samples.take(slice(spec.data_count)), held_out=samples.take(slice(spec.data_count, None)))
+
+    def model(self, spec: RunSpec) -> nn.Module:
+        return _Lying(self.part)
+
+
+class _Lying(nn.Module):
+    ema = 0.9
+
+    def __init__(self, part: Tensor) -> None:
+        super().__init__()
+        wide = torch.arange(96.0).reshape(8, 12) / 100
+        self.part, self.turned = nn.Parameter(part), nn.Parameter(wide[:3].clone().T)
+        self.frozen = nn.Parameter(wide[:, :3], requires_grad=False)
+        self.image = nn.Parameter(torch.ones(2, 3, 4, 4).contiguous(memory_format=torch.channels_last))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = inputs @ (self.part + self.frozen) + inputs @ self.turned[:8] + 0 * self.image.sum()
+        return outputs
+
+
+@pytest.mark.parametrize("of_rows", [True, False])
+def test_a_part_of_a_larger_matrix_is_trained_as_its_copy_to_the_bit(of_rows: bool) -> None:
+    """The fused optimizer takes the numbers of a parameter as they follow in memory, gaps or not."""
+    larger = torch.randn(8, 9, generator=torch.Generator().manual_seed(0))
+    part, before = larger[:, :3] if of_rows else larger.T[:8, 2:5], larger.clone()
+    run = RunSpec(task="tests.toy:Toy", dataset="toys", N=8, data_count=20, seed=0, options=tuple(Toy.defaults.items()),
+                  max_steps=60, batch_size=8, stop="budget", lr=0.03)  # fmt: skip
+    whole, copied, again = Training(run, Part(part)), Training(run, Part(part.contiguous())), Training(run, Part(part))
+    for training in (whole, copied):
+        while training.step < 30:
+            training.advance(0.0)
+    again.load_state_dict(whole.state_dict())
+    for training in (copied, whole, again):
+        training.advance()
+        for name, t in copied.model.state_dict().items():
+            assert (name, torch.equal(training.model.state_dict()[name], t)) == (name, True)
+        assert training.result() == copied.result()
+    assert copied.curve_error[-1] < copied.curve_error[0] / 2
+    assert torch.equal(larger, before), "the larger matrix is not trained"
+    lies = {name: t.stride() for name, t in whole.model.named_parameters()}
+    assert lies == {"part": (3, 1), "turned": (1, 12), "frozen": (12, 1), "image": (48, 1, 12, 3)}, "others lie as they did"
 
 
 def test_fastest_precision_is_never_bfloat16_for_an_mlp(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ class AdamW:
     """Updates parameters in place from their gradients.
 
     Args:
-        parameters: all on one device, of any shapes.
+        parameters: all on one device, of any shapes, without gaps in memory.
         lr: the learning rate; on a GPU a tensor, so that a recorded step can be replayed at another one.
         weight_decay: decoupled from the gradient.
         beta2: decay of the average of squared gradients.

@@ -99,6 +99,10 @@ class Training:
             for t in (*self.model.parameters(), *self.model.buffers()):
                 if t.dim() == 4:
                     t.data = t.data.to(memory_format=torch.channels_last)
+        for p in self.model.parameters():
+            # a part of a larger tensor has gaps in memory, which the fused optimizer does not know
+            if p.requires_grad and torch.empty_like(p).stride() != p.stride():
+                p.data = p.data.contiguous()
         self.penalty = getattr(self.model, "penalty", None)
         self.average = average_of(self.model)
         self.loss = loss_of(task)
@@ -418,10 +422,9 @@ class Training:
             else:
                 outputs = self.network(part.inputs)
         outputs = widened(outputs)
-        measures = dict(self.task.measure(self.spec, outputs, part))
-        if not self.own_loss:
-            measures[self.error] = sample_losses(self.loss, outputs, part.targets)
-        return measures
+        # taken before the task may change the outputs
+        errors = {} if self.own_loss else {self.error: sample_losses(self.loss, outputs, part.targets)}
+        return {**self.task.measure(self.spec, outputs, part), **errors}
 
     def _part_losses(self, part: Split, start: int) -> dict[str, Tensor]:
         """The model's own loss of each sample, with draws that are the same at every look."""

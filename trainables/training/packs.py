@@ -399,14 +399,15 @@ class Pack:
                 with autocast(spec, self.device):
                     outputs = self._model(state, part.inputs[filled.to(self.device)])
                 drawn = widened(outputs).flatten(0, 1).index_select(0, valid.to(self.device))
+                # taken before the task may change the outputs
+                errors = {} if runs[0].own_loss else {runs[0].error: sample_losses(runs[0].loss, drawn, part.targets)}
                 if at_once:
                     measures = dict(task.measure(spec, drawn, part))
                 else:
                     each = zip(runs, drawn.split(counts.tolist()), parts, strict=True)
                     found = [run.task.measure(run.spec, images, own) for run, images, own in each if len(images)]
                     measures = {name: torch.cat([of_run[name] for of_run in found]) for name in found[0]}
-                if not runs[0].own_loss:
-                    measures[runs[0].error] = sample_losses(runs[0].loss, drawn, part.targets)
+                measures |= errors
                 if runs[0].summarises:
                     self._keep(measures, runs, splits, counts.tolist(), pieces)
                 owner = torch.arange(len(runs)).repeat_interleave(counts).to(self.device)
@@ -439,10 +440,12 @@ class Pack:
         size, spec = len(splits[0].inputs), runs[0].spec
         averages = {name: state[name] for name in self._averages}
         total = torch.zeros(len(runs), dtype=torch.float64, device=self.device)
-        with eval_mode(self._model.model):
+        with eval_mode(self._model.model), contextlib.ExitStack() as drawing:
+            for run in runs:
+                drawing.enter_context(eval_mode(run.network))
             for start in range(0, size, EVAL_BATCH):
                 parts = [split.take(slice(start, start + EVAL_BATCH)) for split in splits]
-                drawn = [draw(run.model, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
+                drawn = [draw(run.network, part, run.spec.seed, "look", start) for run, part in zip(runs, parts, strict=True)]
                 draws = tuple(torch.stack(same).to(self.device) for same in zip(*drawn, strict=True))
                 batch = Split(*(torch.stack(same) for same in zip(*parts, strict=True)))
                 with autocast(spec, self.device):

@@ -48,8 +48,9 @@ def target_variance(targets: Tensor) -> float:
 
     If all targets are equal, their mean square.
     """
-    variance = (targets - targets.mean(dim=0)).square().mean().item()
-    return variance or targets.square().mean().item()
+    if bool((targets == targets[:1]).all()):  # their mean is rounded, and what is left around it is no variance
+        return targets.square().mean().item()
+    return (targets - targets.mean(dim=0)).square().mean().item()
 
 
 def class_entropy(targets: Tensor) -> float:
