@@ -21,6 +21,7 @@ from analysis.generators import (
     LEAST_SEEN_TOLD_LESS,
     LEVELS,
     Run,
+    against,
     at_least,
     at_most,
     known_value,
@@ -176,7 +177,7 @@ def out_of_reach(study: str, specs: Sequence[RunSpec]) -> list[str]:
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
     vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
-    told = f"level 2 {vae:.2f} on vae, {vq:.2f} on vq"
+    told = f"level 2 {against(COMPOSES, vae)} on vae, {against(COMPOSES, vq)} on vq"
     return Found(at_most(0.15, abs(vae - vq)) and at_least(COMPOSES, vae, vq), told, {"vae": vae, "vq": vq})
 
 
@@ -185,7 +186,7 @@ def continuous_beats_categorical(sides: Mapping[str, Side], judge: str) -> Found
     numbers = {"dit": dit, "maskgit": maskgit}
     if not at_least(COMPOSES, dit):
         return _no_control(dit, numbers)
-    told = f"level 2 {dit:.2f} of dit, {maskgit:.2f} of maskgit"
+    told = f"level 2 {dit:.2f} of dit, {against(0.25, maskgit, at_most)} of maskgit"
     return Found(at_most(0.25, maskgit) and at_least(0.4, dit - maskgit), told, numbers)
 
 
@@ -258,13 +259,13 @@ def _risen(side: Side, judge: str) -> tuple[Side, str, frozenset[str]]:
 
 
 def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
-    told = f"gate 5 is not met: dit on the same tokens has level 2 {dit:.2f}, under {COMPOSES}"
+    told = f"gate 5 is not met: dit on the same tokens has level 2 {against(COMPOSES, dit)}, under {COMPOSES}"
     return Found(None, told, numbers, frozenset({5}))
 
 
 def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
     full, both = (sides[name].final("level2", judge) for name in ("dit, full", "dit, both"))
-    told = f"level 2 {full:.2f} if all is told, {both:.2f} with classes and dropout"
+    told = f"level 2 {full:.2f} if all is told, {against(0.2, both, at_most)} with classes and dropout"
     return Found(at_least(0.4, full - both) and at_most(0.2, both), told, {"full": full, "both": both})
 
 

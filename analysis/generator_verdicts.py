@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analysis.generator_claims import CLAIMS, Claim, Found, Side
-from analysis.generators import AGREEMENT, LEAST_SEEDS, LEVELS, Run, at_least
+from analysis.generators import AGREEMENT, LEAST_SEEDS, LEVELS, Run, against, at_least
 from trainables.generative.judge import JUDGES
 from trainables.generative.shapes import level_of_each
 from trainables.generative.tiers import CHOOSING
@@ -89,14 +89,14 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
         return Verdict(name, NOT_ENOUGH, f"nothing is known of {LEVELS[claim.level]}, or of how often the judges agree on it")
     by_judge = {judge: _by_judge(claim, usable, judge) for judge in JUDGES}
     needed = f"; needed: {claim.needed}" if any(found.holds is not None for found in by_judge.values()) else ""
-    if agreement >= AGREEMENT:
+    if at_least(AGREEMENT, agreement):
         found = by_judge["both"]
         told = found.told + needed
         return Verdict(name, _verdict(found.holds), told, numbers=found.numbers, unmet=found.unmet, left_out=found.left_out)
     numbers = {f"{n}_{judge}": value for judge, found in by_judge.items() for n, value in found.numbers.items()}
     told = "; ".join(f"by {judge}: {found.told}" for judge, found in by_judge.items()) + needed
     held = {found.holds for found in by_judge.values()}
-    why = f"the judges agree on {agreement:.0%} of the pictures, under {AGREEMENT:.0%}"
+    why = f"the judges agree on {against(AGREEMENT, agreement, percent=True)} of the pictures, under {AGREEMENT:.0%}"
     unmet = frozenset().union(*(found.unmet for found in by_judge.values()))
     left_out = frozenset.intersection(*(found.left_out for found in by_judge.values()))
     if len(held) == 1:
@@ -109,7 +109,8 @@ def _decided(name: str, usable: Mapping[str, Side]) -> Verdict:
 def _by_judge(claim: Claim, sides: Mapping[str, Side], judge: str) -> Found:
     for side in sides.values():
         if not at_least(claim.least_seen, seen := side.final("seen", judge)):
-            return Found(None, f"{side.name} draws {seen:.2f} of what it has seen, under {claim.least_seen}", {"seen": seen})
+            drawn = against(claim.least_seen, seen)
+            return Found(None, f"{side.name} draws {drawn} of what it has seen, under {claim.least_seen}", {"seen": seen})
     found = claim.rule(sides, judge)
     if unknown := [name for name, value in found.numbers.items() if math.isnan(value)]:
         return Found(None, f"no number is known of {', '.join(unknown)}", {})

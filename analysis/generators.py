@@ -46,6 +46,11 @@ AGREEMENT = 0.95
 """Gate 4: least share of the generated pictures of which both judges say the same."""
 COMPOSES = 0.6
 """Gate 5: least share at level 2 of a dit on the same tokens. Without it nothing is known of the objective."""
+BOUNDS: Mapping[str, float] = {
+    "probe_real": READ, "oracle_real": READ, "probe_tokens": RECONSTRUCTED, "oracle_tokens": RECONSTRUCTED,
+    "unseen_codes": UNSEEN_CODES, "unseen_pairs": UNSEEN_PAIRS, "agree": AGREEMENT, "dit_level2": COMPOSES,
+}  # fmt: skip
+"""By column, what its gate asks for: at least this, and of gate 3 at most."""
 GATES: Mapping[int, tuple[str, tuple[str, ...]]] = {
     1: ("both judges read real pictures", ("probe_real", "oracle_real", "linear_real")),
     2: ("both judges read reconstructions", ("probe_tokens", "oracle_tokens")),
@@ -302,6 +307,15 @@ def at_least(bound: float, *numbers: float) -> bool | None:
 def at_most(bound: float, *numbers: float) -> bool | None:
     """Whether all numbers are as small as a bound; see `at_least`."""
     return at_least(-bound, *(-number for number in numbers))
+
+
+def against(bound: float, number: float, meets: Callable[[float, float], bool | None] = at_least, percent: bool = False) -> str:
+    """A number with two digits, or with up to four as long as it misses a bound and would read like it."""
+    least, kind = (0, "%") if percent else (2, "f")
+    texts = [tuple(f"{value:.{digits}{kind}}" for value in (number, bound)) for digits in range(least, least + 3)]
+    if meets(bound, number) is not False:
+        return texts[0][0]
+    return next((told for told, of_bound in texts if told != of_bound), texts[-1][0])
 
 
 def _word(met: bool | None) -> str:

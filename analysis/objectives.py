@@ -17,7 +17,20 @@ import pandas as pd
 
 from analysis.generator_claims import CLAIMS, Claim, Side, is_side, lacking
 from analysis.generator_verdicts import NO_LEVEL, NOT_ENOUGH, Verdict, judged, lacks_level
-from analysis.generators import GATES, OF_CLAIMS, OF_CODES, Find, Measured, Run, is_readable, known_value
+from analysis.generators import (
+    BOUNDS,
+    GATES,
+    OF_CLAIMS,
+    OF_CODES,
+    Find,
+    Measured,
+    Run,
+    against,
+    at_least,
+    at_most,
+    is_readable,
+    known_value,
+)
 from orchestrator.command.files import plain, records
 from orchestrator.searches import Row
 from trainables.generative.chain import GENERATOR
@@ -173,8 +186,9 @@ class Answer:
         told += f", not met by {met.count(False)}" * (False in met)
         told += f", not known of {met.count(None)}" * (None in met)
         found = self.table[self.table["key"].isin([run.key for run in asked])][list(columns)]
-        worst = (found.max() if gate == 3 else found.min()).dropna()
-        numbers = ", ".join(f"{column.replace('_', ' ')} {number:.2f}" for column, number in worst.items())
+        worst, meets = (found.max(), at_most) if gate == 3 else (found.min(), at_least)
+        shown = {str(name): against(BOUNDS.get(str(name), math.nan), number, meets) for name, number in worst.dropna().items()}
+        numbers = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in shown.items())
         return told + f" ({numbers} at worst)" * bool(numbers)
 
     def verdicts_of(self, name: str) -> list[Verdict]:

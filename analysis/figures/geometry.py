@@ -40,7 +40,8 @@ def draw_volumes(table: pd.DataFrame) -> Figure:
     maps = table[table["quantity"] == "volume_map"]
     depth = max(set.intersection(*(set(part["depth"]) for _, part in groups(maps))))
     rows = [(title, part, _log_volumes(part)) for title, part in groups(maps[maps["depth"] == depth])]
-    limit = 3 * np.std([values - values.mean() for _, _, logs in rows for values in logs])
+    apart = np.concatenate([(values - values.mean()).ravel() for _, _, logs in rows for values in logs])
+    limit = 3 * np.std(apart)
     figure = Figure(figsize=(PAGE, 0.5 + 1.05 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), min(MOST_LAYERS, max(len(logs) for _, _, logs in rows)), squeeze=False)
     for axes_row, (title, part, logs) in zip(grid, rows, strict=True):
@@ -52,7 +53,9 @@ def draw_volumes(table: pd.DataFrame) -> Figure:
         for axes in axes_row[len(logs) :]:
             axes.set_axis_off()
         axes_row[0].set_ylabel(title.replace(", ", "\n"), fontsize=SMALL)
-    bar = figure.colorbar(shown, ax=grid, pad=0.01, aspect=40, shrink=0.6)
+    below, above = bool(apart.min() < -limit), bool(apart.max() > limit)
+    ends = "both" if below and above else "min" if below else "max" if above else "neither"
+    bar = figure.colorbar(shown, ax=grid, pad=0.01, aspect=40, shrink=0.6, extend=ends)
     bar.set_label(r"$\log_{10}$ volume metric minus its mean", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     figure.suptitle(f"depth {depth}; x to the right, y up; dashed: held out; above each panel the layer's mean", fontsize=SMALL)
@@ -94,9 +97,11 @@ def draw_volume_gap(table: pd.DataFrame) -> Figure:
 
 
 def draw_by_layer(table: pd.DataFrame) -> Figure:
-    """R^2 of the linear probe, judged on ID and on OOD positions, and the factorization metric against the layer: a line per
-    depth, a column per data set, decoder and code (figures 2a to d, 11 to 14)."""
-    columns = list(groups(table))
+    """R^2 of the linear probe, judged on ID and on OOD positions, and the factorization metric against the layer, without the
+    image, which is the last one measured: a line per depth, a column per data set, decoder and code (figures 2a to d, 11 to
+    14)."""
+    image = table.groupby(["dataset", "decoder", "encoding", "depth"])["layer"].transform("max")
+    columns = list(groups(table[table["layer"] < image]))
     depths = sorted(set(table["depth"]))
     colours = dict(zip(depths, matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(depths))), strict=True))
     names = {

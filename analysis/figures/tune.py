@@ -119,7 +119,7 @@ def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     axes.plot(places - 0.08, found[f"{aim.name}_search"], "o", mfc="none", color=SEARCHED, label="in the search")
     axes.errorbar(
         places + 0.08, found[aim.name], yerr=_bars(found, aim.name), fmt="o", color=CONFIRMED, capsize=3,
-        label="on fresh seeds: mean, 95 % interval",
+        label=f"on fresh seeds: {_kind_of_mean(answer)}, 95 % interval",
     )  # fmt: skip
     names = [f"{row['setting']}{' (wins)' * (row['winner'] and len(answer.aims) == 1)}" for row in found.to_dict("records")]
     axes.set_xticks(places, names, fontsize=8)
@@ -132,6 +132,14 @@ def _confirmation(axes: Axes, answer: Answer, place: int) -> None:
     _scale(axes, answer, place)
     if len(found) and not of:
         axes.legend(fontsize=7, frameon=False)
+
+
+def _kind_of_mean(answer: Answer) -> str:
+    """What the means over fresh seeds are, of all objectives that are shown, as these share a legend."""
+    geometric = [aim.name for aim, logs in zip(answer.aims[:2], answer.geometric[:2], strict=True) if logs]
+    if len(geometric) == len(answer.aims[:2]):
+        return "geometric mean"
+    return f"mean (geometric of {literal(geometric[0])})" if geometric else "mean"
 
 
 def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> None:

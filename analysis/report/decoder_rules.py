@@ -128,10 +128,10 @@ def volume_contracts(results: Results) -> Finding:
     """Log volume in the box less that outside, at the first and the last hidden layer."""
     depth, choice = choose_depth(results.table, {"bump": {**CNN, "encoding": "bump"}})
     first, last = _volume_gap(choice, "bump", 0), _volume_gap(choice, "bump", depth)
+    more = paired(lambda at_last, at_first: -at_last - abs(at_first), last, first)
     conditions = [
-        Condition("|log10 volume in the box minus outside|, last hidden layer", _size(last), ">=", 0.1),
-        Condition("the same minus that of layer 0", paired(sub, _size(last), _size(first)), ">", 0),
-        Condition("log10 volume in the box minus outside, last hidden layer", last, "<", 0),
+        Condition("log10 volume in the box minus outside, last hidden layer", last, "<=", -0.1),
+        Condition("contraction at the last hidden layer minus the size of the difference at layer 0", more, ">", 0),
     ]
     codes = _of_depths(results.table, choice, {code: {**CNN, "encoding": code} for code in ("bump", "ramp")})
     finding = _finding("volume", conditions, choice, codes, "volumes", depth=depth)

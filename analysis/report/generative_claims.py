@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
+
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
 from analysis.report import findings
@@ -72,8 +74,21 @@ def beside(claim: str, keys: Collection[str], figures: Figures, results: Results
         of = tokenizers if measure == "tokens" else keys
         table = results.table[results.table["key"].isin(of) & (results.table["measure"] == measure)]
         for name in names:
-            found += pictures(claim, table[table["encoding"] == "vq"] if name == "coverage" else table, name)
+            found += pictures(claim, _coverage(keys, results) if name == "coverage" else table, name)
     return found
+
+
+def _coverage(keys: Collection[str], results: Results) -> pd.DataFrame:
+    """What gate 3 is judged by, once for each tokenizer and pool of pictures: what was measured of a generator of these keys,
+    else of its tokenizer."""
+    table = results.table[results.table["quantity"].astype(str).str.startswith("unseen_")]
+    own = set(table["key"])
+    chosen: dict[tuple[str, int], str] = {}
+    for run in results.runs:
+        if run["key"] in keys and (tokenizer := (run.get("parents") or {}).get("tokenizer")):
+            pool = tokenizer, run["data_count"]
+            chosen[pool] = run["key"] if run["key"] in own else chosen.get(pool, tokenizer)
+    return table[table["key"].isin(chosen.values())]
 
 
 def _claim(name: str, **figures: tuple[str, ...]) -> Claim:

@@ -11,20 +11,43 @@ from matplotlib.figure import Figure
 from analysis.figures import circuits, generated, geometry, images, kernels, rotation, tuning
 from analysis.report.findings import Picture
 
+SEEDS = "; lines: means over the seeds, bands: their range"
+POINTS = "points: seeds, short lines: means over the seeds"
 FIGURES: Mapping[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
-    "errors": (images.draw_errors, "error and success at every position, the held-out box dashed"),
-    "generated": (images.draw_generated, "images drawn at positions in the held-out box, beside the true ones"),
-    "by-depth": (images.draw_by_depth, "images drawn in the held-out box by decoders of different depth"),
-    "by-bumps": (images.draw_by_bumps, "images drawn in the held-out box after training on stripes and 0 to 100 bumps"),
-    "superposition": (images.draw_superposition, "responses to x alone and to y alone, their sum, and the image drawn"),
+    "errors": (
+        images.draw_errors,
+        "error at every position, of the lowest seed, the held-out box dashed; above each map the means over the seeds",
+    ),
+    "generated": (
+        images.draw_generated,
+        "images drawn in the held-out box, of the lowest seed; a cross where the bump belongs",
+    ),
+    "by-depth": (
+        images.draw_by_depth,
+        "images drawn in the held-out box by decoders of different depth, of the lowest seed; above them the mean share of "
+        "proper bumps over the seeds",
+    ),
+    "by-bumps": (
+        images.draw_by_bumps,
+        "images drawn in the held-out box after training on stripes and 0 to 100 bumps, of the lowest seed; beside them the "
+        f"error, {POINTS}",
+    ),
+    "superposition": (
+        images.draw_superposition,
+        "responses to x alone and to y alone, their sum, and the image drawn, of the lowest seed; below them the correlation "
+        f"of the last two, {POINTS}",
+    ),
     "kernels": (kernels.draw_kernels, "similarity of the images of all pairs of positions, ID first, then OOD"),
     "kernel-corner": (kernels.draw_kernel_corner, "ideal binary kernel beside the similarity of images in the box"),
-    "kernel-numbers": (kernels.draw_kernel_numbers, "agreement of the similarity of images with the binary kernel"),
+    "kernel-numbers": (
+        kernels.draw_kernel_numbers,
+        f"agreement of the similarity of images with the binary kernel; {POINTS}",
+    ),
     "volumes": (geometry.draw_volumes, "volume metric of every layer at every position, the held-out box dashed"),
-    "volume-gap": (geometry.draw_volume_gap, "volume metric in the held-out box less that outside, by layer"),
-    "by-layer": (geometry.draw_by_layer, "linear probes and factorization metric by layer"),
+    "volume-gap": (geometry.draw_volume_gap, f"volume metric in the held-out box less that outside, by layer{SEEDS}"),
+    "by-layer": (geometry.draw_by_layer, f"linear probes and factorization metric by layer, without the image{SEEDS}"),
     "tuning": (tuning.draw_tuning, "activation of units of several layers at every position"),
-    "striped": (tuning.draw_striped, "share of striped units and of interaction by layer"),
+    "striped": (tuning.draw_striped, f"share of striped units, and additive share of the median unit, by layer{SEEDS}"),
     "rotation": (rotation.draw_rotation, "error against angle, embeddings of the layers, outputs and mixes in the gap"),
     "samples": (generated.draw_samples, "pictures drawn of seen and unseen compositions, and what is read in them"),
     "conditioning": (generated.draw_conditioning, "what models draw that were told values or classes, all factors or not"),

@@ -64,7 +64,8 @@ def regularization_helps(results: Results) -> Finding:
     alt = "ID and OOD error without a penalty, with each of the two and with both"
     pictures = [Picture("regularization-errors", alt, partial(draw_errors, answer))]
     if any(answer.rows[key]["curve_step"] for key in answer.averaged["key"]):
-        pictures.append(Picture("regularization-curves", "OOD error and loss over the epochs", partial(draw_curves, answer)))
+        alt = "OOD error and training error by the epoch; lines: geometric means over the seeds, bands: their range"
+        pictures.append(Picture("regularization-curves", alt, partial(draw_curves, answer)))
     means = (f"{row['setting']} {number(row['ood_mse_gmean'])}" for row in answer.summary.to_dict("records"))
     seen = f"OOD MSE, geometric means: {', '.join(means)}"
     return _finding(conditions, seen, found, pictures, lacks)

@@ -75,6 +75,15 @@ def test_volume_maps_are_of_the_lowest_seed_at_the_common_depth_on_one_scale() -
     assert "ramp" in shown[4].get_ylabel()
 
 
+@pytest.mark.parametrize(("outlier", "ends"), [(0.2, "neither"), (9.0, "max"), (-9.0, "min")])
+def test_the_scale_of_volumes_has_a_point_where_some_are_beyond_it(outlier: float, ends: str) -> None:
+    volumes = 10 ** np.where((X == 5) & (Y == 7), outlier, np.where(X < N / 2, 0.2, -0.2))
+    figure = draw_volumes(pd.DataFrame(rows(run(0), range(-1, 4), volume_map=lambda _: volumes)))
+    colorbar = panels(figure)[-1].images[0].colorbar
+    assert colorbar is not None
+    assert colorbar.extend == ends
+
+
 def test_the_gap_is_ood_less_id_with_the_range_over_seeds() -> None:
     table = pd.DataFrame(
         [
@@ -117,11 +126,12 @@ def test_probe_and_factorization_have_a_line_per_depth_and_a_column_per_code() -
     )
     shown = panels(draw_by_layer(table))
     assert [axes.get_title() for axes in shown] == ["CNN, bump code", "CNN, ramp code", "", "", "", ""]
-    assert curves(shown[2])["depth 2"] == ([-1, 0, 1, 2, 3], [1, 0, -1, -2, -3])
-    assert len(curves(shown[2])["depth 4"][0]) == 7
+    assert curves(shown[2])["depth 2"] == ([-1, 0, 1, 2], [1, 0, -1, -2]), "the image is no layer"
+    assert curves(shown[2])["depth 4"][0] == [-1, 0, 1, 2, 3, 4]
+    assert [label.get_text() for label in shown[4].get_xticklabels()] == ["in", "0", "1", "2", "3", "4"]
     assert shown[2].get_ylim()[0] == shown[3].get_ylim()[0] == LEAST_R2
-    assert curves(shown[4])["depth 2"][1] == pytest.approx([0.99] * 5)
-    assert curves(shown[5])["depth 4"][1] == pytest.approx([0.89] * 7)
+    assert curves(shown[4])["depth 2"][1] == pytest.approx([0.99] * 4)
+    assert curves(shown[5])["depth 4"][1] == pytest.approx([0.89] * 6)
 
 
 def test_a_unit_is_drawn_with_its_two_marginals_and_their_share() -> None:
@@ -185,7 +195,7 @@ def test_striped_units_are_counted_by_layer_and_number_of_bumps() -> None:
 
 def test_layers_that_no_run_has_take_no_time() -> None:
     numbers = dict.fromkeys(("r2_id", "r2_ood", "factorization"), lambda _: 0.5)
-    table = pd.DataFrame(rows(run(0), (-1, 0, 1, 2, 3000), **numbers))
+    table = pd.DataFrame(rows(run(0), (-1, 0, 1, 2, 3000, 3001), **numbers))
     ticks = [text.get_text() for text in draw_by_layer(table).axes[-1].get_xticklabels()]
     assert len(ticks) <= MOST_LAYERS + 3
     assert (ticks[:2], ticks[-1]) == (["in", "0"], "3000")

@@ -164,6 +164,20 @@ def test_the_corner_is_the_block_of_the_box(encodings: pd.DataFrame) -> None:
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["y = 2", "y = 4", "y = 6"]
 
 
+@pytest.mark.parametrize("draw", [kernels.draw_kernels, kernels.draw_kernel_corner])
+def test_a_code_without_seed_0_costs_no_picture_of_the_others(
+    draw: Callable[[pd.DataFrame], Figure], encodings: pd.DataFrame
+) -> None:
+    def titles(table: pd.DataFrame) -> set[str]:
+        return {text.split("\n")[0] for axes in maps(draw(table)) for text in (axes.get_title(), axes.get_ylabel())}
+
+    without = encodings[~((encodings["encoding"] == "ramp") & (encodings["seed"] == 0))]
+    assert "ramp code" in titles(encodings)
+    assert ("bump code" in titles(without), "ramp code" in titles(without)) == (True, False)
+    with pytest.raises(LookupError, match="cosine_gram"):
+        draw(encodings[encodings["seed"] == 1])
+
+
 @pytest.mark.slow(1)
 def test_numbers_of_kernels_are_points_by_seed_and_right_images_agree_with_their_line(encodings: pd.DataFrame) -> None:
     figure = kernels.draw_kernel_numbers(encodings)

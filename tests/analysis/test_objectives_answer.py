@@ -15,7 +15,7 @@ import pytest
 from analysis import generators
 from analysis.generator_claims import CLAIMS
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
-from analysis.generators import Run, at_least, at_most, known_value, numbers_of
+from analysis.generators import Run, against, at_least, at_most, known_value, numbers_of
 from analysis.objectives import NAMES, ONE_JUDGE, Answer, set_aside
 from tests.analysis.made_objectives import (
     DIT,
@@ -382,6 +382,36 @@ def test_a_share_at_its_bound_meets_it_in_single_precision() -> None:
     assert high > 0.2
     assert (at_least(0.95, low), at_most(0.2, high)) == (True, True)
     assert (at_least(0.95, 0.9499), at_most(0.2, 0.2001)) == (False, False)
+
+
+def test_a_number_that_misses_its_bound_does_not_read_like_it() -> None:
+    assert [against(0.6, share) for share in (0.5, 0.597, 0.59951, 0.6, 0.601, NAN)] == [
+        "0.50", "0.597", "0.5995", "0.60", "0.60", "nan",
+    ]  # fmt: skip
+    assert [against(0.25, share, at_most) for share in (0.249, 0.2501, 0.26)] == ["0.25", "0.2501", "0.26"]
+    assert [against(0.95, share, percent=True) for share in (0.9, 0.9484, 0.9496, 0.95)] == ["90%", "94.8%", "94.96%", "95%"]
+    low = struct.unpack("f", struct.pack("f", 0.95))[0]
+    assert against(0.95, low) == "0.95", "it is met in single precision"
+
+
+def test_lines_about_gates_show_by_how_much_a_bound_is_missed() -> None:
+    rows = rows_of(dit=0.5971, maskgit=0.1)
+    rows[0]["curve_summary"]["agree_level1"] = [0.9461] * 10
+    codes = {"unseen_codes_111": 0.0145, "unseen_pairs_111": 0.2004, "unseen_images_111": 0.4}
+    lines = answer_of(rows, measured=codes, read=253 / 256, reconstructed=0.9699).lines()
+    assert [line[line.index("(") :] for line in lines[:5]] == [
+        "(probe real 0.988, oracle real 1.00 at worst)", "(probe tokens 0.9699, oracle tokens 1.00 at worst)",
+        "(unseen codes 0.015, unseen pairs 0.2004, unseen images 0.40 at worst)", "(agree 0.946 at worst)",
+        "(dit level2 0.597 at worst)",
+    ]  # fmt: skip
+
+
+def test_judges_that_agree_as_often_as_asked_in_single_precision_agree() -> None:
+    rows = rows_of(dit=0.9, maskgit=0.1)
+    for row in rows:
+        row["curve_summary"]["agree_level2"] = [struct.unpack("f", struct.pack("f", 0.95))[0]] * 10
+    found = verdict("continuous-beats-categorical", rows)
+    assert (found.verdict, "agree" in found.told) == (PASS, False)
 
 
 def test_the_runs_of_a_claim_without_enough_are_of_one_split() -> None:

@@ -73,6 +73,31 @@ def test_the_claims_about_where_level_2_ends(
     assert found.unmet == ({5} if wanted == NOT_ENOUGH else set())
 
 
+@pytest.mark.parametrize(
+    ("claim", "about", "told"),
+    [
+        ("tokenizer-does-not-decide", {"vae": 0.65, "dit": 0.597}, "level 2 0.65 on vae, 0.597 on vq"),
+        ("tokenizer-does-not-decide", {"vae": 0.597, "dit": 0.65}, "level 2 0.597 on vae, 0.65 on vq"),
+        ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.2531}, "level 2 0.90 of dit, 0.253 of maskgit"),
+        ("continuous-beats-categorical", {"dit": 0.5971, "maskgit": 0.1}, "on the same tokens has level 2 0.597, under 0.6"),
+    ],
+)
+def test_a_share_that_misses_its_bound_does_not_read_like_it(claim: str, about: dict[str, float], told: str) -> None:
+    found = verdict(claim, rows_of(**about))
+    assert (found.verdict != PASS, told in found.told) == (True, True), found.told
+
+
+def test_what_keeps_a_claim_from_a_verdict_does_not_read_like_its_bound() -> None:
+    less = told_less(**{**TOLD_LESS, "both": 0.204})
+    assert "0.204 with classes and dropout" in verdict("conditioning", [*rows_of(dit=0.9), *less]).told
+    seen = [generator_row(one, seen=0.8462, level2=0.9) for spec in (DIT, MASKGIT) for one in seeds(spec)]
+    told = "dit on vq draws 0.846 of what it has seen, under 0.85"
+    assert verdict("continuous-beats-categorical", seen).told == told
+    apart = [generator_row(one, level2=0.9, oracle2=0.9 - 0.0504) for one in seeds(DIT)]
+    found = verdict("continuous-beats-categorical", [*apart, *rows_of(maskgit=0.1)])
+    assert "the judges agree on 94.96% of the pictures, under 95%" in found.told
+
+
 def test_claims_are_numbered_in_their_order() -> None:
     assert [claim.number for claim in CLAIMS.values()] == list(range(1, len(CLAIMS) + 1))
 

@@ -33,6 +33,7 @@ from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, Picture
 from analysis.report.generative_claims import GENERATIVE_CLAIMS, beside, judged
 from analysis.report.papers import PAPERS
+from analysis.report.pictures import FIGURES
 from analysis.results import Results
 from orchestrator.command.cli import run
 from orchestrator.store import MeasureTable, ResultStore, make_row
@@ -537,6 +538,36 @@ def test_figures_beside_a_claim_are_of_its_own_runs_and_of_their_tokenizers() ->
     assert (set(tokens["task"]), set(tokens["seed"]), set(tokens["encoding"])) == ({TOKENIZER}, {0}, {"vq"})
     assert beside("c", [], both, results) == []
     assert beside("c", keys, both, Results([], table_of([]))) == []
+
+
+def test_coverage_is_that_of_the_pictures_of_the_generators_where_it_was_measured() -> None:
+    """As gate 3 has it; those of two objectives on the same tokens and pictures are the same."""
+    rows = [generator_row(spec_of(family, "vq", seed)) for family in ("dit", "maskgit") for seed in range(2)]
+    rows.append(generator_row(dataclasses.replace(spec_of("dit", "vq"), data_count=16)))  # other pictures, the same tokens
+    parents = [parent for row in rows for parent in parent_rows(RunSpec.from_dict(row)) if parent["task"] == TOKENIZER]
+    runs = {row["key"]: {**row, "seconds": 60.0, "family": "one"} for row in (*rows, *parents)}
+    keys = {row["key"] for row in rows}
+
+    def drawn(*own: dict[str, Any]) -> list[str]:
+        of = {row["key"]: "tokens" for row in parents} | {row["key"]: "generated" for row in own}
+        about = {"quantity": "unseen_codes_111", "layer": None, "value": 0.0, "array": None}
+        table = table_of([{**runs[key], "measure": measure, **about} for key, measure in of.items()])
+        (picture,) = beside("c", keys, {"tokens": ("coverage",)}, Results([*runs.values()], table))
+        return sorted(picture.draw.args[0]["key"])  # type: ignore[attr-defined]
+
+    first, second = (rows[seed]["parents"]["tokenizer"] for seed in (0, 1))
+    assert drawn() == sorted([first, second])
+    assert drawn(rows[0], rows[2]) == sorted([rows[2]["key"], second, first]), "the tokenizer's for the other pictures"
+    assert drawn(*rows) == sorted([rows[2]["key"], rows[3]["key"], rows[4]["key"]])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_caption_says_what_is_a_mean(name: str) -> None:
+    told = FIGURES[name][1]
+    assert ("lines: means over the seeds, bands: their range" in told) is (name in ("by-layer", "volume-gap", "striped"))
+    short = name in ("superposition", "kernel-numbers", "by-bumps")
+    assert ("short lines: means over the seeds" in told) is short
+    assert ("of the lowest seed" in told) is (name in ("errors", "generated", "by-depth", "by-bumps", "superposition"))
 
 
 def test_figures_beside_a_claim_are_of_the_comparison_with_most_seeds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,13 +17,14 @@ from analysis.tune import Answer
 from orchestrator.searches.objective import Objective
 
 
-def answer_of(search: dict[str, str], trials: list[dict[str, Any]], *aims: str) -> Answer:
-    """A search over trials of these values, and the confirmation of its first trial."""
+def answer_of(search: dict[str, str], trials: list[dict[str, Any]], *aims: str, logs: Sequence[bool] = ()) -> Answer:
+    """A search over trials of these values, and the confirmation of its first trial. `logs`: which means are geometric, else
+    all."""
     numbered = [{"number": i, **dict.fromkeys(aims, 0.002 * (i + 1)), **trial} for i, trial in enumerate(trials)]
     found = {f"{aim}{part}": 0.002 + 0.001 * i for i, aim in enumerate(aims) for part in ("", "_search", "_lower", "_upper")}
     confirmed = pd.DataFrame([{"setting": "trial 0", "winner": True, **found}])
     objectives = [Objective(aim) for aim in aims]
-    names, logs = list(search), [True] * len(aims)
+    names, logs = list(search), logs or [True] * len(aims)
     return Answer(pd.DataFrame(numbered), confirmed, None, 0.0, objectives, names, logs, {"search": search}, "trial 0")
 
 
@@ -95,6 +97,21 @@ def test_two_objectives_are_both_confirmed_and_no_labels_run_into_each_other() -
     assert [axes.get_title() for axes in (first, second)] == ["confirmation: mse", "confirmation: id_mse"]
     assert [axes.lines[0].get_ydata()[0] for axes in (first, second)] == pytest.approx([0.002, 0.003])  # type: ignore[index]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["in the search", "on fresh seeds: mean, 95 % interval"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "in the search", "on fresh seeds: geometric mean, 95 % interval",
+    ]  # fmt: skip
     one = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse"))
     assert [axes.get_title() for axes in one.axes] == ["search: 4 trials", "confirmation"]
+
+
+@pytest.mark.parametrize(
+    ("logs", "kind"),
+    [
+        ([True], "geometric mean"), ([False], "mean"), ([False, False], "mean"), ([True, True], "geometric mean"),
+        ([True, False], "mean (geometric of mse)"), ([False, True], "mean (geometric of accuracy)"),
+    ],
+)  # fmt: skip
+def test_a_geometric_mean_is_called_so(logs: list[bool], kind: str) -> None:
+    figure = draw(answer_of({"lr": "0.001..0.1:log"}, [{"lr": 0.01}], *("mse", "accuracy")[: len(logs)], logs=logs))
+    (legend,) = figure.legends or [figure.axes[1].get_legend()]
+    assert legend.get_texts()[1].get_text() == f"on fresh seeds: {kind}, 95 % interval"
