@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, Exit, check_folder, main_of, one_of
+from orchestrator.command.cli import App, Exit, check_expanded, check_folder, main_of, one_of
 from orchestrator.command.reading import check_named, read_store
 from orchestrator.errors import UserError, counted, printable, unwritten
 from orchestrator.store import SCHEMA, STATUSES, Row, StoreError
@@ -153,6 +153,7 @@ def _file(store: str, path: Path | None) -> Path | None:
 def _outside(option: str, path: Path, store: str) -> Path:
     if path.parts and path.parts[0].endswith(":"):  # of s3://bucket one slash is left
         raise UserError(f"{option} {str(path)!r} is not on this machine: give a path here, and copy it from there")
+    check_expanded(option, path)
     found = Path(os.path.realpath(path))
     if "://" not in store and found.is_relative_to(os.path.realpath(store)):
         raise UserError(f"{option} {str(path)!r} lies in the store: give a path outside it")

@@ -20,10 +20,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import App, Exit, check_folder, checked, grouped, invocation, main_of
+from orchestrator.command.cli import App, Exit, check_folder, checked, grouped, invocation, main_of, quoted
 from orchestrator.command.endings import Endings, to_json
 from orchestrator.command.progress import Running, format_seconds, time_taken
-from orchestrator.command.reading import read_store
+from orchestrator.command.reading import check_apart, check_named, read_store
 from orchestrator.command.real_pictures import pictures_of
 from orchestrator.command.sources import SOURCE, with_source_of_another
 from orchestrator.command.subject import own_task
@@ -206,7 +206,7 @@ def again(
     does not answer); 2 a mistake in the command, or a run that today's code does not train; 130, 143 and 129 after
     Ctrl-C, SIGTERM and SIGHUP.
     """
-    _check_places(where.store, into)
+    _check_places(where.store, into, where.out)
     try:
         with read_store(where.store) as store:
             keys = {row["key"]: row["family"] for row in store.rows(["key", "family"])}
@@ -235,15 +235,19 @@ def again(
     return Exit.NOT_ANSWERED if code == Exit.ANSWERED and otherwise else code
 
 
-def _check_places(store: str, into: str) -> None:
+def _check_places(store: str, into: str, out: Path | None = None) -> None:
     """
     Raises:
-        UserError: the two stores are one, or the second lies in the first, or there can be none at `into`.
+        UserError: the two stores are one, or the second lies in the first, or there can be none at `into`, or `--out` is where
+            the first keeps its own files.
     """
+    check_named("--into", into)
     if lies_at(into).is_relative_to(lies_at(store)):
         raise UserError(f"--into {into!r} lies in the store that has the run: give another folder")
     if "://" not in into:
         check_folder("--into", Path(into))
+    if out is not None:
+        check_apart(out, store, "tables")
 
 
 def _chosen(given: str, keys: Collection[str], store: str) -> str:
@@ -284,7 +288,7 @@ def _loaded(row: Row, task: str | None, program: str | None) -> Task:
     if path == PROGRAM_TASK:
         filled, given = _commands(row)
         if program is None or _words(program) not in given:
-            asked = f"--program {_quoted(_spelled(filled))}"
+            asked = f"--program {quoted(_spelled(filled))}"
             raise UserError(f"{run} starts a program, and only your command may name one: add {asked} if you trust it")
     elif program is not None:
         raise UserError(f"--program is for runs of programs, and {run} is of the task {printable(path)!r}: omit it")
@@ -323,20 +327,6 @@ def _words(command: str) -> list[str]:
 def _spelled(words: Sequence[str]) -> str:
     """A command with no more quotes than it needs."""
     return " ".join(word if PLAIN.fullmatch(word) else shlex.quote(word) for word in words)
-
-
-def _quoted(text: str) -> str:
-    """A text as one word for a shell, in letters that every terminal takes as they are meant: others by their bytes."""
-    if text.isprintable():
-        return shlex.quote(text)
-    plain = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
-
-    def spelled(letter: str) -> str:
-        if letter in plain or letter.isprintable():
-            return plain.get(letter, letter)
-        return "".join(f"\\{byte:03o}" for byte in letter.encode(errors="surrogatepass"))
-
-    return f"$'{''.join(map(spelled, text))}'"
 
 
 def _check_current(row: Row, spec: RunSpec, task: Task) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from orchestrator.command import options as opt
-from orchestrator.command.cli import checked, invocation
-from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.command.cli import checked, invocation, option_for
+from orchestrator.command.ranges import MOST_PLANNED, parse_grid, warn_of_short
 from orchestrator.command.subject import given
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions, launch
@@ -70,6 +70,11 @@ class DecoderOptions:
         """
         task = load_task(BUMPS)
         asked = {"dataset": dataset, "decoder": decoder, "depth": depth, "encoding": encoding, "holdout": holdout}
+        for name in (pair.partition("=")[0] for pair in self.option or ()):
+            if name in asked:
+                option = option_for(name)
+                told = "is what this study chooses by itself: omit it"
+                raise UserError(f"--option {name} {told if option is None else f'has an option of its own: use {option}'}")
         spec = checked(
             RunSpec,
             task=BUMPS,
@@ -100,9 +105,11 @@ def depths(option: str, text: str) -> tuple[int, ...]:
         UserError: none of these.
     """
     try:
-        return parse_grid(text, 1, 32, 1, "depths", ("2..6", "2..10:2", "2,4,6"))
+        found = parse_grid(text, 1, 32, 1, "depths", ("2..6", "2..10:2", "2,4,6"))
     except ValueError as error:
         raise UserError(f"{option} {error}") from None
+    warn_of_short(f"{option} ", text, 1)
+    return found
 
 
 def train(name: str, specs: Iterable[RunSpec], asked: dict[str, Any], decoder: DecoderOptions, where: LaunchOptions) -> int:

@@ -17,7 +17,7 @@ from trainables.spec import LIMITS
 
 NAME = "encodings"
 
-app = App()
+app = App({"decoder": "--decoders", "encoding": "--encodings", "holdout": "--holdouts"})
 
 
 @app.command()

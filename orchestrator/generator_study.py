@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.cli import spelled
+from orchestrator.command.cli import spelled, typed
 from orchestrator.command.progress import Running
 from orchestrator.command.tables import runs_text
 from orchestrator.searches import Latest, Rows, ending
@@ -104,7 +104,7 @@ class GeneratorStudy(WithMeasures, GridStudy):
     def _lines(self, answer: Answer) -> list[str]:
         lines = answer.lines()
         if answer.lacks:
-            measuring = f"{spelled('analysis.measure')} --store {shlex.quote(self.settings['store'])}"
+            measuring = typed([*shlex.split(spelled("analysis.measure")), "--store", self.settings["store"]])
             lines.append(f"{answer.lacks} is known after: {measuring}, then this command again")
         return lines
 

@@ -16,7 +16,7 @@ from trainables.encodings import ENCODINGS
 
 NAME = "geometry"
 
-app = App()
+app = App({"decoder": "--decoders", "encoding": "--encodings", "depth": "--depths"})
 
 
 @app.command()

@@ -67,6 +67,8 @@ from trainables.training.run import UnfitError
 
 ON_ERROR = ("continue", "stop")
 KEPT = "all finished runs are kept"
+EXPORT = "--export-optuna"
+"""The option of a new file, that of some studies, which is written with the answer."""
 FIRST = 100
 """Runs of a question by which it is known whether another launch is at it."""
 
@@ -161,15 +163,15 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         with heeding_sigterm():  # again, as Ray may have taken it to itself
             return _launch(study, options, command, console, cluster)
     except INTERRUPTS as error:  # before anything is trained, or after; `executed` takes signals itself
-        say(console, f"interrupted; {KEPT}\nto continue: {typed(command)}")
+        say(console, f"interrupted; {KEPT}\nto continue: {_resume(command)}")
         return ended_by(error)
     except StoreError as error:
-        say(console, f"stopped: {error}\n{KEPT}; to continue: {typed(command)}")
+        say(console, f"stopped: {error}\n{KEPT}; to continue: {_resume(command)}")
         return Exit.NOT_ANSWERED
     except UnfitError as error:  # from planning
         raise UserError(str(error)) from None
     except UnheardError as error:
-        error.resume = "" if options.dry_run else typed(command)
+        error.resume = "" if options.dry_run else _resume(command)
         raise
     except OSError as error:  # from planning, and from looking for a cluster
         if error.errno not in FULL_DISK:
@@ -215,7 +217,7 @@ class _Launch:
         store: ResultStore,
     ) -> None:
         self.study, self.options, self.console, self.cluster, self.store = study, options, console, cluster, store
-        self.resume = typed(command)
+        self.command = command
         self.said = 0
         """Notices of the store that were passed on before there was an execution, which then has their number."""
         self.execution: Execution | None = None
@@ -237,6 +239,11 @@ class _Launch:
         self._warned_of_figures = False
         self._runs = store.path / "runs"
         self._place = identity(self._runs)
+
+    @property
+    def resume(self) -> str:
+        """The command that continues, as it is typed."""
+        return _resume(self.command)
 
     def warn(self) -> None:
         """Say which stored runs do not fit what is asked now."""
@@ -344,7 +351,7 @@ class _Launch:
             return code
         code = self._conclude() or Exit(not is_written)
         if not code:
-            self._say(f"to look closer: {spelled('analysis.report')} --store {shlex.quote(self.options.store)}")
+            self._say(f"to look closer: {typed([*shlex.split(spelled('analysis.report')), '--store', self.options.store])}")
         return code
 
     def _announce(self) -> None:
@@ -392,7 +399,9 @@ class _Launch:
         if obstacles := stages.obstacles():
             for told in obstacles:
                 self._say(f"not answered: {told}")
-            self._say(f"{stages.advice()}; to continue: {self.resume}")
+            advice = stages.advice()
+            added = [option for option in ("--retry-failed", "--no-gates") if option in advice and option not in self.command]
+            self._say(f"{advice}; to continue: {' '.join([self.resume, *added])}")
             return Exit.NOT_ANSWERED
         if not study.answered(rows):
             has = "says why" if isinstance(study.task, ProgramTask) else "has their tracebacks"
@@ -539,6 +548,19 @@ def _repair(task: Task) -> str:
         "fix the program, and name its files, whose contents are its version, in --program-settings FILE.toml, as [program] "
         'files = ["train.py"]; then run the command again with that: without files, nothing tells that it has changed'
     )
+
+
+def _resume(command: Sequence[str]) -> str:
+    """The command that continues a launch, as it is typed: without `--export-optuna` of a file that is written, which would be
+    refused."""
+    kept, rest = list[str](), list(command)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        words = [word] if equals or not rest or name != EXPORT else [word, rest.pop(0)]
+        if name != EXPORT or not Path(value if equals else words[-1]).exists():
+            kept += words
+    return typed(kept)
 
 
 def _check_out(out: Path) -> None:

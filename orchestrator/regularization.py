@@ -275,7 +275,7 @@ def regularization(
         bool, opt.asked(help="Also train four settings to compare: no penalty, each alone, both, with published weights.")
     ] = True,
     objectives: Annotated[
-        str, opt.asked(help="What to minimise: `validation`, or `id,validation` for the Pareto front of both.")
+        str, opt.asked(help="What to minimise: `validation`, or `id,validation`, comma-separated: the Pareto front of both.")
     ] = "validation",
     sampler: Annotated[str, opt.searched(help="How Optuna chooses: `tpe`, `nsga2`, `random` or `grid`.")] = "tpe",
     pruner: Annotated[

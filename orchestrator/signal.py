@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 NAME = "signal"
 LEAST, ALONG = "contrast", "faint"
 CONTRAST = settings_of(GeneratorSettings)[LEAST]
-CHECKED = "probe_lessons=checked"
+LESSONS, CHECKED = "probe_lessons", "checked"
 """Few codes may not keep a faint factor: a probe that learns from pictures made of them would learn to guess."""
 
 NAMED = {**OPTIONS, "decoder": "--family", "encoding": "--tokenizer"}
@@ -165,7 +165,9 @@ def signal(
     if taken := [pair for pair in generators.option or () if pair.partition("=")[0] in (LEAST, ALONG, "gate")]:
         raise UserError(f"--option {taken[0]} is what this study varies or asks for: use --factors, --between or --share")
     steps: Any = None if generators.steps is None else str(generators.steps)
-    options = dataclasses.replace(generators, steps=steps, option=[CHECKED, *(generators.option or ())])
+    pairs = sorted(generators.option or (), key=lambda pair: pair.partition("=")[0] != LESSONS)
+    usual = [] if pairs and pairs[0].partition("=")[0] == LESSONS else [f"{LESSONS}={CHECKED}"]
+    options = dataclasses.replace(generators, steps=steps, option=[*usual, *pairs])
     plan = planned({"families": [family], "tokenizers": [tokenizer]}, {}, options, where, NAMED)
     contrasts, task = read_between(CONTRAST, between, HINT.replace("4..512", "0.05..1")), load_task(GENERATOR)
     template = dataclasses.replace(plan.templates[0], target=1.0, stop="early")

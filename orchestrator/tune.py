@@ -274,7 +274,8 @@ def tune(
         str,
         opt.asked(
             help="What is to be best on what is held out: `mse`, `accuracy`, `loss`, `steps` (to the target), or any "
-            "measure of the task; `min:NAME` or `max:NAME` where the name does not tell the direction; `A,B`: a Pareto front."
+            "measure of the task; `min:NAME` or `max:NAME` where the name does not tell the direction. Several, "
+            "comma-separated, give a Pareto front."
         ),
     ] = "mse",
     trials: Annotated[int, opt.asked(min=1, max=MOST_PLANNED, help="Number of trials of the search.")] = 60,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from orchestrator.command import options as opt
 from orchestrator.command.cli import App, grouped, main_of, one_of
-from orchestrator.command.ranges import parse_grid
+from orchestrator.command.ranges import parse_grid, warn_of_short
 from orchestrator.decoders import BOXES, DecoderOptions, train
 from orchestrator.errors import UserError
 from orchestrator.launch import LaunchOptions
@@ -57,6 +57,7 @@ def tuning(
         counts = parse_grid(bumps, 0, MOST_BUMPS, 10, "numbers of bumps", ("0..50", "0..100:50", "0,10,50,100"))
     except ValueError as error:
         raise UserError(f"--bumps {error}") from None
+    warn_of_short("--bumps ", bumps, 10)
     decoder.check_runs(len(counts), "--bumps")
     word, code = one_of("--decoder", decoder_, DECODERS), one_of("--encoding", encoding, ENCODINGS)
     box = one_of("--holdout", holdout, BOXES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from orchestrator.command.cli import checked
-from orchestrator.command.ranges import MOST_PLANNED, parse_grid
+from orchestrator.command.ranges import MOST_PLANNED, parse_grid, warn_of_short
 from orchestrator.errors import UserError
 from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
@@ -123,6 +123,10 @@ def read_axes(task: Task, least: str, along: str, between: str | None, N: str, u
     sizes = checked(parse_grid, text if name == "N" and equals else N, 1, LARGEST)
     if name != "N" and len(sizes) > 1:
         raise UserError(f"--along {name} keeps the grid size as it is: give one, for example --N 24")
+    if name == "N":
+        warn_of_short("--along N=" if equals else "--N ", text if equals else N)
+    elif axis.kind is int and ".." in text:
+        warn_of_short(f"--along {name}=", text, 1)
     return Asked(Axes.of(least, name, values), values, _between(searched, between), sizes)
 
 

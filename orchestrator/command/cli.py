@@ -421,7 +421,21 @@ def typed(command: Sequence[str]) -> str:
     if started.is_file() and (found is None or Path(found).absolute().parent != started.absolute().parent):
         here = Path.cwd()
         name = str(started.relative_to(here) if started.is_relative_to(here) else started)
-    return shlex.join([name, *others])
+    return " ".join(map(quoted, (name, *others)))
+
+
+def quoted(text: str) -> str:
+    """A text as one word for a shell, in letters that every terminal takes as they are meant: others by their bytes."""
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t"}
+
+    def of_letter(letter: str) -> str:
+        if letter in plain or letter.isprintable():
+            return plain.get(letter, letter)
+        return "".join(f"\\{byte:03o}" for byte in letter.encode(errors="surrogatepass"))
+
+    return f"$'{''.join(map(of_letter, text))}'"
 
 
 def spelled(module: str) -> str:
@@ -437,7 +451,17 @@ def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return make(*args, **kwargs)
     except ValueError as error:
-        raise UserError(with_options(str(error), _named[-1] if _named else {})) from None
+        raise UserError(by_options(str(error))) from None
+
+
+def by_options(message: str) -> str:
+    """What is said of settings, said of the options of the command in progress."""
+    return with_options(message, _named[-1] if _named else {})
+
+
+def option_for(setting: str) -> str | None:
+    """The option of the command in progress that gives a setting, if there is one."""
+    return _named[-1].get(setting) if _named else None
 
 
 def one_of(option: str, value: str, allowed: Sequence[str]) -> str:
@@ -473,12 +497,25 @@ def check_new_file(option: str, path: Path | None) -> None:
     check_folder(option, path.parent)
 
 
+def check_expanded(option: str, path: str | Path) -> None:
+    """
+    Raises:
+        UserError: the path, which the user gave with this option, begins with a tilde that the shell has left as it is, and
+            nothing has this name.
+    """
+    first, slash, rest = str(path).partition("/")
+    if first.startswith("~") and not os.path.lexists(path):
+        meant = f"{option} {first}{slash}{rest and shlex.quote(rest)}"
+        raise UserError(f"{option} {str(path)!r}: the shell did not expand the ~: write {meant} with a space, without quotes")
+
+
 def check_folder(option: str, path: Path) -> None:
     """Refuse a path where there is no folder that can be written to and none can be made. Nothing stays of the attempt.
 
     Raises:
         UserError: it is something else, or lies below it, or nothing can be made there.
     """
+    check_expanded(option, path)
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

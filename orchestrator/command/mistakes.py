@@ -18,6 +18,8 @@ LISTED, NUMBERS = re.compile("omma-separated"), re.compile(r"\d,\d")
 """In the help of an option that takes several values; in that of one whose values are numbers."""
 NUMBER, WORD = re.compile(r"[+-]?\.?\d(\S*\w)?"), re.compile(r"(?!(to|and|or)$)[A-Za-z](\S*\w)?")
 """A value, or several with commas between them."""
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+"""What writing programs make of hyphens."""
 NO, YES = ("no", "false", "off", "0"), ("yes", "true", "on", "1")
 NEAR = 2
 """Letters in which an option may differ from one that is suggested."""
@@ -155,6 +157,8 @@ def _check_strays(command: Any, strays: Sequence[tuple[str, Given | None]]) -> N
     if -1 in taken or len(strays) <= sum(taken):
         return
     word, before = strays[sum(taken)]
+    if word[:1] in {*DASHES} and (name := word.lstrip(f"{DASHES}-"))[:1].isalpha():
+        raise UserError(f"{word!r} begins with a dash that is no hyphen: write --{name}")
     if before is None:
         raise UserError(f"{word!r} belongs to no option: --help shows what there is")
     if before.value is None:

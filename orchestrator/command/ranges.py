@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from trainables.settings import unsigned
 
@@ -30,6 +31,22 @@ def parse_range(text: str) -> tuple[float, float]:
     if low < 0 or (low == 0 and dots):
         raise ValueError(f"{text!r} does not begin above 0: {allowed}")
     return unsigned(low), unsigned(high)
+
+
+def warn_of_short(option: str, text: str, step: int = 8) -> None:
+    """Say on stderr which ranges of a list that `parse_grid` reads are one number, because they are shorter than their step.
+
+    Args:
+        option: with which the list was given, and what stands before it.
+    """
+    for part in text.split(","):
+        span, _, step_text = part.strip().partition(":")
+        first, dots, last = span.partition("..")
+        stride = int(step_text or step)
+        if dots and int(first) < int(last) < int(first) + stride:
+            low, width = int(first), int(last) - int(first)
+            told = f"{option}{part.strip()} is {low} alone, as it goes in steps of {stride}"
+            print(f"warning: {told}: write {span}:{max(1, width // 3)} for more", file=sys.stderr)
 
 
 def parse_grid(

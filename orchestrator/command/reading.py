@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from orchestrator.command.cli import check_expanded
 from orchestrator.errors import UserError
 from orchestrator.store import FOLDERS, ResultStore, StoreError
 
@@ -30,12 +31,13 @@ def looking_into(option: str, location: str) -> Iterator[None]:
 def check_named(option: str, location: str) -> None:
     """
     Raises:
-        UserError: the location, which the user gave with this option, is empty, or cannot be entered, or is the folder in a
-            store that holds its rows.
+        UserError: the location, which the user gave with this option, is empty, or cannot be entered, or begins with a tilde as
+            `check_expanded` says, or is the folder in a store that holds its rows.
     """
     if not location:
         raise UserError(f"{option} is empty: name a folder, such as results, or a place in a bucket, s3://bucket/folder")
     with looking_into(option, location):
+        check_expanded(option, location)
         has_rows = "://" not in location and Path(location).is_dir() and any(Path(location).glob("runs-*.parquet"))
     if has_rows:
         raise UserError(f"{option} {location!r} has rows itself: give the folder above it, that of the store")

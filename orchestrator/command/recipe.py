@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from orchestrator.command.cli import checked
+from orchestrator.command.cli import by_options, checked
 from orchestrator.command.programs import Described
 from orchestrator.command.searched import OF_RUN
 from orchestrator.errors import UserError
@@ -17,7 +18,16 @@ from orchestrator.searches.space import FIELDS, Dimension, Space, Values
 from trainables.check import check_task, counts_of
 from trainables.check_words import blamed
 from trainables.program import VALUES, ProgramTask, names_in
-from trainables.settings import ChangedError, alternatives, check_asked, complete, settings_of, spec_fields, value_of
+from trainables.settings import (
+    ChangedError,
+    alternatives,
+    check_asked,
+    complete,
+    settings_class,
+    settings_of,
+    spec_fields,
+    value_of,
+)
 from trainables.spec import RunSpec, Scalar
 from trainables.task import Task
 
@@ -147,10 +157,11 @@ def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]
     """The runs at the corners of the space, as far as the task can do them. Some of them are made and measured.
 
     Raises:
-        UserError: there is a value that it can do in none of them, a run that cannot be measured, or a range with values of
-            which it makes others than the search has; the message names it.
+        UserError: something else is given that it cannot do, there is a value that it can do in none of them, a run that cannot
+            be measured, or a range with values of which it makes others than the search has; the message names it.
     """
     tried = Tried.of(space, space.corners())
+    _check_others(task, space, tried)
     for values, why in tried.refused:
         lost = [name for name, value in values.items() if not any(of.get(name) == value for of, _ in tried.possible)]
         if lost and tried.possible and len(values) > 1:
@@ -176,6 +187,20 @@ def check_points(task: Task, space: Space, keeps_weights: bool) -> list[RunSpec]
                 hint = ": if the settings or counts() of the task raise a ValueError for them, the search passes over them"
                 raise UserError(f"{error} (with {_told(values)}, which --search allows{hint * (len(values) > 1)})") from None
     return [spec for _, spec in tried.possible]
+
+
+def _check_others(task: Task, space: Space, tried: Tried) -> None:
+    """
+    Raises:
+        UserError: no point can be trained, all for one reason, which names settings that are not searched, and none that is.
+    """
+    reasons = {why for _, why in tried.refused}
+    if tried.possible or len(reasons) != 1:
+        return
+    (why,) = reasons
+    searched, named = {dimension.name for dimension in space.dimensions}, {*re.findall(r"\w+", why)}
+    if not named & searched and named & {*OF_RUN, "target", *settings_of(settings_class(task))}:
+        raise UserError(by_options(why))
 
 
 def _check_range(space: Space, dimension: Dimension) -> None:

@@ -18,6 +18,7 @@ from orchestrator.command.cli import App, checked, grouped, one_of
 from orchestrator.command.programs import Described
 from orchestrator.errors import UserError, printable
 from trainables.check_words import check_words
+from trainables.program import PATH as PROGRAM_TASK
 from trainables.settings import Setting, alternatives, listed, settings_class, settings_of
 from trainables.spec import Scalar
 from trainables.task import Task, load_task
@@ -81,8 +82,10 @@ def own_task(path: str) -> Task:
     """The task that a user names, which may lie in the working directory, with its words checked.
 
     Raises:
-        UserError: it cannot be loaded, or its words are wrong.
+        UserError: it cannot be loaded, is that of programs, or its words are wrong.
     """
+    if path == PROGRAM_TASK:
+        raise UserError(f"--task {path} is what starts programs: omit it, and give the program with --program")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     task: Task = checked(load_task, path)
@@ -155,7 +158,7 @@ def given(task: Task, subject: object, pairs: Sequence[str] | None) -> dict[str,
     """What a user gave of the settings of a task: by the fields of `subject` with their names, then by `--option NAME=VALUE`.
 
     Raises:
-        UserError: a setting that the task does not have, or a value of another type.
+        UserError: a setting that the task does not have, a value of another type, or a setting that is given in both ways.
     """
     known = settings_of(settings_class(task))
     values = {f.name: getattr(subject, f.name) for f in fields(subject)}  # type: ignore[arg-type]
@@ -163,16 +166,20 @@ def given(task: Task, subject: object, pairs: Sequence[str] | None) -> dict[str,
     for name, value in found.items():
         if known[name].words:
             one_of(option_of(name), value, known[name].words)
-    return found | read_pairs(known, pairs or [])
+    of_pairs = read_pairs(known, pairs or [])
+    for name in of_pairs:
+        if name in found:
+            raise UserError(f"{option_of(name)} and --option {name} both give {name}: keep one of the two")
+    return found | of_pairs
 
 
 def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, Scalar]:
     """The values of `NAME=VALUE` pairs, each of the type of its setting.
 
     Raises:
-        UserError: no such setting, or a value of another type.
+        UserError: no such setting, one that is given twice, or a value of another type.
     """
-    found = {}
+    found: dict[str, Scalar] = {}
     names = ", ".join(known) or "none"
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -180,6 +187,8 @@ def read_pairs(known: Mapping[str, Setting], pairs: Sequence[str]) -> dict[str, 
             raise UserError(f"--option {pair!r} has no value: write NAME=VALUE, where NAME is one of {names}")
         if name not in known:
             raise UserError(f"this task has no option {name!r}: its options are {names}")
+        if name in found:
+            raise UserError(f"--option {name} is given twice: keep one of the two")
         try:
             found[name] = known[name].read(text)
         except ValueError as error:

@@ -111,7 +111,7 @@ class OptunaSearch:
         self.aims = OBJECTIVES[objectives] if isinstance(objectives, str) else tuple(objectives)
         self.objectives = objectives if isinstance(objectives, str) else ",".join(aim.name for aim in self.aims)
         if pruner != "none" and len(self.aims) > 1:
-            raise ValueError("no pruner can weigh two objectives: use the pruner none with objectives id,validation")
+            raise ValueError("no pruner can weigh two objectives: use --pruner none")
         if pruner != "none" and not self.aims[0].curve:
             raise ValueError(f"no pruner can judge {self.objectives}, of which a run has no curve: use the pruner none")
         self.seeds = range(template.seed, template.seed + seeds)

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -279,6 +280,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Runs of several kinds, and a working folder beside them."""
     specs = (BUMPS, TOY, OF_PROGRAM, dataclasses.replace(BUMPS, precision="tf32"), dataclasses.replace(BUMPS, options=()))
     kept(tmp_path / "results", *map(row, specs), FORMER)
+    shutil.copytree(tmp_path / "results" / "runs", tmp_path / "other")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "results"
@@ -289,6 +291,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (BUMPS, "--into ../results", "lies in the store that has the run"),
         (BUMPS, "--into ../results/again", "lies in the store that has the run"),
+        (BUMPS, "--into ''", "--into is empty: name a folder"),
+        (BUMPS, "--into ../other", "--into '../other' has rows itself: give the folder above it"),
+        (BUMPS, "--out ../results/runs/x", "is where the store keeps its runs: choose another folder, such as --out"),
         (BUMPS, "--into /dev/null", "--into '/dev/null' cannot be a folder"),
         (BUMPS, "--task tests.toy:Toy", "is not the task of run"),
         (BUMPS, "--program x", "--program is for runs of programs"),

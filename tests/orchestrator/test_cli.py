@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from analysis import export, measure
@@ -28,8 +29,9 @@ from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, merge, objectives, scaling
 from orchestrator.command.cli import App, Terminated, UnheardError, ends_on_interrupt, invocation, run, typed
+from orchestrator.command.progress import say
 from orchestrator.command.ranges import parse_grid
-from orchestrator.command.stages import Stages
+from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster, _last_words
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
@@ -332,6 +334,58 @@ def test_the_resume_line_has_the_path_of_a_program_that_is_not_found_by_name(
     monkeypatch.setenv("PATH", f"{tmp_path}/mine:{tmp_path}/others")
     assert typed(["python", "-m", "x"]) == "python -m x"
     assert typed(["sweep", "scaling"]) == "sweep scaling"
+
+
+def test_the_resume_line_can_be_pasted_whatever_letters_its_words_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--store", "my\N{NO-BREAK SPACE}results", "--program", "./a 'b\\c'\t{data_count}\n", "--out", "été"]
+    monkeypatch.setattr("sys.argv", ["sweep", "scaling", *words])
+    say(Console(), f"to continue: {typed(invocation())}")
+    pasted = capsys.readouterr().out.removeprefix("to continue: sweep scaling ").removesuffix("\n")
+    given = subprocess.run(["bash", "-c", f"printf '%s\\0' {pasted}"], capture_output=True, check=True).stdout
+    assert given.decode().split("\0")[:-1] == words
+
+
+@pytest.mark.parametrize(
+    ("advice", "added"),
+    [
+        ("to train them all the same, add --no-gates", "--no-gates"),
+        (f"fix the task; {ELSEWHERE}", "--retry-failed"),
+        (f"{ELSEWHERE}; or add --no-gates", "--retry-failed --no-gates"),
+    ],
+)
+def test_the_resume_line_has_the_options_that_the_launch_advises(
+    advice: str, added: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome()))
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    monkeypatch.setattr(Stages, "obstacles", lambda _: ["a run failed"])
+    monkeypatch.setattr(Stages, "advice", lambda _: advice)
+    words = ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]
+    for given in (words, [*words, "--retry-failed"]):
+        monkeypatch.setattr(sys, "argv", ["sweep", "scaling", *given])
+        assert run(scaling.app, given) == 1
+        more = added.replace("--retry-failed", "").split() if "--retry-failed" in given else added.split()
+        assert capsys.readouterr().out.splitlines()[-1].endswith(f"to continue: {' '.join(['sweep scaling', *given, *more])}")
+
+
+def test_the_command_that_looks_closer_is_one_that_this_shell_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "executed", trained_by(lambda *_: Outcome()))
+    monkeypatch.setattr(ThresholdSearch, "finished", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "answered", lambda *_: True)
+    monkeypatch.setattr(ThresholdStudy, "doubt", lambda *_: None)
+    monkeypatch.setattr(ThresholdStudy, "write", lambda *_, **__: [])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "python").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "mine" / "python"))
+    monkeypatch.setattr(sys, "argv", ["/x/orchestrator/scaling.py"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", "my store"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "to look closer: mine/python -m analysis.report --store 'my store'"
 
 
 def test_an_output_that_is_not_unicode_costs_no_table() -> None:

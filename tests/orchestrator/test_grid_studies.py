@@ -150,6 +150,14 @@ def test_a_target_decides_over_a_run_that_has_one() -> None:
         ("tuning", ["--precision", "tf32"], "needs a GPU"),
         ("tuning", ["--max-steps", "0"], "number from 1 "),
         ("tuning", ["--option", "sigma"], "NAME=VALUE"),
+        ("tuning", ["--option", "decoder=mlp"], "--option decoder has an option of its own: use --decoder\n"),
+        ("tuning", ["--option", "depth=2"], "--option depth has an option of its own: use --depth\n"),
+        ("encodings", ["--option", "encoding=ramp"], "--option encoding has an option of its own: use --encodings\n"),
+        ("encodings", ["--option", "holdout=random"], "--option holdout has an option of its own: use --holdouts\n"),
+        ("geometry", ["--option", "depth=2"], "--option depth has an option of its own: use --depths\n"),
+        ("geometry", ["--option", "decoder=mlp"], "--option decoder has an option of its own: use --decoders\n"),
+        ("geometry", ["--option", "dataset=bumps"], "--option dataset is what this study chooses by itself: omit it\n"),
+        ("tuning", ["--sigma", "2", "--option", "sigma=3"], "--sigma and --option sigma both give sigma: keep one of the two"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 
+from analysis import export
 from orchestrator import (
     again,
     conditioning,
@@ -35,6 +36,7 @@ from tests.conftest import check_refusal
 from trainables.generative.settings import GeneratorSettings
 from trainables.settings import settings_of
 
+TILDE, HOW = "the shell did not expand the ~", "with a space, without quotes\n"
 OF_WORDS: list[tuple[Any, str, str]] = [
     (scaling, "--N 16 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
     (scaling, "--N=16 --seeds 1 --N 24", "--N is given twice, 16 and 24: give it once, for example --N 16,24"),
@@ -65,6 +67,13 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (encodings, "--decoders cnn mlp", "separate several values by commas, --decoders cnn,mlp\n"),
     (encodings, "--decoders cnn and mlp", "'and' belongs to no option: write what --decoders takes without spaces"),
     (objectives, "--split train1 fail1", "'fail1' belongs to no option: write what --split takes without spaces"),
+    (tune, "--objective mse --objective accuracy", "mse and accuracy: give it once, for example --objective mse,accuracy\n"),
+    (tune, "--objective mse accuracy", "separate several values by commas, --objective mse,accuracy\n"),
+    (regularization, "--objectives id --objectives validation", "give it once, for example --objectives id,validation\n"),
+    (scaling, "--store results –seeds 4", "'–seeds' begins with a dash that is no hyphen: write --seeds\n"),
+    (scaling, "—seeds 4", "'—seeds' begins with a dash that is no hyphen: write --seeds\n"),
+    (scaling, "--N 16 −−dry-run", "'−−dry-run' begins with a dash that is no hyphen: write --dry-run\n"),
+    (scaling, "--N 8 —seeds=4", "'—seeds=4' begins with a dash that is no hyphen: write --seeds=4\n"),
     (tune, "--search lr=1e-4..1e-2 width=8..32", "before each value, --search lr=1e-4..1e-2 --search width=8..32\n"),
     (scaling, "--program ./{data_count} -N 8 --counts 4..32", "No such option: -N (perhaps --N)\n"),
     (signal, "--steps 100 200", "'200' belongs to no option, and --steps takes one number: omit it\n"),
@@ -82,6 +91,11 @@ OF_WORDS: list[tuple[Any, str, str]] = [
     (objectives, "--smoothing 0 0.1", "separate several values by commas, --smoothing 0,0.1\n"),
     (scaling, "--seeds 3 4", "'4' belongs to no option, and --seeds takes one number: omit it"),
     (scaling, "--store my results", "takes one value: omit it, or quote a value with spaces, 'my results'"),
+    (scaling, "--store=~/results", f"--store '~/results': {TILDE}: write --store ~/results {HOW}"),
+    (scaling, "--out=~/y", f"--out '~/y': {TILDE}: write --out ~/y {HOW}"),
+    (again, "--into=~/y 123456", f"--into '~/y': {TILDE}: write --into ~/y {HOW}"),
+    (export, "--csv=~/x", f"--csv '~/x': {TILDE}: write --csv ~/x {HOW}"),
+    (export, "--tensorboard=~someone/b", f"--tensorboard '~someone/b': {TILDE}: write --tensorboard ~someone/b {HOW}"),
     (scaling, "stray", "'stray' belongs to no option: --help shows what there is"),
     (again, "123456 234567", "'234567' belongs to no option"),
     (again, "--store here 123456 --close 0.1 stray", "'stray' belongs to no option, and --close takes one number: omit it"),
@@ -160,6 +174,40 @@ def test_options_that_may_be_repeated_still_may(
     words = ["--option", "sigma=1", "--option", "tolerance=1", "--N", "8", "--decoder", "mlp", "--seeds", "1", "--dry-run"]
     assert run(scaling.app, words) == 0
     assert "runs to do" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_called_by_a_tilde_is_used_if_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--N", "8", "--decoder", "mlp", "--seeds", "1", "--dry-run", "--store=~/results"]
+    assert run(scaling.app, words) == 2
+    (tmp_path / "~" / "results").mkdir(parents=True)
+    assert run(scaling.app, words) == 0
+    assert "rows go to ~/results/runs" in capsys.readouterr().out
+
+
+def test_a_range_that_is_one_number_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(launch, "_launch", lambda *_: 0)
+    told = {
+        "--N 16..22": "--N 16..22 is 16 alone, as it goes in steps of 8: write 16..22:2 for more",
+        "--N 8,16..64:100": "--N 16..64:100 is 16 alone, as it goes in steps of 100: write 16..64:16 for more",
+        "--along N=16..17": "--along N=16..17 is 16 alone, as it goes in steps of 8: write 16..17:1 for more",
+        "--N 24 --along depth=2..3:4": "--along depth=2..3:4 is 2 alone, as it goes in steps of 4: write 2..3:1 for more",
+    }
+    for words, warning in told.items():
+        assert run(scaling.app, ["--decoder", "mlp", "--seeds", "1", *words.split()]) == 0
+        assert capsys.readouterr().err == f"warning: {warning}\n"
+    assert run(scaling.app, ["--decoder", "mlp", "--seeds", "1", "--N", "16..30,16..16,9"]) == 0
+    assert run(tuning.app, ["--bumps", "0..50"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run(tuning.app, ["--bumps", "0..5"]) == 0
+    assert capsys.readouterr().err == "warning: --bumps 0..5 is 0 alone, as it goes in steps of 10: write 0..5:1 for more\n"
+    assert run(encodings.app, ["--by-depth", "2..3:2"]) == 0
+    assert capsys.readouterr().err == "warning: --by-depth 2..3:2 is 2 alone, as it goes in steps of 2: write 2..3:1 for more\n"
 
 
 def test_an_option_may_take_two_values() -> None:

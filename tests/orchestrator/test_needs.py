@@ -971,6 +971,7 @@ def test_a_teacher_that_misses_a_deleted_one_and_one_that_fails(tmp_path: Path, 
     assert "missed its target (accuracy 0.000, and 0.9 is asked for)" in refused.stdout
     told = "to train them although runs that they need missed their targets, add --no-gates; to continue: python -m"
     assert told in refused.stdout
+    assert refused.stdout.splitlines()[-1].endswith(" --no-gates")
     assert teachers(tmp_path) == len(read_rows(tmp_path)) > 0
     trained = here(*missing, "--no-gates", "--json")
     assert trained.wait() == 0, trained.stderr

@@ -24,7 +24,7 @@ from analysis.report.told import ANSWERED, Around
 from analysis.results import Results
 from orchestrator import generators as of_generators
 from orchestrator import objectives
-from orchestrator.command.cli import run
+from orchestrator.command.cli import run, typed
 from orchestrator.command.progress import Running
 from orchestrator.command.stages import Stages
 from orchestrator.engine import estimate
@@ -277,6 +277,7 @@ def test_the_set_of_options_is_frozen() -> None:
 
 def test_the_table_shows_what_runs_draw_as_they_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generators, "oracle_reads", lambda *_: 1.0)
+    monkeypatch.setenv("PATH", "/nowhere")
     study = study_of(f"--tier smoke --store {tmp_path} --out {tmp_path / 'out'}", monkeypatch)
     dit, maskgit = study.specs[1], study.specs[2]
     rows = Rows([*parent_rows(dit), generator_row(dit, seen=1.0, level1=0.9, level2=0.8, oracle2=0.6)])
@@ -295,7 +296,8 @@ def test_the_table_shows_what_runs_draw_as_they_go(tmp_path: Path, monkeypatch: 
     told = [line[0] for line in lines[5:]]
     assert told[0] == "gate 1, both judges read real pictures: met by 1 of 1 runs (probe real 1.00, oracle real 1.00 at worst)"
     assert "claim 1, tokenizer-does-not-decide: not enough: there are no runs of dit on vae" in told
-    assert told[-1].startswith("gate 3 is known after: ")
+    measuring = typed(["python", "-m", "analysis.measure", "--store", str(tmp_path)])
+    assert " ".join(" ".join(told).split()).endswith(f"gate 3 is known after: {measuring}, then this command again")
     assert study.line(generator_row(dit, level2=0.8)) == (
         "dit on vq, seed 0: finished (seen 1.00, level 1 1.00, level 2 0.80, level 2 by probe 0.80, level 2 by oracle 0.80, "
         "1000 steps, 60.0 s)"

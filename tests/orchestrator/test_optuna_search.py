@@ -358,7 +358,7 @@ def test_the_exported_file_holds_every_trial(tmp_path: Path) -> None:
         ({"sampler": "best"}, "tpe, nsga2, random, grid"),
         ({"pruner": "axe"}, "median, percentile, none"),
         ({"objectives": "beauty"}, "id,validation"),
-        ({"objectives": "id,validation"}, "pruner none"),
+        ({"objectives": "id,validation"}, "no pruner can weigh two objectives: use --pruner none$"),
     ],
 )
 def test_mistakes_say_what_is_allowed(changes: dict[str, Any], hint: str) -> None:

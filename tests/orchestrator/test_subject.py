@@ -200,6 +200,8 @@ def test_data_sets_without_words_may_have_any_name(launched: list[ThresholdStudy
         ((*TASK, "--option", "dataset=toys"), "--option dataset has an option of its own: use --datasets"),
         ((*ANY, "--option", "dataset=beta"), "--option dataset has an option of its own: use --datasets"),
         ((*ANY, "--datasets", "beta,"), "--datasets 'beta,' lacks a name: write names with commas"),
+        ((*TASK, "--option", "spins=true", "--option", "spins=false"), "--option spins is given twice: keep one of the two"),
+        ((*TASK, "--strength", "1", "--option", "strength=2"), "--strength and --option strength both give strength: keep one"),
         ((*TASK, "--ledger", "a", "b"), "'b' belongs to no option, and --ledger takes one value: omit it, or quote a value"),
         (("--strength", "1"), "No such option: --strength"),
         (("--task", f"{__name__}:Helpful", "--help"), "the task's setting help has the name of the option that shows what"),

@@ -9,6 +9,7 @@ import math
 import random
 import re
 import resource
+import shlex
 import signal
 import sqlite3
 import threading
@@ -54,7 +55,7 @@ from orchestrator.searches.confirm import NO_TRIAL, ConfirmBest
 from orchestrator.searches.objective import Objective, means
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import Dimension
-from orchestrator.store import ResultStore, make_row, save_question
+from orchestrator.store import ResultStore, StoreError, make_row, save_question
 from tests.conftest import changed, check_refusal, trained_by
 from tests.toy import Choosy, ChoosySettings
 from trainables.regularization import WEIGHTS
@@ -208,6 +209,9 @@ MISTAKES = [
         "--search allows N=2, which can be trained with none of the other values that were tried, so search other values: "
         "data_count must lie in 1..4 at N = 2, not 9",
     ),
+    (["lr=1e-4..1e-2", "--target", "90"], "error: --target must lie in (0, 1], not 90.0\n"),
+    (["lr=1e-4..1e-2", "--data-count", "100000"], "error: --data-count must lie in 1..16 at N = 4, not 100000\n"),
+    (["lr=1e-4..1e-2", "--task", "trainables.program:ProgramTask"], "give the program with --program"),
     (["lr=1e-4..1e-2", "--objective", "beauty"], "does not tell which way is better: write min:beauty or max:beauty"),
     (
         ["lr=1e-4..1e-2", "--objective", "min:far, far"],
@@ -220,7 +224,7 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--objective", "min:seeds"], "--objective seeds is not possible, because the tables of the answer have"),
     (["max_steps=20..40", "--max-steps", "2000", "--objective", "steps"], "search other settings than max_steps"),
     (["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"], "of which a run has no curve: use the pruner none"),
-    (["lr=1e-4..1e-2", "--objective", "mse,id_mse", "--pruner", "median"], "pruner none"),
+    (["lr=1e-4..1e-2", "--objective", "mse,id_mse", "--pruner", "median"], "two objectives: use --pruner none\n"),
     (["lr=1e-4..1e-2", "--sampler", "best"], "choose tpe, nsga2, random, grid or gp"),
     (["width=8|16"], "--search width would change nothing: of the settings that are searched, none makes it matter"),
     (["width=8|16|32", "--decoder", "mlp", "--sampler", "grid", "--trials", "2"], "the least grid of this space has 3 points"),
@@ -915,6 +919,30 @@ def test_an_export_that_fails_is_told_as_such_beside_the_files_that_are_there(
     told = " ".join((printed.out + printed.err).split())
     assert f"wrote {written} the trials could not be written to {file} (No such file or directory): name another file" in told
     assert "--out" not in told
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("option", ["--export-optuna {}", "--export-optuna={}"])
+def test_the_command_that_continues_does_not_name_a_file_that_is_written(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(execution: Execution, *_: object) -> Outcome:
+        walk(execution.search, execution.rows)
+        return Outcome()
+
+    def publish(*_: object) -> None:
+        raise StoreError("the bucket does not answer")
+
+    monkeypatch.setattr(launch, "executed", trained_by(execute))
+    monkeypatch.setattr("analysis.files.write_tune", lambda *_: [])
+    monkeypatch.setattr(ResultStore, "publish", publish)
+    asked = [*CHOOSY, "--search", "lr=0.01|0.1", "--trials", "2", "--confirm", "1", "--seeds", "1"]
+    export, where = option.format(tmp_path / "study.db").split(), ["--store", str(tmp_path / "store")]
+    monkeypatch.setattr("sys.argv", ["sweep", "tune", *asked, *export, *where])
+    assert run(tune.app, [*asked, *export, *where]) == 1
+    assert (tmp_path / "study.db").exists()
+    assert f"to continue: {shlex.join(['sweep', 'tune', *asked, *where])}\n" in capsys.readouterr().out
+    assert launch._resume(["sweep", "tune", "--export-optuna", "new.db"]) == "sweep tune --export-optuna new.db"
 
 
 @pytest.mark.slow(4)

@@ -104,12 +104,16 @@ def test_libraries_in_the_folder_are_no_files_that_hide_them(tmp_path: Path, mon
         assert beginning.mistake() is None
 
 
-@pytest.mark.parametrize("command", ["orchestrator.scaling", "orchestrator", "analysis.report"])
-def test_a_file_that_hides_a_module_is_named_before_any_is_imported(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "typed",
+    ["-m orchestrator.scaling", "-m orchestrator", "-m analysis.report", "-um analysis.report", "-P -m orchestrator.scaling"],
+)
+def test_a_file_that_hides_a_module_is_named_before_any_is_imported(typed: str, tmp_path: Path) -> None:
+    """With -P Python does not look for modules in the folder, but the workers of Ray still do."""
     for name in ("re", "typer", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemError")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", command, "--help"]
+    words = [sys.executable, *typed.split(), "--help"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     told = f"error: {tmp_path / 're.py'} hides the module re of Python: rename it, or start in another folder\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
@@ -131,7 +135,10 @@ def test_a_folder_that_is_gone_is_told_in_a_line(
     [
         ("-m", "python -X dev -m orchestrator.scaling", True),
         ("-m", "python -m analysis.report", True),
+        ("-m", "python -W ignore -um orchestrator.scaling", True),
+        ("-m", "python -Wmodule -bXdev --check-hash-based-pycs never -Bmanalysis.report", True),
         ("-m", "python -m mypackage", False),
+        ("-m", "python -um mypackage -m orchestrator.scaling", False),
         (str(Path(sys.executable).with_name("sweep")), "sweep scaling", True),
         ("/my/sweep", "sweep scaling", False),
     ],
