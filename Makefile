@@ -20,7 +20,7 @@ ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 JOB_OF_STUDY := import os, shlex; \
 	study = "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto " + os.environ["OF_STUDY"]; \
 	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
-REGION = $(shell sed -n 's/^  region: *\([a-z0-9-]*\).*/\1/p' $(CLUSTER))
+REGION = $(shell sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" $(CLUSTER))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
 # weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no store to merge.
@@ -67,7 +67,7 @@ report: $(VENV)/.installed ## measure what is in the store, then draw and judge 
 
 up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 	@{ test -f ~/.ray/auth_token || $(BIN)/ray get-auth-token --generate > /dev/null; } && chmod 600 ~/.ray/auth_token
-	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup --region $(REGION) $(if $(BUCKET),--bucket $(BUCKET))
+	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup $(if $(REGION),--region $(REGION)) $(if $(BUCKET),--bucket $(BUCKET))
 	@$(BIN)/ray up --yes $(CLUSTER)
 
 submit: export OF_STUDY = $(value ARGS)

@@ -56,7 +56,7 @@ def tune_search(question: Question, task: Task | None, rows: Iterable[Row]) -> C
     alike = Alike.of(question)
     if alike is None:
         raise ValueError("it must tell its seeds and what was varied")
-    recipe = None if task is None or isinstance(task, ProgramTask) else _recipe(task, template, search["varied"])
+    recipe = None if task is None or isinstance(task, ProgramTask) else _recipe(task, template, search["varied"], dimensions)
     candidates = [row for row in rows if alike.holds(row)]
     kept = None if recipe is not None or "follows" not in question.facts else Kept.of(question, dimensions)
     if kept is not None and any(map(kept.is_denied_by, candidates)):
@@ -166,7 +166,7 @@ def _check_told(question: Question, search: ConfirmBest, candidates: Sequence[Ro
         raise TaskNeededError(why)
 
 
-def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
+def _recipe(task: Task, template: RunSpec, varied: Sequence[str], dimensions: Sequence[Dimension]) -> Recipe:
     """How the launch made its runs. A data count that varied, or a precision, went with other settings."""
 
     def precision_of(decoder: str) -> str:
@@ -181,7 +181,7 @@ def _recipe(task: Task, template: RunSpec, varied: Sequence[str]) -> Recipe:
     fields = {name: getattr(template, name) for name in (*OF_RUN, "target", "stop")}
     if "data_count" in varied:
         fields["data_count"] = None
-    return Recipe(task, template.task, settings, fields, precision_of)
+    return Recipe(task, template.task, settings, fields, precision_of, dimensions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -526,7 +526,8 @@ def _drop_checkpoints(
     was killed has left, or which came with a copy of the store, unless they are to be trained again; and what was kept of runs
     that were given up and need not be trained on, of those of which this study keeps it."""
     if kept := store.with_checkpoints():
-        useless = {key for key in kept if rows.get(key) is not None and not again(key)}
+        finished = {key for key in kept if (row := rows.get(key)) is not None and row["status"] != FAILED}
+        useless = {key for key in finished if not again(key)}
         for row in [row for row in rows if row.get("reason") == GIVEN_UP]:
             spec = RunSpec.from_dict(row)
             if keeps_end(spec):

@@ -1,6 +1,7 @@
 """A task whose thresholds are known beforehand, and which can be told to misbehave."""
 
 import copy
+import multiprocessing
 import os
 import signal
 import sys
@@ -32,8 +33,9 @@ class Toy:
     """A run passes exactly if its data count reaches `threshold(N, seed)`.
 
     `trouble` comes at grid size `trouble_N` when it is trained: `raise` an exception, `exit` as a script does, lose the
-    `memory`, a `nan` loss, or once, as long as the file `ledger` has no such line, `die` (the worker exits, `died`) or `freeze`
-    (it is stopped, `frozen`). Every start of a training is a line in the ledger.
+    `memory`, a `nan` loss, or once, as long as the file `ledger` has no such line, `die` (the worker exits, `died`), `freeze`
+    (it is stopped, `frozen`) or `leave` (it exits, but a process that it forked does not, `left PID`). Every start of a
+    training is a line in the ledger.
     """
 
     version = "1"
@@ -58,6 +60,11 @@ class Toy:
         if trouble == "freeze" and "frozen" not in Path(spec.option("ledger")).read_text():
             self.note(spec, "frozen")
             os.kill(os.getpid(), signal.SIGSTOP)
+        if trouble == "leave" and "left" not in Path(spec.option("ledger")).read_text():
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+            child.start()
+            self.note(spec, f"left {child.pid}")
+            os._exit(1)
         return self.samples(spec, trouble)
 
     def samples(self, spec: RunSpec, trouble: str) -> Data:

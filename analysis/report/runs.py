@@ -204,13 +204,16 @@ def _curves(run: Row) -> dict[str, str]:
     curves |= {f"summary {name}" if name in taken else name: values for name, values in (run["curve_summary"] or {}).items()}
     known = {name: values for name, values in curves.items() if len(values) == len(steps)}
     told = {"step": steps, **known}
-    return {printable(name): " ".join([_point(values[place]) for place in places]) for name, values in told.items()}
+    digits = {name: DIGITS.get(name, 4) for name in told}
+    return {
+        printable(name): " ".join([_point(values[place], digits[name]) for place in places]) for name, values in told.items()
+    }
 
 
-def _point(value: Any) -> str:
+def _point(value: Any, digits: int) -> str:
     """A number of a curve; a task's own measure may be none, or one that no float holds."""
     try:
-        return f"{value:.4g}" if isinstance(value, int | float) else "nan"
+        return f"{value:.{digits}g}" if isinstance(value, int | float) else "nan"
     except OverflowError:
         return "nan"
 

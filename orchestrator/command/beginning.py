@@ -31,22 +31,33 @@ NEEDLESS = {"__hello__", "__phello__", "antigravity", "idlelib", "this", "turtle
 
 def is_command() -> bool:
     """Whether this process is that of a command of this project: `python -m orchestrator.scaling`, for example, or `sweep`."""
-    words = sys.orig_argv
     if sys.argv[:1] == ["-m"]:
-        named = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
-        return named.partition(".")[0] in ("orchestrator", "analysis")
+        return _module().partition(".")[0] in ("orchestrator", "analysis")
     file = sys.argv[0] if sys.argv[:1] else ""
     return file.rpartition("/")[2] == "sweep" and os.path.dirname(file) == os.path.dirname(sys.executable)  # noqa: PTH120
+
+
+def _module() -> str:
+    """The module that Python was told to run, as by `-m NAME`, `-um NAME` or `-mNAME`."""
+    words = iter(sys.orig_argv[1:])
+    for word in words:
+        letter = next((letter for letter in word[1:] if letter in "mWX-"), "")  # the options that take a value
+        if letter:
+            joined = "" if letter == "-" else word[1:].partition(letter)[2]
+            value = joined or next(words, "")
+            if letter == "m":
+                return value
+    return ""
 
 
 def mistake() -> str | None:
     """Why no command can be started in this folder, if so: it is gone, or a file in it hides a module that is needed.
 
-    `python -m` and the workers of Ray look for modules in the folder that a command is started in before they look elsewhere.
-    So a file there with the name of a module of Python's own library, or of one of PACKAGES, is run in its place: at best it
-    ends the command with an error that names neither. All modules of the library count, as which of them are imported depends
-    on versions. Where no other module has the name, or Python holds it in itself, nothing is hidden. The folders of PYTHONPATH
-    are not looked at: what lies there is meant to come first.
+    `python -m` and the workers of Ray look for modules in the folder that a command is started in before they look elsewhere;
+    the workers do so even if `python -P` does not. So a file there with the name of a module of Python's own library, or of one
+    of PACKAGES, is run in its place: at best it ends the command with an error that names neither. All modules of the library
+    count, as which of them are imported depends on versions. Where no other module has the name, or Python holds it in itself,
+    nothing is hidden. The folders of PYTHONPATH are not looked at: what lies there is meant to come first.
     """
     try:
         here = os.getcwd()  # noqa: PTH109, as pathlib could be what is hidden
@@ -55,8 +66,6 @@ def mistake() -> str | None:
     try:
         files = os.listdir(here)  # noqa: PTH208
     except OSError:  # Python cannot look there either
-        return None
-    if sys.flags.safe_path:
         return None
     elsewhere = [folder for folder in sys.path if folder not in ("", here)]
     for name in sorted({file.partition(".")[0] for file in files} & (sys.stdlib_module_names | PACKAGES) - NEEDLESS):

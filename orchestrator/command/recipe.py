@@ -52,7 +52,7 @@ class Recipe:
     settings: Mapping[str, Scalar]
     fields: Mapping[str, Any]
     precision: Callable[[str], str]
-    dimensions: Sequence[Dimension] = ()
+    dimensions: Sequence[Dimension]
 
     def make(self, values: Values, seed: int) -> RunSpec:
         """

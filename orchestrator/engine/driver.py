@@ -134,6 +134,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
     from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers
     from orchestrator.engine.worker import PackTrainable
 
+    of_workers = Workers(execution)
     tuner = tune.Tuner(
         PackTrainable,
         tune_config=tune.TuneConfig(
@@ -146,7 +147,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         run_config=tune.RunConfig(
             name="launch",
             storage_path=str(folder),
-            callbacks=[Workers(execution)],
+            callbacks=[of_workers],
             stop=Ending(execution),
             verbose=0,
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
@@ -154,9 +155,14 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         ),
     )
     try:
-        tuner.fit()
+        with of_workers.looked_after() if cluster.address == "local" else contextlib.nullcontext():
+            tuner.fit()
     except (RayError, tune.TuneError) as error:
         execution.fatal = execution.fatal or LostRayError(f"Ray has failed: {_in_a_line(error)}")
+    except RuntimeError as error:  # so Tune ends if a call of a worker fails in a way that it does not expect
+        if not isinstance(error.__cause__, RayError):
+            raise
+        of_workers.on_failed_call(error.__cause__)
 
 
 def _in_a_line(error: Exception) -> str:

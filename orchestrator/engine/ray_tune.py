@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
 import safetensors
+from ray.exceptions import RayError
 from ray.tune import Callback, Stopper
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
@@ -36,8 +38,12 @@ HANDED_OVER_SECONDS = 60.0
 """A worker that does not give its checkpoints within this time keeps them; the next ones come a minute later."""
 READ_BY_TUNE = {"done", "trial_id", "node_ip", "pid"}
 """What Tune itself reads of a result after the callbacks had it."""
+LOOK_SECONDS = 3.0
+"""A worker whose process is gone at two looks after each other, Ray seems not to miss."""
 WORKER = b"ray::"
 """How the command line of a worker begins."""
+KILLED = "Selected to kill:"
+"""How a line begins in which Ray names a worker that it killed to save the memory of its machine."""
 
 
 class _Stateless:
@@ -248,21 +254,87 @@ class Workers(_Stateless, Callback):
             with self._ending_the_launch():
                 self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
 
+    def on_failed_call(self, error: RayError) -> None:
+        """A call of a worker failed in a way that Tune does not expect, so Tune has ended the experiment and all its workers.
+        Such is the error if Ray killed a worker to save the memory of its machine. The runs of the workers that died have lost
+        them; all runs have, if it is not known which ones died. The others are asked for again as if nothing had happened."""
+        with self._ending_the_launch():
+            reason = str(error)
+            alive = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+            begun = self._execution.running.keys() & self._trials.keys()
+            dead = {trial_id for trial_id in begun if _has_died(self._trials[trial_id], reason, alive)} or begun
+            for trial_id in list(self._execution.running):
+                if trial_id in dead or not begun:
+                    self._execution.on_lost(trial_id, reason)
+                else:
+                    self._execution.on_stopped(trial_id)
+
+    @contextlib.contextmanager
+    def looked_after(self) -> Iterator[None]:
+        """Within the block Ray is told of each worker whose process is gone, where all are on this machine. It learns that by
+        itself, unless processes that the worker forked keep its connection to Ray open."""
+        over = threading.Event()
+
+        def look() -> None:
+            missed = set[str]()
+            while not over.wait(LOOK_SECONDS):
+                missing = {trial_id for trial_id, trial in list(self._trials.items()) if _is_gone(trial)}
+                for trial_id in missed & missing:
+                    if (trial := self._trials.get(trial_id)) is not None:
+                        _give_up(trial)
+                missed = missing
+
+        threading.Thread(target=look, daemon=True, name="look at workers").start()
+        try:
+            yield
+        finally:
+            over.set()
+
     def _end_worker(self, trial_id: str) -> None:
         """It may take a while, or for ever where Ray hangs as well."""
         if (trial := self._trials.get(trial_id)) is not None:
             threading.Thread(target=_end_worker_of, args=(trial,), daemon=True, name="end of a worker").start()
 
 
+def _has_died(trial: Any, reason: str, alive: Collection[str]) -> bool:
+    """Whether the worker of a trial is one that Ray says it killed, or its node is not alive any more."""
+    try:
+        about = trial.last_result
+    except RayError:  # it died before it could be asked
+        return True
+    pid, host = about.get("pid"), about.get("node_ip")
+    killed = f"(IP: {host}," in reason and re.search(rf"^{KILLED}.*\bpid={pid}\b", reason, re.MULTILINE) is not None
+    return killed or (host is not None and host not in alive)
+
+
+def _is_gone(trial: Any) -> bool:
+    """Whether the process of a worker on this machine is there no more."""
+    with contextlib.suppress(RayError):  # it died before it could be asked, as Ray knows
+        if (pid := trial.last_result.get("pid")) is not None:
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                return True
+    return False
+
+
+def _give_up(trial: Any) -> None:
+    """Let Ray take the worker of a trial for dead, and end what it forked. Where Tune does not tell its actor, Ray has to miss
+    it by itself."""
+    if (actor := getattr(getattr(trial, "temporary_state", None), "ray_actor", None)) is not None:
+        with contextlib.suppress(RayError):  # Ray is ending
+            ray.kill(actor)
+
+
 def _end_worker_of(trial: Any) -> None:
     about = trial.last_result  # Tune asks each worker for it before the first step
     pid, host = about.get("pid"), about.get("node_ip")
-    if pid is None or (host == ray.util.get_node_ip_address() and kill_worker(pid)):
-        return
-    for node in ray.nodes():
-        if node["Alive"] and node["NodeManagerAddress"] == host:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ray.remote(kill_worker).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+    if pid is not None and not (host == ray.util.get_node_ip_address() and kill_worker(pid)):
+        for node in ray.nodes():
+            if node["Alive"] and node["NodeManagerAddress"] == host:
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                ray.remote(kill_worker).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+    _give_up(trial)
 
 
 def kill_worker(pid: int) -> bool:
@@ -303,7 +375,7 @@ def _with_checkpoints(report: PackReport) -> PackReport:
         return report
     try:
         held = ray.get(report.actor.checkpoints.remote(), timeout=HANDED_OVER_SECONDS)
-    except ray.exceptions.RayError:
+    except RayError:
         return report
     runs = {key: dataclasses.replace(told, checkpoint=held.get(key)) for key, told in report.runs.items()}
     return dataclasses.replace(report, runs=runs)

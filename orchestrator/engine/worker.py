@@ -7,6 +7,7 @@ import dataclasses
 import faulthandler
 import functools
 import io
+import os
 import socket
 import time
 import traceback
@@ -50,7 +51,7 @@ class PackTrainable(tune.Trainable):
     of a program is alone in its order.
 
     Exceptions of a task are reports, not failures of the worker: what Tune sees fail is a lost worker or node, or one that
-    ended itself as a step took more than the order's `stall_seconds`.
+    ended itself as a step took more than the order's `stall_seconds`, or as CUDA had failed in it before it was given its runs.
     """
 
     @classmethod
@@ -70,6 +71,8 @@ class PackTrainable(tune.Trainable):
             run.close()
 
     def _begin(self, config: dict[str, Any]) -> None:
+        if _cuda_has_failed():  # in the training of other runs, so it must not be an error of these
+            os._exit(1)
         for run in getattr(self, "_runs", {}).values():
             run.close()
         given: Order = config["order"]
@@ -156,7 +159,7 @@ class PackTrainable(tune.Trainable):
             except UnfitError:
                 raise
             except (Exception, SystemExit) as error:
-                if is_out_of_memory(error):
+                if is_out_of_memory(error) or _cuda_has_failed():  # that may be the doing of another run
                     raise
                 self._errors[key] = storable(traceback.format_exc())
             self._seconds[key] += time.perf_counter() - began
@@ -248,6 +251,17 @@ class PackTrainable(tune.Trainable):
         buffer = io.BytesIO()
         torch.save({"training": state, "seconds": self._seconds[key]}, buffer)
         return buffer.getvalue()
+
+
+def _cuda_has_failed() -> bool:
+    """Whether CUDA is of no use any more in this process: after some faults, as an illegal access, every call of it fails."""
+    if not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except Exception as error:
+        return not is_out_of_memory(error)
+    return False
 
 
 def _task(path: str) -> Task:

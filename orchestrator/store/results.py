@@ -261,7 +261,7 @@ class ResultStore(Artifacts):
                 for piece in slices(fresh, ROWS_PER_BULK_PART):
                     written.append(("", self._writer.extend(piece, problems)))
                 self._writer.set_aside(problems)
-                self._retried.difference_update(keys)
+                self._retried.difference_update(ours["key"].to_pylist())
             except BaseException:
                 self._reader.recall(worse)
                 raise

@@ -45,7 +45,8 @@ def row(spec: RunSpec, ending: str) -> dict[str, object]:
     }[ending]
     return {
         "key": run_key(spec, "1"), "family": family_key(spec, "1"), "data_count": spec.data_count, "status": status,
-        "reason": reason, "steps": steps, "accuracy": None if status == "diverged" else 0.5, "stop": spec.stop, "N": spec.N, "seed": spec.seed,
+        "reason": reason, "steps": steps, "accuracy": None if status == "diverged" else 0.5, "stop": spec.stop, "N": spec.N,
+        "seed": spec.seed,
     }  # fmt: skip
 
 
@@ -159,10 +160,10 @@ def test_the_bound_is_that_of_clopper_and_pearson() -> None:
 
 @pytest.mark.parametrize("workers", [1, 6])
 def test_an_audit_that_diverges_confirms_the_rule_and_asks_for_no_other_run(workers: int) -> None:
-    """The accuracy of the run that was given up goes on guiding the walk, here and in the searches that begin near its answer."""
-    trained = []
+    """The accuracy of the run that was given up goes on guiding the walk, here and in searches that begin near its answer."""
+    trained, ending = [], late_above(60, 60)
     for miss in ("never", "nan"):
-        rows = drive(ThresholdSearch(study()), lambda spec, miss=miss: late_above(60, 60)(spec).replace("never", miss), workers)
+        rows = drive(ThresholdSearch(study()), lambda spec, miss=miss: ending(spec).replace("never", miss), workers)
         trained.append(sorted((row["N"], row["seed"], row["data_count"], row["stop"]) for row in rows))
     assert trained[0] == trained[1]
 

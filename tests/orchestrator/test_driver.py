@@ -11,17 +11,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import ray
 from ray import tune
-from ray.exceptions import RayError
+from ray.air.execution._internal.actor_manager import RayActorManager
+from ray.air.execution._internal.tracked_actor import TrackedActor
+from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
+from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayError
 from ray.tune import TuneError
+from test_execution import Clock, Watcher, clock, make, store  # noqa: F401 -- two are fixtures
 
 from orchestrator.engine import driver
 from orchestrator.engine.cluster import Cluster
-from orchestrator.engine.execution import Outcome
+from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import LostRayError
-from orchestrator.store import StoreError
+from orchestrator.store import ResultStore, StoreError
 from tests.conftest import ROOT
 
 Ended = dict[str, Any]
@@ -151,6 +157,105 @@ def test_an_error_of_ray_in_the_middle_ends_the_launch_in_a_line(
         assert str(execution.fatal) == told
     else:
         assert execution.fatal is known
+
+
+KILLED = """\
+1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.1, ID: fd19) was 4.65GB used
+Considered workers: [
+Selected to kill: (Actor(d340): job ID=01, task name=PackTrainable.__init__, pid=12, actual memory used=2.28GB, worker ID=a02c)
+]"""
+LOST = ObjectLostError("ab" * 28, None, "")
+
+
+class Calling:
+    """A Tuner whose workers begin with all but the last of so many packs; then a call of the second one fails."""
+
+    def __init__(self, execution: Execution, packs: int, error: Exception) -> None:
+        self.execution, self.packs, self.error = execution, packs, error
+
+    def __call__(self, *_: object, run_config: tune.RunConfig, **__: object) -> "Calling":
+        assert run_config.callbacks is not None
+        self.workers = run_config.callbacks[0]
+        return self
+
+    def fit(self) -> None:
+        for trial in range(self.packs):
+            assert self.execution.next_pack(str(trial))
+            about = {"pid": 11 + trial, "node_ip": f"10.0.0.{1 + trial % 2}"}
+            if trial < self.packs - 1:
+                begun: Any = SimpleNamespace(trial_id=str(trial), last_result=about)
+                self.workers.on_trial_start(0, [], begun)
+        RayActorManager(resource_manager=MagicMock())._actor_task_failed(TrackedActorTask(TrackedActor(1)), self.error)
+
+
+def fit_once(
+    execution: Execution, error: Exception, monkeypatch: pytest.MonkeyPatch, *, packs: int = 4, alive: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(tune, "Tuner", Calling(execution, packs, error))
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeManagerAddress": host, "Alive": True} for host in alive])
+    driver._fit_once(execution, Cluster(workers=1), Path(), 10, {})
+
+
+@pytest.mark.parametrize(
+    ("error", "alive", "lost"),
+    [
+        (OutOfMemoryError(KILLED.replace("10.0.0.1", "10.0.0.2")), ("10.0.0.1", "10.0.0.2"), "12"),
+        (LOST, ("10.0.0.1",), "12"),
+        (LOST, ("10.0.0.2",), "11 13"),
+        (OutOfDiskError("it is full"), ("10.0.0.1", "10.0.0.2"), "11 12 13"),
+        (OutOfMemoryError(KILLED), ("10.0.0.1", "10.0.0.2"), "11 12 13"),
+    ],
+)
+def test_a_failed_call_that_tune_does_not_expect_costs_only_the_worker_that_died(
+    store: ResultStore,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    error: RayError,
+    alive: tuple[str, ...],
+    lost: str,
+) -> None:
+    execution, watcher = make(store, seeds=8, workers=8)
+    told: list[str] = []
+    for name in ("on_lost", "on_stopped"):
+        was = getattr(Execution, name)
+
+        def tell(execution: Execution, trial_id: str, *given: str, name: str = name, was: Any = was) -> None:
+            told.append(f"{name} {11 + int(trial_id)}")
+            was(execution, trial_id, *given)
+
+        monkeypatch.setattr(Execution, name, tell)
+    fit_once(execution, error, monkeypatch, alive=alive)
+    assert told == [f"{'on_lost' if str(pid) in lost else 'on_stopped'} {pid}" for pid in range(11, 15)]
+    assert (execution.fatal, execution.running, execution.outcome.stopped) == (None, {}, None)
+    if isinstance(error, OutOfMemoryError):
+        assert execution.workers == 4
+        assert all("ran out of memory: now 4 in parallel" in notice for notice in watcher.notices)
+        assert execution.failures.later() == 0
+    else:
+        assert execution.failures.later() == len(lost.split()) == len(watcher.notices)
+
+
+def test_runs_whose_calls_fail_again_and_again_are_left_and_the_launch_ends(
+    store: ResultStore,  # noqa: F811
+    clock: Clock,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    execution, _ = make(store, seeds=5, workers=2)
+    for _ in range(100):
+        clock.now += 100
+        if not execution.is_over():
+            fit_once(execution, LOST, monkeypatch, packs=2, alive=())
+    assert execution.outcome.stopped == "lost"
+    memory, _ = make(store, seeds=1, workers=4)
+    for _ in range(100):
+        if not memory.is_over() and not len(store):
+            fit_once(memory, OutOfMemoryError(KILLED), monkeypatch, packs=1, alive=())
+    assert [row["status"] for row in store.rows()] == ["failed"]
+
+
+def test_other_errors_of_a_launch_are_not_taken_for_those_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    execution: Any = SimpleNamespace(fatal=None, workers=1, cpu_workers=0, next_pack=lambda trial_id: [])
+    with pytest.raises(RuntimeError, match="Caught unexpected exception: no worker"):
+        fit_once(execution, ValueError("no worker"), monkeypatch, packs=0, alive=())
 
 
 LAUNCH = """

@@ -139,6 +139,32 @@ def test_a_frozen_worker_is_ended_and_its_run_trained_again(start: Start, tmp_pa
     assert left(place) == []
 
 
+def test_a_worker_that_dies_beside_a_process_that_it_forked_is_replaced_and_the_process_ended(
+    start: Start, tmp_path: Path, place: Path
+) -> None:
+    """The process has copies of all that its worker had open, such as the connection by which Ray knows that it lives."""
+    ledger = tmp_path / "ledger"
+    trouble = ("--option", "trouble=leave", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
+    command = start(*OPTIONS, "--N", "8", "--seeds", "1", "--workers", "1", *trouble)
+    assert command.wait(timeout=120) == 0, command.stdout + command.stderr
+    (left_one,) = re.findall(r"left (\d+)", ledger.read_text())
+    assert "lost its worker (once), trying again in 1 s" in command.stdout
+    assert not psutil.pid_exists(int(left_one))
+    assert survivors(psutil.Process().children()) == []
+    assert left(place) == []
+
+
+def test_a_launch_goes_on_after_ray_has_killed_a_worker_to_save_memory(start: Start, tmp_path: Path, place: Path) -> None:
+    ledger = tmp_path / "ledger"
+    trouble = ("--option", "trouble=die", "--option", "trouble_N=8", "--option", f"ledger={ledger}")
+    command = start(*OPTIONS, "--N", "8", "--seeds", "1", *trouble, study="tests.orchestrator.short_of_memory")
+    assert command.wait() == 0, command.stdout + command.stderr
+    assert ledger.read_text().count("died") == 1
+    assert "ran out of memory: now 1 in parallel" in command.stdout
+    assert "Traceback" not in command.stdout + command.stderr
+    assert left(place) == []
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("part", ["raylet", "gcs_server"])
 def test_an_answer_that_is_told_does_not_wait_for_a_ray_that_hangs(

@@ -7,6 +7,7 @@ import pickle
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 from test_remote_store import put_to_sleep
 
 from orchestrator.engine import execution as module
+from orchestrator.engine import ray_tune
 from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
@@ -636,6 +638,34 @@ def test_a_worker_is_ended_though_it_is_frozen_and_nothing_else_that_has_its_num
         process.wait(timeout=30)
     assert found == is_worker
     assert not kill_worker(process.pid)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.2"])
+def test_ray_is_told_of_a_worker_that_it_does_not_miss(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose process is gone, and one that the launch ends, here or on another machine."""
+    sent: list[int] = []
+    far = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=sent.append))
+    told: list[str] = []
+    nodes = [{"NodeID": "ab" * 28, "NodeManagerAddress": "10.0.0.2", "Alive": True}]
+    for name, stand_in in {"kill": told.append, "nodes": lambda: nodes, "remote": lambda _: far}.items():
+        monkeypatch.setattr(ray, name, stand_in)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    monkeypatch.setattr(ray_tune, "LOOK_SECONDS", 0.01)
+    workers = Workers(cast("Execution", SimpleNamespace(on_placed=lambda trial_id: None)))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for name, pid in (("gone", ended.pid), ("works", os.getpid()), ("begins", None)):
+        about = {"pid": pid, "node_ip": host}
+        trial = SimpleNamespace(trial_id=name, last_result=about, temporary_state=SimpleNamespace(ray_actor=name))
+        workers.on_trial_start(0, [], trial)
+    with workers.looked_after():
+        deadline = time.monotonic() + 30
+        while len(told) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert set(told) == {"gone"}
+    told.clear()
+    ray_tune._end_worker_of(workers._trials["gone"])
+    assert (told, sent) == (["gone"], [ended.pid] if host == "10.0.0.2" else [])
 
 
 def test_a_worker_lost_before_that_is_replaced(store: ResultStore, clock: Clock) -> None:
@@ -1343,7 +1373,8 @@ def test_a_row_says_with_which_versions_it_was_trained_and_not_those_of_the_comm
         assert next_run(execution, trial) is not None
         result_of(execution, trial, result=RESULT, versions=told)
     assert [row["versions"].split()[0] for row in store.rows()] == ["torch=2", "torch=1"]
-    report = PackTrainable({"order": Order([ordered(dataclasses.replace(SPEC, data_count=4))]), "cpus": 1.0, "gpus": 0.0}).train()["report"]
+    order = Order([ordered(dataclasses.replace(SPEC, data_count=4))])
+    report = PackTrainable({"order": order, "cpus": 1.0, "gpus": 0.0}).train()["report"]
     assert [run.versions for run in report.runs.values()] == [versions()]
 
 
@@ -1373,6 +1404,87 @@ def test_workers_that_share_a_gpu_are_held_to_their_part_of_its_memory(
     spec = dataclasses.replace(SPEC, task=task).to_dict()
     PackTrainable({"order": Order([RunOrder("0" * 16, spec)]), "cpus": 1.0, "gpus": gpus})
     assert seen == pytest.approx(capped)
+
+
+class Cuda:
+    """CUDA in this process: after a fault every call fails. A process that ends itself raises SystemExit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fault = ""
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "synchronize", self.call)
+        monkeypatch.setattr(os, "_exit", sys.exit)
+
+    def call(self) -> None:
+        if self.fault:
+            raise RuntimeError(self.fault)
+
+    def fail(self, *_: object) -> None:
+        self.fault = "CUDA error: device-side assert triggered"
+        self.call()
+
+
+def worker_of(specs: Sequence[RunSpec]) -> dict[str, Any]:
+    """What a worker is given that is to train runs."""
+    return {"order": Order([ordered(spec) for spec in specs]), "cpus": 1.0, "gpus": 0.0}
+
+
+@pytest.mark.parametrize("stage", ["made", "trained"])
+def test_a_worker_in_whose_process_cuda_has_failed_takes_no_other_run(
+    stage: str, store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs are sent back, and the one that makes CUDA fail, also alone, has failed after its second try."""
+    execution, watcher = make(store, seeds=1, workers=1)
+    cuda = Cuda(monkeypatch)
+    monkeypatch.setattr(*(Training, "__init__") if stage == "made" else (Pack, "advance"), cuda.fail)
+    for trial in ("a", "b"):
+        cuda.fault = ""  # in a new process
+        spec = next_run(execution, trial)
+        assert spec is not None
+        trainable = PackTrainable(worker_of([spec]))
+        report = trainable.step()["report"]
+        assert (report.runs, report.out_of_memory) == ({}, False)
+        assert execution.on_report(trial, report)
+        with pytest.raises(SystemExit, match="1"):
+            trainable.reset_config(worker_of([spec]))
+    assert ["device-side assert" in row["error"] for row in store.rows() if row["status"] == "failed"] == [True]
+    assert len(watcher.notices) == 2
+
+
+def test_a_fault_of_cuda_is_no_error_of_the_run_that_is_made_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, made = Cuda(monkeypatch), Training.__init__
+    specs = [dataclasses.replace(SPEC, data_count=4, seed=seed) for seed in range(3)]
+
+    def make_run(run: Training, spec: RunSpec, *given: Any) -> None:
+        if spec.seed == 0:
+            raise ValueError("no such data")
+        if spec.seed == 1:
+            cuda.fail()
+        made(run, spec, *given)
+
+    monkeypatch.setattr(Training, "__init__", make_run)
+    report = PackTrainable(worker_of(specs)).step()["report"]
+    assert report.runs == {}
+    assert "device-side assert" in str(report.error)
+
+
+@pytest.mark.parametrize("after", ["", "CUDA error: out of memory"])
+def test_a_worker_goes_on_after_an_error_that_leaves_cuda_as_it_was(after: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(monkeypatch)
+    spec = dataclasses.replace(SPEC, data_count=4)
+
+    def refuse(*_: object) -> None:
+        cuda.fault = after
+        raise ValueError("no such data")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "__init__", refuse)
+        trainable = PackTrainable(worker_of([spec]))
+        (told,) = trainable.step()["report"].runs.values()
+    assert "no such data" in told.error
+    assert trainable.reset_config(worker_of([spec]))
+    (told,) = trainable.step()["report"].runs.values()
+    assert told.result is not None
 
 
 def test_a_free_worker_takes_the_newest_run_and_leaves_older_ones_those_that_start_for_them() -> None:

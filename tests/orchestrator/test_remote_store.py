@@ -228,6 +228,23 @@ def test_rows_of_runs_that_another_machine_has_claimed_are_left_to_it(
     assert sorted(plain_keys(uri)) == keys([1, 2, 3])
 
 
+def test_a_run_that_failed_before_stays_one_to_try_while_another_machine_has_it(uri: str, on: Callable[[str], None]) -> None:
+    key = row(1)["key"]
+    with ResultStore(uri) as sleeper:
+        sleeper.append([row(1, status="failed")])
+        assert sleeper.retry_failed() == 1
+        assert sleeper.claim(key)
+        on("b")
+        with ResultStore(uri) as other:
+            put_to_sleep(sleeper)
+            assert soon(lambda: other.claim(key))
+            assert sleeper.append([row(1)]) == []
+            assert (sleeper.known([key]), sleeper.rows()) == (set(), []), "what failed before is not how this try has ended"
+            other.retry_failed()
+            assert counts(other.append([row(1)])) == [1]
+        assert [one["status"] for one in sleeper.rows()] == ["passed"]
+
+
 def test_a_claim_asked_for_in_vain_keeps_nobody_from_writing(
     uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1657,7 +1657,10 @@ def test_a_value_that_the_task_changes_is_refused(
 
 def test_no_trial_is_trained_whose_value_the_task_changes() -> None:
     words = ("--sampler", "random", "--trials", "70", "--confirm", "1", "--seeds", "1")
-    tuning = made_by(*ROUNDED, "--search", "odd=1..32", *words).search.tuning
+    study = made_by(*ROUNDED, "--search", "odd=1..32", *words)
+    whole = walk(study.search)
+    assert tune_search(study.question, study.task, list(whole)).finished(whole), "so it is on the page"
+    tuning = study.search.tuning
     rows = walk(tuning)
     assert sorted(row["options"]["odd"] for row in rows) == [odd for odd in range(1, 33) if odd != 7]
     assert (len(tuning.finished_trials(rows)), tuning.trials) == (31, 31)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -444,7 +445,7 @@ def test_steps_on_a_shared_gpu_are_timed_with_the_slices_of_others(monkeypatch: 
         """A pack of n runs, of which a step takes 0.5 + 0.02 n milliseconds."""
 
         def __init__(self, runs: Sequence[Training]) -> None:
-            self.runs, self._alone, self.unstacked = list(runs), False, ""
+            self.runs, self._alone, self.unstacked, self._replay = list(runs), False, "", lambda: None
 
         def _close_gaps(self, runs: Sequence[Training]) -> None:
             pass
@@ -466,6 +467,39 @@ def test_steps_on_a_shared_gpu_are_timed_with_the_slices_of_others(monkeypatch: 
     run.device = torch.device("cuda")
     assert packing._seconds_per_run_step(run, 64) == pytest.approx(10 * (0.5 + 0.02 * 64) / 64 / 1000, rel=0.05)
     assert best_pack_size(run) == 256
+
+
+def test_the_recording_of_a_step_is_not_timed_if_looks_are_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes a millisecond, and the one that is recorded a second."""
+    now = 0.0
+
+    class Recording:
+        """A pack that looks at its runs after every step, and records the fourth one."""
+
+        def __init__(self, runs: Sequence[Training]) -> None:
+            self.runs, self._alone, self.unstacked, self._replay = list(runs), False, "", None
+
+        def _close_gaps(self, runs: Sequence[Training]) -> None:
+            pass
+
+        def _can_train_steps(self, runs: Sequence[Training], end: float) -> bool:
+            self._train_steps(runs, end)
+            return True
+
+        def _train_steps(self, runs: Sequence[Training], end: float) -> None:
+            nonlocal now
+            runs[0].step += 1
+            now += 1.0 if runs[0].step == packs.WARM_UP + 1 else 0.001
+            if runs[0].step > packs.WARM_UP:
+                self._replay: Any = print
+
+    monkeypatch.setattr(packing, "time", SimpleNamespace(perf_counter=lambda: now, monotonic=lambda: now))
+    monkeypatch.setattr(packing, "Pack", Recording)
+    monkeypatch.setattr(packing, "twin", lambda run: SimpleNamespace(step=0, spec=run.spec))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    run = Training(bumps("mlp", max_steps=100_000), BumpTask())
+    run.device = torch.device("cuda")
+    assert packing._seconds_per_run_step(run, 1) == pytest.approx(0.001)
 
 
 def test_the_measurement_of_a_pack_is_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1052,6 +1086,7 @@ def test_a_pack_whose_runs_fail_alone_too_fails() -> None:
 FULL = (
     "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", "Cannot: Out of memory",
     "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: can't allocate memory",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
 )  # fmt: skip
 
 
@@ -1074,6 +1109,149 @@ def test_a_first_step_for_which_memory_is_too_small_does_not_say_that_runs_canno
 def test_memory_that_is_full_is_told_from_other_errors() -> None:
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
+
+
+INVALID = "CUDA error: operation failed due to a previous error during capture"
+
+
+def test_full_memory_in_a_recording_is_found_behind_the_error_that_ends_it() -> None:
+    def caught(*raised: BaseException) -> BaseException:
+        """The last of some errors, each raised while the one before is handled."""
+        *before, last = raised
+        try:
+            try:
+                if before:
+                    raise caught(*before)
+            finally:
+                raise last
+        except BaseException as error:
+            return error
+
+    full, other = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 MiB"), ValueError("no such layer")
+    assert is_out_of_memory(caught(full, RuntimeError(INVALID)))
+    assert is_out_of_memory(caught(full, RuntimeError(INVALID), RuntimeError(INVALID)))
+    assert not is_out_of_memory(caught(other, RuntimeError(INVALID)))
+    assert not is_out_of_memory(caught(full, RuntimeError("CUDA error: an illegal memory access was encountered")))
+    assert not is_out_of_memory(caught(full, ValueError(INVALID)))
+    assert not is_out_of_memory(RuntimeError(INVALID))
+    one, two = RuntimeError(INVALID), RuntimeError(INVALID)
+    one.__cause__, two.__cause__ = two, one
+    assert not is_out_of_memory(one)
+
+
+class Cuda:
+    """What records and replays steps on a GPU, here on a CPU: a step that is recorded is not done, and a replay does it.
+
+    A recording that fails says so at its beginning and, as in torch, leaves its own stream as the current one.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: str) -> None:
+        self.errors = list(errors)
+        """Of each recording the words of the error with which it fails; empty if it does not. Later ones do not."""
+        self.current: Any = "of the process"
+        self.recorded: Pack | None = None
+        self.recordings = self.streams = 0
+        done = Pack._compute
+
+        def compute(pack: Pack) -> None:
+            if self.current == "of the recording":
+                self.recorded = pack
+            else:
+                done(pack)
+
+        def replay() -> None:
+            assert self.recorded is not None
+            done(self.recorded)
+
+        monkeypatch.setattr(Pack, "_compute", compute)
+        for name in ("current_stream", "set_stream", "stream", "graph"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "Stream", self.new_stream)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=replay))
+
+    def new_stream(self, *_: object) -> Any:
+        self.streams += 1
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    def current_stream(self) -> Any:
+        return SimpleNamespace(wait_stream=lambda other: None, name=self.current)
+
+    def set_stream(self, stream: Any) -> None:
+        self.current = stream.name
+
+    @contextlib.contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        yield
+
+    @contextlib.contextmanager
+    def graph(self, graph: Any) -> Iterator[None]:
+        self.recordings += 1
+        before, self.current = self.current, "of the recording"
+        if error := self.errors.pop(0) if self.errors else "":
+            raise RuntimeError(error)
+        yield
+        self.current = before
+
+    def pack(self, specs: Sequence[RunSpec], task: Task) -> Pack:
+        pack = Pack([Training(spec, task) for spec in specs])
+        pack.on_gpu = True
+        return pack
+
+
+NOT_RECORDED = "CUDA error: operation not permitted when stream is capturing"
+
+
+@pytest.mark.parametrize("seconds", [None, 0.0])
+@pytest.mark.parametrize("errors", [(NOT_RECORDED,), ("", NOT_RECORDED)])
+def test_runs_whose_step_cannot_be_recorded_go_on_alone_from_where_they_are(
+    errors: Sequence[str], seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first slice or a later one; and where it is recorded anew as runs have ended."""
+    cuda = Cuda(monkeypatch, *errors)
+    specs = [bumps("mlp", seed=seed, data_count=40, stop="budget", max_steps=20 + 20 * seed) for seed in range(3)]
+    pack = cuda.pack(specs, BumpTask())
+    while not pack.advance(seconds):
+        pass
+    assert cuda.recordings == len(errors)
+    assert pack.unstacked == f"RuntimeError: {NOT_RECORDED}"
+    assert cuda.current == "of the process"
+    _, alone = both(specs, BumpTask())
+    for run, twin in zip(pack.runs, alone, strict=True):
+        twin.advance()
+        assert (run.step, run.curve_step) == (twin.step, twin.curve_step)
+        assert distance(run, twin) < 1e-3
+
+
+def test_a_recording_for_which_memory_is_too_small_does_not_say_that_runs_cannot_be_stacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda = Cuda(monkeypatch, "CUDA out of memory")
+    pack = cuda.pack([bumps("mlp", seed=seed) for seed in range(2)], BumpTask())
+    for _ in range(packs.WARM_UP):
+        assert not pack.advance(0.0)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        pack.advance(0.0)
+    assert not pack.unstacked
+    assert cuda.current == "of the process"
+
+
+def test_packs_warm_up_on_one_stream_and_set_a_rate_that_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    packs._warm_up_stream.cache_clear()
+    cuda, rates = Cuda(monkeypatch), list[float]()
+    was = packs.set_learning_rate
+    monkeypatch.setattr(packs, "set_learning_rate", lambda optimizer, rate: (rates.append(rate), was(optimizer, rate)))
+    spec = bumps("mlp", stop="budget", max_steps=40, schedule="constant")
+    specs = [dataclasses.replace(spec, seed=seed, lr=lr) for seed, lr in ((0, 1e-3), (1, 2e-3))]
+    for _ in range(2):
+        pack = cuda.pack(specs, BumpTask())
+        assert pack.advance()
+        assert pack._replay is not None
+    packs._warm_up_stream.cache_clear()
+    assert (cuda.recordings, cuda.streams) == (2, 1)
+    assert rates == [1e-3, 2e-3, 1e-3, 2e-3]
+    rates.clear()
+    assert cuda.pack([dataclasses.replace(spec, schedule="cosine") for spec in specs], BumpTask()).advance()
+    assert len(rates) == 80
 
 
 def rotation(**changes: Any) -> RunSpec:

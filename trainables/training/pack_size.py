@@ -13,7 +13,7 @@ import torch
 from trainables.objectives import draws_inside
 from trainables.task import Split
 from trainables.training.loop import Training
-from trainables.training.packs import Pack
+from trainables.training.packs import WARM_UP, Pack
 from trainables.training.result import CURVES
 
 GAIN = 0.9
@@ -75,7 +75,10 @@ def _seconds_per_run_step(run: Training, size: int) -> float:
             torch.cuda.synchronize()
         return (clock() - began) / (pack.runs[0].step - step) / size
 
-    seconds()  # the first one warms up
+    for _ in range(WARM_UP):  # the first one warms up; on a GPU the step is recorded, with looks that are close not at once
+        seconds()
+        if not on_gpu or pack._replay is not None:
+            break
     timed, end = [seconds()], time.monotonic() + TIMED_SECONDS
     while time.monotonic() < end and pack.runs[0].step < run.spec.max_steps:
         timed.append(seconds())

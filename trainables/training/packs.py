@@ -9,6 +9,7 @@ Shapes in comments: M runs, B samples of a batch, n samples of a part.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -97,9 +98,9 @@ class Pack:
                 stacked = len(self._packed)
                 if not stacked or len(left) <= (stacked // 2 if self.on_gpu else stacked - 1):  # recording a step takes time
                     self._close_gaps(left)
-                if stacked:
+                if stacked and (not self.on_gpu or self._replay is not None):
                     self._train_steps(left, end)
-                elif not self._can_train_steps(left, end):
+                elif not self._can_train_steps(left, end, compared=bool(stacked)):
                     continue
                 self._look([run for run in left if run.look_is_due])
             if time.monotonic() >= end:
@@ -130,6 +131,7 @@ class Pack:
             for same in zip(*parameters, strict=True)
         ]
         self._optimizers: list[tuple[slice, list[nn.Parameter], AdamW]] = []
+        self._rates: dict[AdamW, float] = {}
         first = 0
         for _, group in groupby(runs, optimized):
             some = slice(first, first := first + len(list(group)))
@@ -155,7 +157,6 @@ class Pack:
         self._index = torch.zeros(len(runs) * runs[0].spec.batch_size, dtype=torch.int64, device=self.device)
         self._replay: Callable[[], None] | None = None
         self._warm = 0
-        self._stream: torch.cuda.Stream | None = None
 
     def _stack_averages(self) -> None:
         """Averages of parameters, by the name of each, and how far they move in a step; none if the runs keep none."""
@@ -194,13 +195,15 @@ class Pack:
                 for tensor in (*run.average.parameters(), *run.average.buffers()) if run.average is not None else ():
                     tensor.data = tensor.data.clone()
 
-    def _can_train_steps(self, left: Sequence[Training], end: float) -> bool:
-        """The first steps together, if their losses are those of the runs alone. If not, or if they fail, the runs are trained
-        one after another from now on, from where they are; if it is not the stacking that fails, they fail alone, too."""
+    def _can_train_steps(self, left: Sequence[Training], end: float, *, compared: bool = False) -> bool:
+        """The first steps together, on a GPU up to the recording of one, if their losses are those of the runs alone, unless
+        they have been `compared`. If not, or if the steps fail, the runs are trained one after another from now on, from where
+        they are; if it is not the stacking or the recording that fails, they fail alone, too."""
         before, step, why = {name: stack.clone() for name, stack in self._buffers.items()}, left[0].step, ""
         try:
-            why = self._unlike()
-            self._restore(before)
+            if not compared:
+                why = self._unlike()
+                self._restore(before)
             if not why:
                 self._train_steps(left, end)
         except Exception as error:
@@ -210,7 +213,7 @@ class Pack:
             if left[0].step == step:
                 self._restore(before)
         if why:
-            self._let_go(self._packed)
+            self._let_go(left)
             self._packed, self._alone, self.unstacked = [], True, why
         return not why
 
@@ -259,7 +262,10 @@ class Pack:
             self._index.copy_(index)
             for some, _, optimizer in self._optimizers:
                 step = max((run.step for run in self._packed[some] if not run.reason), default=0)
-                set_learning_rate(optimizer, learning_rate(self._packed[some.start].spec, step))
+                rate = learning_rate(self._packed[some.start].spec, step)
+                if self._rates.get(optimizer) != rate:  # on a GPU it takes time to set it
+                    set_learning_rate(optimizer, rate)
+                    self._rates[optimizer] = rate
             self._draw()
             self._step()
             for run in left:
@@ -294,15 +300,18 @@ class Pack:
             self._replay()
         elif self._warm < WARM_UP:
             self._warm += 1
-            self._stream = stream = self._stream or torch.cuda.Stream()
+            stream = _warm_up_stream(self.device)
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._compute()
             torch.cuda.current_stream().wait_stream(stream)
         else:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._compute()
+            graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+            try:
+                with torch.cuda.graph(graph):
+                    self._compute()
+            finally:
+                torch.cuda.set_stream(before)  # a recording that fails leaves its own
             self._replay = graph.replay
             self._replay()
 
@@ -527,6 +536,12 @@ def _close(alone: float, together: float, share: float, least: float) -> bool:
     if not (math.isfinite(alone) and math.isfinite(together)):
         return math.isfinite(alone) == math.isfinite(together)
     return abs(alone - together) <= share * max(abs(alone), abs(together), least)
+
+
+@functools.cache
+def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of a device on which all packs warm up: cuBLAS keeps memory for each one that it has worked on."""
+    return torch.cuda.Stream(device)
 
 
 def _waiting_for_none(tensor: Tensor, device: torch.device) -> Tensor:
