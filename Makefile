@@ -20,7 +20,7 @@ ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
 JOB_OF_STUDY := import os, shlex; \
 	study = "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto " + os.environ["OF_STUDY"]; \
 	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
-REGION = $(shell sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" $(CLUSTER))
+REGION = $(shell sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" $(CLUSTER) | head -n 1)
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
 # weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no store to merge.

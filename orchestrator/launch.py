@@ -400,7 +400,8 @@ class _Launch:
             for told in obstacles:
                 self._say(f"not answered: {told}")
             advice = stages.advice()
-            added = [option for option in ("--retry-failed", "--no-gates") if option in advice and option not in self.command]
+            advised = [option for option in ("--retry-failed", "--no-gates") if option in advice]
+            added = [option for option in advised[:1] if option not in self.command]  # gates are not waived by the way
             self._say(f"{advice}; to continue: {' '.join([self.resume, *added])}")
             return Exit.NOT_ANSWERED
         if not study.answered(rows):

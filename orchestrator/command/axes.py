@@ -125,8 +125,10 @@ def read_axes(task: Task, least: str, along: str, between: str | None, N: str, u
         raise UserError(f"--along {name} keeps the grid size as it is: give one, for example --N 24")
     if name == "N":
         warn_of_short("--along N=" if equals else "--N ", text if equals else N)
-    elif axis.kind is int and ".." in text:
-        warn_of_short(f"--along {name}=", text, 1)
+    else:
+        warn_of_short("--N ", N)
+        if axis.kind is int and ".." in text:
+            warn_of_short(f"--along {name}=", text, 1)
     return Asked(Axes.of(least, name, values), values, _between(searched, between), sizes)
 
 
