@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from orchestrator.command.cli import spelled, typed
+from orchestrator.command.cli import on_store
 from orchestrator.command.progress import Running
 from orchestrator.command.tables import runs_text
 from orchestrator.searches import Latest, Rows, ending
@@ -104,7 +103,7 @@ class GeneratorStudy(WithMeasures, GridStudy):
     def _lines(self, answer: Answer) -> list[str]:
         lines = answer.lines()
         if answer.lacks:
-            measuring = typed([*shlex.split(spelled("analysis.measure")), "--store", self.settings["store"]])
+            measuring = on_store("analysis.measure", self.settings["store"])
             lines.append(f"{answer.lacks} is known after: {measuring}, then this command again")
         return lines
 

@@ -7,7 +7,6 @@ import functools
 import math
 import os
 import secrets
-import shlex
 import signal
 import sys
 import tempfile
@@ -26,9 +25,9 @@ from orchestrator.command.cli import (
     check_folder,
     ended_by,
     heeding_sigterm,
+    on_store,
     one_of,
     print_json,
-    spelled,
     typed,
 )
 from orchestrator.command.progress import (
@@ -351,7 +350,7 @@ class _Launch:
             return code
         code = self._conclude() or Exit(not is_written)
         if not code:
-            self._say(f"to look closer: {typed([*shlex.split(spelled('analysis.report')), '--store', self.options.store])}")
+            self._say(f"to look closer: {on_store('analysis.report', self.options.store)}")
         return code
 
     def _announce(self) -> None:

@@ -446,6 +446,11 @@ def spelled(module: str) -> str:
     return f"python -m {module}"
 
 
+def on_store(module: str, store: str) -> str:
+    """As it is typed, another command of this program, by its module, for a store."""
+    return typed([*shlex.split(spelled(module)), "--store", store])
+
+
 def checked(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`make(...)`, its ValueError turned into the user's one-line error, which names options where that names settings."""
     try:

@@ -1,5 +1,6 @@
 """What the engine does with each kind of failure, without Ray: the events are sent by hand."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -493,48 +494,47 @@ def test_a_checkpoint_is_kept_until_the_run_ends(store: ResultStore) -> None:
     assert store.weights_path(key).read_bytes() == b"weights"
 
 
-def test_a_launch_that_lost_its_lease_leaves_the_weights_of_the_one_that_finished_its_run(
-    uri: str, on: Callable[[str], None]
-) -> None:
+@contextlib.contextmanager
+def taken_over(uri: str, on: Callable[[str], None], **seen: Any) -> Iterator[tuple[Execution, Execution, ResultStore, RunSpec]]:
+    """A launch that slept, perhaps after a report of its run `a`, until its lease expired; another one that has begun this run
+    anew, as `b`, with its store; and the run."""
     with ResultStore(uri) as mine:
         execution, _ = make(mine, seeds=1, workers=1)
         spec = next_run(execution, "a")
         assert spec is not None
-        key = run_key(spec, Toy.version)
+        assert not seen or not result_of(execution, "a", **seen)
         put_to_sleep(mine)
         on("b")
         with ResultStore(uri) as theirs:
             other, _ = make(theirs, seeds=1, workers=1)
             assert next_run(other, "b") == spec
-            assert result_of(other, "b", result={**RESULT, "accuracy": 0.5}, weights=b"theirs")
-            end = run_key(spec.to_the_end(), Toy.version)
-            assert result_of(execution, "a", result={**RESULT, "accuracy": 0.25}, weights=b"mine", end=b"mine")
-            assert [row["accuracy"] for row in theirs.rows()] == [0.5]
-            assert theirs.load_weights(key) == b"theirs"
-            assert theirs.load_checkpoint(end) is None
-            assert [row["accuracy"] for row in execution.rows] == [0.5]
+            yield execution, other, theirs, spec
+
+
+def test_a_launch_that_lost_its_lease_leaves_the_weights_of_the_one_that_finished_its_run(
+    uri: str, on: Callable[[str], None]
+) -> None:
+    with taken_over(uri, on) as (execution, other, theirs, spec):
+        assert result_of(other, "b", result={**RESULT, "accuracy": 0.5}, weights=b"theirs")
+        end = run_key(spec.to_the_end(), Toy.version)
+        assert result_of(execution, "a", result={**RESULT, "accuracy": 0.25}, weights=b"mine", end=b"mine")
+        assert [row["accuracy"] for row in theirs.rows()] == [0.5]
+        assert theirs.load_weights(run_key(spec, Toy.version)) == b"theirs"
+        assert theirs.load_checkpoint(end) is None
+        assert [row["accuracy"] for row in execution.rows] == [0.5]
 
 
 def test_a_launch_that_lost_its_lease_leaves_the_checkpoint_of_the_one_that_trains_its_run(
     uri: str, on: Callable[[str], None]
 ) -> None:
-    with ResultStore(uri) as mine:
-        execution, _ = make(mine, seeds=1, workers=1)
-        spec = next_run(execution, "a")
-        assert spec is not None
+    with taken_over(uri, on, step=1, accuracy=0.1, checkpoint=b"mine") as (execution, other, theirs, spec):
         key = run_key(spec, Toy.version)
-        assert not result_of(execution, "a", step=1, accuracy=0.1, checkpoint=b"mine")
-        put_to_sleep(mine)
-        on("b")
-        with ResultStore(uri) as theirs:
-            other, _ = make(theirs, seeds=1, workers=1)
-            assert next_run(other, "b") == spec
-            assert not result_of(other, "b", step=2, accuracy=0.1, checkpoint=b"theirs")
-            assert result_of(execution, "a", result=RESULT)
-            assert theirs.rows() == []
-            assert theirs.load_checkpoint(key) == b"theirs"
-            assert result_of(other, "b", result=RESULT)
-            assert theirs.load_checkpoint(key) is None
+        assert not result_of(other, "b", step=2, accuracy=0.1, checkpoint=b"theirs")
+        assert result_of(execution, "a", result=RESULT)
+        assert theirs.rows() == []
+        assert theirs.load_checkpoint(key) == b"theirs"
+        assert result_of(other, "b", result=RESULT)
+        assert theirs.load_checkpoint(key) is None
 
 
 @pytest.mark.parametrize("former", ["failed", "without weights", "with weights"])

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from tests.toy import Toy
 from trainables.check import check_task
 from trainables.needs import Parent, trained
 from trainables.spec import Counts, RunSpec
-from trainables.task import Data, Split, load_task
+from trainables.task import Data, Split, Task, load_task
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
 from trainables.training.pack_size import best_pack_size
@@ -358,15 +358,21 @@ def test_runs_that_draw_inside_train_one_by_one() -> None:
         assert run.result() == twin.result()
 
 
-def test_an_average_has_whole_numbers_as_they_are() -> None:
-    check_task(OfCounted(), spec())
-    together, alone = ([Training(run, OfCounted()) for run in RUNS[:2]] for _ in range(2))
+def packed_and_alone(task: Task) -> Iterator[tuple[Training, Training]]:
+    """Finished runs that were stacked in a pack, each beside the same one alone, whose errors they have."""
+    together, alone = ([Training(run, task) for run in RUNS[:2]] for _ in range(2))
     pack = Pack(together)
     pack.advance()
     assert pack.unstacked == ""
     for run, twin in zip(together, alone, strict=True):
         twin.advance()
         assert run.result().curve_error == pytest.approx(twin.result().curve_error, rel=1e-4)
+        yield run, twin
+
+
+def test_an_average_has_whole_numbers_as_they_are() -> None:
+    check_task(OfCounted(), spec())
+    for run, twin in packed_and_alone(OfCounted()):
         for name, t in Counted().state_dict().items():
             if not t.is_floating_point():
                 assert torch.equal(run.network.state_dict()[name], t)
@@ -467,13 +473,7 @@ def test_fresh_noise_is_that_of_the_look_and_the_whole_set_has_its_own(packed: b
 @pytest.mark.parametrize("ema", [0.0, DECAY])
 def test_what_a_look_draws_is_drawn_in_eval_mode_also_in_a_pack(ema: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Calm, "ema", ema, raising=False)
-    together, alone = ([Training(run, Calmed()) for run in RUNS[:2]] for _ in range(2))
-    pack = Pack(together)
-    pack.advance()
-    assert pack.unstacked == ""
-    for run, twin in zip(together, alone, strict=True):
-        twin.advance()
-        assert run.result().curve_error == pytest.approx(twin.result().curve_error, rel=1e-4)
+    for run, twin in packed_and_alone(Calmed()):
         assert run.result().measures == pytest.approx(twin.result().measures, rel=1e-4)
         assert run.model.training
 
