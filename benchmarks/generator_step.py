@@ -3,6 +3,7 @@
     python -m benchmarks.generator_step            the toy tier, ten rounds of every line, in turns
     python -m benchmarks.generator_step --quick    the smoke tier, two rounds
     python -m benchmarks.generator_step --device cuda --packs 1,16    run-steps a second alone and in packs, on a GPU
+    python -m benchmarks.generator_step --tier gpu --families dit     another tier, and some families only
 
 For every family: a step of the real loop; a step of a plain PyTorch loop with the same model, optimizer and batch size, written
 here; one look (all compositions drawn and judged); and the product of two 1024 x 1024 float32 matrices. Probe and tokenizer are
@@ -33,6 +34,7 @@ from trainables.needs import untrained
 from trainables.spec import RunSpec
 from trainables.task import load_task
 from trainables.training.loop import Training
+from trainables.training.memory import is_out_of_memory
 from trainables.training.packs import WARM_UP, Pack
 from trainables.training.precision import quiet_cpu
 
@@ -104,20 +106,33 @@ def _rate(step: Callable[[], object], device: str, seconds: float) -> float:
     return steps / (time.perf_counter() - began)
 
 
-def print_packs(tier: str, sizes: Sequence[int], device: str, count: int, seconds: float) -> None:
+def print_packs(
+    tier: str, sizes: Sequence[int], device: str, families: Sequence[tuple[str, str]], count: int, seconds: float
+) -> None:
     machine = torch.cuda.get_device_name() if device == "cuda" else processor()
     print(f"{machine}, torch {torch.__version__}, the {tier} tier: run-steps a second, without looks.\n")
     print(f"| family | precision | alone | {' | '.join(f'pack of {size}' for size in sizes)} |")
     print(f"|---|---|{'---:|' * (1 + len(sizes))}")
-    for family, tokenizer in FAMILIES:
+    for family, tokenizer in families:
         for precision in ("float32", "bfloat16"):
             spec = generator(tier, settings={"decoder": family, "encoding": tokenizer}, data_count=count)
             specs = [dataclasses.replace(spec, precision=precision, seed=seed) for seed in range(max(sizes))]
             run = training(specs[0], device)
             run.train_step()
-            found = [_rate(run.train_step, device, seconds)]
-            found += [pack_rate(specs[:size], device, seconds) for size in sizes]
-            print(f"| {family} on {tokenizer} | {precision} | {' | '.join(f'{rate:.0f}' for rate in found)} |", flush=True)
+            rates = [f"{_rate(run.train_step, device, seconds):.1f}"]
+            rates += [_fitting_rate(specs[:size], device, seconds) for size in sizes]
+            print(f"| {family} on {tokenizer} | {precision} | {' | '.join(rates)} |", flush=True)
+
+
+def _fitting_rate(specs: Sequence[RunSpec], device: str, seconds: float) -> str:
+    try:
+        return f"{pack_rate(specs, device, seconds):.1f}"
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return "too large"
+    finally:
+        torch.cuda.empty_cache()
 
 
 def step_and_look(run: Training) -> None:
@@ -126,17 +141,18 @@ def step_and_look(run: Training) -> None:
     run.answer(run.look())
 
 
-def main(quick: bool = False, device: str = "cpu", packs: str = "") -> None:
-    """Print the table."""
+def main(quick: bool = False, device: str = "cpu", packs: str = "", tier: str = "", families: str = "") -> None:
+    """Print the table, of all tokenizers that a family of `--families` is measured on."""
     quiet_cpu()
-    tier, rounds = ("smoke", 2) if quick else ("toy", 10)
+    tier, rounds = tier or ("smoke" if quick else "toy"), 2 if quick else 10
+    chosen = [pair for pair in FAMILIES if not families or pair[0] in families.split(",")]
     if packs:
-        print_packs(tier, [*map(int, packs.split(","))], device, 64 if quick else POOL, 0.1 if quick else 2.0)
+        print_packs(tier, [*map(int, packs.split(","))], device, chosen, 64 if quick else POOL, 0.1 if quick else 2.0)
         return
     print(f"{processor()}, one thread, torch {torch.__version__}, the {tier} tier.\n")
     print("| family | plain, ms a step | ours, ms a step | GFLOP a step | GFLOP/s | of a large matrix product | looks |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for family, tokenizer in FAMILIES:
+    for family, tokenizer in chosen:
         spec = generator(tier, settings={"decoder": family, "encoding": tokenizer}, data_count=64 if quick else POOL)
         run = training(spec)
         steps = {"plain": plain(run), "ours": run.train_step, "product": product(torch.float32)}

@@ -7,7 +7,7 @@ import copy
 import dataclasses
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -174,6 +174,54 @@ def test_a_run_that_is_left_of_a_pack_goes_on_alone_in_bfloat16() -> None:
     for run in runs:
         assert run.advance()
         assert run.curve_loss[-1] < run.curve_loss[0]
+
+
+@needs_gpu
+@pytest.mark.parametrize("seconds", [None, 0.0])
+def test_runs_whose_step_cannot_be_recorded_go_on_alone(seconds: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And whatever comes later in the same process trains and is recorded as ever."""
+    specs, task = PACKS["mlp"]
+    together, alone = runs_of(short(specs), task), runs_of(short(specs), task)
+    pack = failing_in_a_recording(together, torch.cuda.synchronize, monkeypatch)
+    while not pack.advance(seconds):
+        pass
+    assert pack.unstacked
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert (run.step, run.curve_step) == (twin.step, twin.curve_step)
+        assert distance(run, twin) < 1e-3
+    still_works(specs, task, monkeypatch)
+
+
+@needs_gpu
+def test_memory_that_runs_out_in_a_recording_is_told_from_what_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs, task = PACKS["mlp"]
+    pack = failing_in_a_recording(runs_of(short(specs), task), lambda: torch.empty(2**50, device=DEVICE), monkeypatch)
+    with pytest.raises(RuntimeError, match=r"memory|captur") as caught:  # the end of the recording may have its own words
+        pack.advance()
+    assert is_out_of_memory(caught.value)
+    assert not pack.unstacked
+    still_works(specs, task, monkeypatch)
+
+
+def failing_in_a_recording(runs: Sequence[Training], fails: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Pack:
+    done = Pack._compute
+
+    def compute(pack: Pack) -> None:
+        done(pack)
+        if torch.cuda.is_current_stream_capturing():
+            fails()
+
+    monkeypatch.setattr(Pack, "_compute", compute)
+    return Pack(runs)
+
+
+def still_works(specs: Sequence[RunSpec], task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert torch.rand(8, device=DEVICE).max() <= 1
+    torch.cuda.manual_seed(0)
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    train_packed(runs_of(short(specs), task))
 
 
 @needs_gpu

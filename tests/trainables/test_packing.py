@@ -1168,6 +1168,15 @@ class Cuda:
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(torch.cuda, "Stream", self.new_stream)
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=replay))
+        self.draws = True
+        """Whether the generator of the GPU may be drawn from: as in torch, not after a recording that failed."""
+        generator = SimpleNamespace(clone_state=lambda: "a copy", graphsafe_set_state=self.set_state)
+        monkeypatch.setattr(torch.cuda, "default_generators", (generator,))
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+    def set_state(self, state: Any) -> None:
+        assert self.current == "of the process"
+        self.draws = state == "a copy"
 
     def new_stream(self, *_: object) -> Any:
         self.streams += 1
@@ -1188,6 +1197,7 @@ class Cuda:
         self.recordings += 1
         before, self.current = self.current, "of the recording"
         if error := self.errors.pop(0) if self.errors else "":
+            self.draws = False
             raise RuntimeError(error)
         yield
         self.current = before
@@ -1214,7 +1224,7 @@ def test_runs_whose_step_cannot_be_recorded_go_on_alone_from_where_they_are(
         pass
     assert cuda.recordings == len(errors)
     assert pack.unstacked == f"RuntimeError: {NOT_RECORDED}"
-    assert cuda.current == "of the process"
+    assert (cuda.current, cuda.draws) == ("of the process", True)
     _, alone = both(specs, BumpTask())
     for run, twin in zip(pack.runs, alone, strict=True):
         twin.advance()
@@ -1232,7 +1242,7 @@ def test_a_recording_for_which_memory_is_too_small_does_not_say_that_runs_cannot
     with pytest.raises(RuntimeError, match="out of memory"):
         pack.advance(0.0)
     assert not pack.unstacked
-    assert cuda.current == "of the process"
+    assert (cuda.current, cuda.draws) == ("of the process", True)
 
 
 def test_packs_warm_up_on_one_stream_and_set_a_rate_that_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

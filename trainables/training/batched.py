@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from trainables.objectives import Draws, OwnLosses
 from trainables.task import Split
@@ -36,7 +41,8 @@ class Batched:
         self._penalty = getattr(model, "packed_penalty", None) or (vmap(penalty) if hasattr(model, "penalty") else None)
 
     def __call__(self, state: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = self._forward(state, inputs)
+        with _whole_layers(inputs):
+            outputs: Tensor = self._forward(state, inputs)
         return outputs
 
     def penalty(self, state: Mapping[str, Tensor]) -> Tensor | None:
@@ -48,8 +54,34 @@ class Batched:
         both = {f"model.{name}": stack for name, stack in state.items()}
         if averages:
             both |= {f"teacher.{name}": averages[name] if name in averages else state[name].clone() for name in state}
-        losses: Tensor = self._losses(both, batch, draws)
+        with _whole_layers(batch.inputs):
+            losses: Tensor = self._losses(both, batch, draws)
         return losses
+
+
+class _InCoarsePrecision(TorchFunctionMode):
+    def __torch_function__(
+        self, function: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if function is functional.linear:
+            args, named = [_coarse(given) for given in args], {name: _coarse(given) for name, given in named.items()}
+        return function(*args, **named)
+
+
+def _coarse(given: Tensor | None) -> Tensor | None:
+    """As autocast has it: doubles stay."""
+    if given is None or given.dtype == torch.float64:
+        return given
+    return given.to(torch.get_autocast_dtype(given.device.type))
+
+
+def _whole_layers(inputs: Tensor) -> AbstractContextManager[Any]:
+    """Under `vmap` a linear layer is a product and a sum, and autocast knows the product alone: the float32 of the bias would
+    make the output float32, and all that is computed of it, which moves twice the bytes. On a GPU bytes are what a step costs,
+    so there layers are in the precision that they have alone. On a CPU packs stay as they are, to the bit."""
+    coarse = inputs.device.type == "cuda" and torch.is_autocast_enabled("cuda")
+    return _InCoarsePrecision() if coarse else nullcontext()
 
 
 class _Penalty(nn.Module):

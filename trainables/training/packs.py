@@ -310,8 +310,10 @@ class Pack:
             try:
                 with torch.cuda.graph(graph):
                     self._compute()
-            finally:
+            except BaseException:
                 torch.cuda.set_stream(before)  # a recording that fails leaves its own
+                _let_draw_again(self.device)
+                raise
             self._replay = graph.replay
             self._replay()
 
@@ -542,6 +544,14 @@ def _close(alone: float, together: float, share: float, least: float) -> bool:
 def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream of a device on which all packs warm up: cuBLAS keeps memory for each one that it has worked on."""
     return torch.cuda.Stream(device)
+
+
+def _let_draw_again(device: torch.device) -> None:
+    """After a recording that failed, torch (2.11) leaves the device's generator as one that is being recorded, so that whatever
+    draws on the device fails from then on. A copy of its state is not."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def _waiting_for_none(tensor: Tensor, device: torch.device) -> Tensor:
