@@ -23,8 +23,8 @@ from trainables.rotation import RotationTask
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Data, Split, Task
+from trainables.training import batched, packs
 from trainables.training import pack_size as packing
-from trainables.training import packs
 from trainables.training.attributes import differing
 from trainables.training.checkpoint import check_saved
 from trainables.training.loop import Training
@@ -1289,3 +1289,18 @@ def test_buffers_such_as_batch_statistics_leave_the_pack_with_their_run() -> Non
         with torch.no_grad():
             error = (again.eval()(run.held_out.inputs) - run.held_out.targets).square().mean().item()
         assert error == pytest.approx(run.result().ood_mse, rel=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "found"), [(torch.float32, torch.bfloat16), (torch.float64, torch.float64)])
+def test_layers_of_a_pack_have_the_precision_that_they_have_alone(dtype: torch.dtype, found: torch.dtype) -> None:
+    """On a GPU, where this is asked for."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(dtype)
+    state = {name: torch.stack([p.detach(), 2 * p.detach()]) for name, p in model.named_parameters()}
+    inputs = torch.randn(2, 5, 8, dtype=dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        with batched._InCoarsePrecision():
+            together = torch.func.vmap(lambda some, x: torch.func.functional_call(model, some, (x,)))(state, inputs)
+        alone = model(inputs[0])
+    assert together.dtype == alone.dtype == found
+    assert torch.allclose(together[0].double(), alone.double(), atol=1e-2 if found == torch.bfloat16 else 1e-12)
