@@ -47,7 +47,7 @@ from orchestrator.command.sources import made_by_other_source, made_with_fewer_f
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
-from orchestrator.engine.estimate import UntimedError
+from orchestrator.engine.estimate import UntimedError, was_on_gpu
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
@@ -266,7 +266,7 @@ class _Launch:
             hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
             raise UserError(f"{error}: {hint}") from error
         self.console.print(plan)
-        self._say(estimate_text(seconds, self.cluster.all_workers(), self.options.price))
+        self._say_estimate(seconds)
         self.say_notices()
         return Exit.ANSWERED
 
@@ -355,13 +355,12 @@ class _Launch:
 
     def _announce(self) -> None:
         """Say what begins, what it may cost, and what may stand in its way."""
-        workers, price, stored = self.cluster.all_workers(), self.options.price, len(self.store)
+        workers, stored = self.cluster.all_workers(), len(self.store)
         are = "is" if stored == 1 else "are"
         self._say(f"{counted(stored, 'run')} {are} in {self.options.store}; training the rest with {workers} in parallel")
-        if price or self.options.max_hours is not None:
+        if self.options.price or self.options.max_hours is not None:
             try:
-                seconds = self._work_left() or self.stages.plan(*self.study.plan(self.rows))[1]
-                self._say(estimate_text(seconds, workers, price))
+                self._say_estimate(self._work_left() or self.stages.plan(*self.study.plan(self.rows))[1])
             except UntimedError as error:
                 self._say(f"no estimate: {error}")
         if shortage := self.cluster.shortage():
@@ -370,6 +369,15 @@ class _Launch:
             address = self.cluster.address
             where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
             self._say(f"{where}: the first run starts in about 10 to 30 s")
+
+    def _say_estimate(self, seconds: float | None) -> None:
+        self._say(estimate_text(seconds, self.cluster.all_workers(), self.options.price))
+        if seconds is None or not self.options.gpus_per_run or any(map(was_on_gpu, self.rows)):
+            return
+        import torch
+
+        if not torch.cuda.is_available():
+            self._say("this is the time on the CPU here, as no run on a GPU is stored yet: with GPUs it may be far less")
 
     def _tell(self) -> bool:
         """Write the files of the answer, and say it; whether the files could be written."""

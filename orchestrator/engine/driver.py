@@ -134,6 +134,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
     from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers
     from orchestrator.engine.worker import PackTrainable
 
+    _keep_keys_here()
     of_workers = Workers(execution)
     tuner = tune.Tuner(
         PackTrainable,
@@ -163,6 +164,15 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         if not isinstance(error.__cause__, RayError):
             raise
         of_workers.on_failed_call(error.__cause__)
+
+
+def _keep_keys_here() -> None:
+    """Tune hands the keys of a bucket to every worker, in an environment that Ray writes to logs which other users of a machine
+    may read. Workers need none: the driver alone opens the store."""
+    from ray.tune.execution import class_cache
+
+    handed: set[str] = getattr(class_cache, "ENV_VARS_TO_PROPAGATE", set())
+    handed.difference_update([name for name in handed if name.startswith("AWS_")])
 
 
 def _in_a_line(error: Exception) -> str:

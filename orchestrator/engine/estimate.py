@@ -91,7 +91,7 @@ class StepTimes:
         """From finished runs; those without a step tell nothing."""
         times = cls(power, on_gpu)
         for row in rows:
-            if row["steps"] and (on_gpu is None or _was_on_gpu(row) == on_gpu(row["decoder"])):
+            if row["steps"] and (on_gpu is None or was_on_gpu(row) == on_gpu(row["decoder"])):
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
                 times._known.setdefault(shape, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
                 if "options" in row:  # not of a program
@@ -252,7 +252,8 @@ def probes_left(result: ThresholdResult, usual: float) -> float:
     return result.probes_left or min(max(usual - result.runs, LEAST_LEFT), result.values - len(result.tried))
 
 
-def _was_on_gpu(row: Row) -> bool:
+def was_on_gpu(row: Row) -> bool:
+    """Whether the run of a row trained on a GPU."""
     return (row.get("device") or "").startswith("cuda")
 
 

@@ -952,3 +952,17 @@ def test_limits_are_in_hours_worker_hours_and_minutes() -> None:
     assert limits.stall_seconds == 30
     unlimited = launch.LaunchOptions(price=1.006).limits(lambda spec: False, lambda spec: False)
     assert (unlimited.deadline, unlimited.worker_seconds, unlimited.stall_seconds) == (None, None, 600)
+
+
+@pytest.mark.parametrize(("gpus", "told"), [("1", True), ("0", False)])
+def test_an_estimate_for_gpus_from_a_machine_without_one_says_what_it_is(
+    gpus: str, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Cluster, "check", lambda _: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    words = ["--N", "8", "--decoder", "mlp", "--seeds", "1", "--address", "auto", "--workers", "2", "--gpus-per-run", gpus]
+    assert run(scaling.app, [*words, "--price", "2", "--precision", "float32", "--dry-run"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "cost" in out
+    assert ("this is the time on the CPU here" in out) == told

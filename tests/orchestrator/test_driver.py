@@ -355,3 +355,26 @@ def test_signals_that_were_ignored_still_are() -> None:
 @pytest.mark.parametrize(("case", "sent"), [("hangs", ()), ("hangs", (signal.SIGINT,)), ("ends", (signal.SIGTERM,))])
 def test_once_all_is_told_the_launch_ends_with_its_code_whatever_ray_does(case: str, sent: tuple[signal.Signals, ...]) -> None:
     assert launched(case, *sent) == (7, ["told None"])
+
+
+def test_workers_are_not_sent_the_keys_of_a_bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray writes the environment that they are sent to logs which other users of their machine may read."""
+    from ray.tune.execution.class_cache import _ActorClassCache
+
+    from orchestrator.engine.worker import PackTrainable
+
+    sent: dict[str, str] = {}
+
+    def fit(tuner: tune.Tuner) -> None:
+        options = _ActorClassCache().get(PackTrainable)._default_options
+        sent.update(options["runtime_env"]["env_vars"])
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "RAY_CHDIR_TO_TRIAL_DIR"):
+        monkeypatch.setenv(name, "of the driver")
+    monkeypatch.setattr(tune.Tuner, "__init__", lambda tuner, *_, **__: None)
+    monkeypatch.setattr(tune.Tuner, "fit", fit)
+    monkeypatch.setattr("orchestrator.engine.ray_tune.Workers", MagicMock())
+    monkeypatch.setattr("orchestrator.engine.ray_tune.StudySearcher", MagicMock())
+    driver._fit_once(MagicMock(workers=1, cpu_workers=0), Cluster("auto", 1, 1.0, 0.0, 0, False), tmp_path, 1, {})
+    assert sent["RAY_CHDIR_TO_TRIAL_DIR"] == "of the driver"
+    assert not [name for name in sent if name.startswith("AWS")]
