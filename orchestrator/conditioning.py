@@ -49,7 +49,7 @@ def conditioning(
 
     `python -m orchestrator.conditioning --tier smoke`  # shows that everything runs, two minutes
 
-    `python -m orchestrator.conditioning`  # the question: twelve generators, hours on two cores
+    `python -m orchestrator.conditioning`  # the question: twelve generators, an hour on two cores
 
     `python -m orchestrator.conditioning --conditionings full,dropout --dropout 0.05,0.1,0.3`  # how often may it be left out?
 
