@@ -180,7 +180,7 @@ class PackTrainable(tune.Trainable):
         if checkpoint is None:
             return training
         try:
-            saved = torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+            saved = _loaded(checkpoint, device)
             check_saved(saved, training)
             training.load_state_dict(saved["training"])
             self._seconds[key] = saved["seconds"]
@@ -188,7 +188,7 @@ class PackTrainable(tune.Trainable):
         except UnfitError:
             raise
         except Exception as error:
-            if is_out_of_memory(error):  # that says nothing of the checkpoint
+            if is_out_of_memory(error):  # which is the doing of the run, not of the checkpoint
                 raise
             why = printable(" ".join(str(error).split())[:200])
             self._notices[key] = f"its checkpoint cannot be read, so it starts from the beginning ({why})"
@@ -262,6 +262,18 @@ def _cuda_has_failed() -> bool:
     except Exception as error:
         return not is_out_of_memory(error)
     return False
+
+
+def _loaded(checkpoint: bytes, device: str) -> Any:
+    """
+    Raises:
+        ValueError: it asks for more memory than there is: a few bytes may ask for any number.
+        Exception: it cannot be read.
+    """
+    try:
+        return torch.load(io.BytesIO(checkpoint), weights_only=True, map_location=device)
+    except MemoryError:
+        raise ValueError("it asks for more memory than there is") from None
 
 
 def _task(path: str) -> Task:

@@ -63,6 +63,7 @@ class Folder:
         if self._locks is None:
             if self._found is not None and self._found != identity(self.path):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+            self._check_lock()
             try:
                 self._locks = StoreLocks.open(self.path / ".lock")
             except (FileNotFoundError, NotADirectoryError):
@@ -70,6 +71,15 @@ class Folder:
                 self._locks = StoreLocks.open(self.path / ".lock")
             self._found = identity(self.path)
         return self._locks
+
+    def _check_lock(self) -> None:
+        """
+        Raises:
+            StoreError: the lock file is a link that would have a file made or filled elsewhere.
+        """
+        lock = self.path / ".lock"
+        if lock.is_symlink() and not (lock.is_file() and lock.stat().st_size):
+            raise StoreError(f"{printable(self.shown('.lock'))} is a link to a file that is missing or empty: remove the link")
 
     def make(self, folder: str) -> Path:
         self.locks.check(self.path / ".lock")
@@ -282,6 +292,11 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         errno.EACCES: "choose a folder you can write to with --store",
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
         errno.ENOENT: "the store was moved or removed while in use",
+        errno.EFBIG: "allow larger files (ulimit -f unlimited) and run the same command again; everything saved before is intact",
+        **dict.fromkeys(
+            (errno.EMFILE, errno.ENFILE),
+            "allow more open files (ulimit -n) and run the same command again; everything saved before is intact",
+        ),
         errno.EXDEV: f"one of its folders is on another disk, and {ONE_DISK}",
         **dict.fromkeys(
             (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),

@@ -408,5 +408,18 @@ def test_what_is_no_lock_file_of_ours_is_not_written(tmp_path: Path) -> None:
     assert parts(tmp_path / "s") == 1
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_lock_file_that_is_a_link_makes_and_fills_no_file_elsewhere(is_there: bool, tmp_path: Path) -> None:
+    target, store = tmp_path / "mine.conf", tmp_path / "s"
+    if is_there:
+        target.touch()
+    store.mkdir()
+    (store / ".lock").symlink_to("../mine.conf")
+    with pytest.raises(StoreError, match=r"/s/\.lock is a link to a file that is missing or empty: remove the link"):
+        made(store, row(1))
+    assert target.exists() == is_there
+    assert not is_there or not target.read_bytes()
+
+
 def test_counted_things_have_their_plural_and_long_numbers_commas() -> None:
     assert [counted(n, "row") for n in (0, 1, 2, 20_000)] == ["0 rows", "1 row", "2 rows", "20,000 rows"]

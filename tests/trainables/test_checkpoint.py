@@ -149,6 +149,19 @@ def test_moments_that_lie_otherwise_in_memory_than_their_weights_are_not_continu
         check_saved(saved, fresh)
 
 
+def test_a_list_that_holds_a_list_twice_and_so_on_is_refused_at_once() -> None:
+    """A file of two thousand bytes holds 2^60 tensors in this way."""
+    training, fresh = (Training(SPEC, BumpTask()) for _ in range(2))
+    training.advance(0.0)
+    saved: State = {"training": training.state_dict(), "seconds": 1.5}
+    twice: list[Any] = [torch.zeros(1)]
+    for _ in range(60):
+        twice = [twice, twice]
+    saved["training"]["optimizer"]["state"] = {0: {"exp_avg": twice}}
+    with pytest.raises(AttributeError):
+        check_saved(saved, fresh)
+
+
 class Masked(BumpTask):
     """Its network has a causal mask, as transformers do: infinities from the beginning."""
 

@@ -107,11 +107,15 @@ def _steps(tensor: Tensor) -> list[int]:
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _tensors(value: Any, seen: set[int] | None = None) -> list[Tensor]:
+    """Those in a value, of each list and mapping in it once: a small file may hold a list twice in a list, and so on."""
+    seen = set() if seen is None else seen
     if isinstance(value, Tensor):
         return [value]
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return [tensor for item in items for tensor in _tensors(item)]
+    if not isinstance(value, Mapping | list) or id(value) in seen:
+        return []
+    seen.add(id(value))
+    return [tensor for item in (value.values() if isinstance(value, Mapping) else value) for tensor in _tensors(item, seen)]
 
 
 def detached(value: Any) -> Any:
