@@ -177,7 +177,8 @@ def out_of_reach(study: str, specs: Sequence[RunSpec]) -> list[str]:
 
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
     vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
-    told = f"level 2 {against(COMPOSES, vae)} on vae, {against(COMPOSES, vq)} on vq"
+    apart = against(0.15, abs(vae - vq), at_most)
+    told = f"level 2 {against(COMPOSES, vae)} on vae, {against(COMPOSES, vq)} on vq, {apart} apart"
     return Found(at_most(0.15, abs(vae - vq)) and at_least(COMPOSES, vae, vq), told, {"vae": vae, "vq": vq})
 
 
@@ -186,7 +187,7 @@ def continuous_beats_categorical(sides: Mapping[str, Side], judge: str) -> Found
     numbers = {"dit": dit, "maskgit": maskgit}
     if not at_least(COMPOSES, dit):
         return _no_control(dit, numbers)
-    told = f"level 2 {dit:.2f} of dit, {against(0.25, maskgit, at_most)} of maskgit"
+    told = f"level 2 {dit:.2f} of dit, {against(0.25, maskgit, at_most)} of maskgit, {against(0.4, dit - maskgit)} less"
     return Found(at_most(0.25, maskgit) and at_least(0.4, dit - maskgit), told, numbers)
 
 
@@ -196,6 +197,7 @@ def masking_is_not_it(sides: Mapping[str, Side], judge: str) -> Found:
     if not at_least(COMPOSES, dit):
         return _no_control(dit, numbers)
     told = f"level 2 {givt:.2f} of givt, {mar:.2f} of mar, {maskgit:.2f} of maskgit"
+    told += f", so {against(0.3, givt - maskgit)} and {against(0.3, mar - maskgit)} more"
     return Found(at_least(0.3, givt - maskgit, mar - maskgit), told, numbers)
 
 
@@ -266,12 +268,13 @@ def _no_control(dit: float, numbers: Mapping[str, float]) -> Found:
 def conditioning_decides(sides: Mapping[str, Side], judge: str) -> Found:
     full, both = (sides[name].final("level2", judge) for name in ("dit, full", "dit, both"))
     told = f"level 2 {full:.2f} if all is told, {against(0.2, both, at_most)} with classes and dropout"
+    told += f", {against(0.4, full - both)} less"
     return Found(at_least(0.4, full - both) and at_most(0.2, both), told, {"full": full, "both": both})
 
 
 def dropout_hurts(sides: Mapping[str, Side], judge: str) -> Found:
     full, dropout = (sides[name].final("level2", judge) for name in ("dit, full", "dit, dropout"))
-    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout"
+    told = f"level 2 {full:.2f} if all is told, {dropout:.2f} with dropout, {against(0.3, full - dropout)} less"
     return Found(at_least(0.3, full - dropout), told, {"full": full, "dropout": dropout})
 
 

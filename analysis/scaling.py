@@ -189,7 +189,7 @@ class Answer:
             return fit.note
         interval = ""
         if fit.lower is not None and fit.upper is not None:
-            ends = f"{fit.lower:z.2f}", f"{fit.upper:z.2f}"
+            ends = [_end(end, paper) for end in (fit.lower, fit.upper)]
             interval = " [{}, {}]".format(*ends) if fit.sizes >= LEAST_SIZES else " ({} to {} over seeds)".format(*ends)
         claim = "" if paper is None else f" (paper: {paper:g})"
         law = f"{self.axes.words(self.task)} ~ {self.axes.along}^{fit.exponent:z.2f}"
@@ -206,6 +206,12 @@ def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
     axes = results[0].axes if results else USUAL
     fits = _fits(_answered([r.to_row() for r in results], axes), axes, BUMPS)
     return {name: None if law.lower is None or law.upper is None else law.upper - law.lower for name, law in fits.items()}
+
+
+def _end(value: float, paper: float | None) -> str:
+    """An end of an interval with two decimals, or with more as long as it would read like the paper's exponent and is not."""
+    texts = [f"{value:z.{digits}f}" for digits in range(2, 7)]
+    return next((text for text in texts if paper is None or value == paper or float(text) != paper), texts[-1])
 
 
 def _answered(results: Sequence[Mapping[str, Any]], axes: Axes) -> pd.DataFrame:

@@ -233,6 +233,7 @@ def _lost(row: Row) -> str:
 
 
 def _counted(words: Iterable[str]) -> str:
-    """`colour (2 of 3) or size (1 of 3)`, the most frequent first."""
-    counts = Counter(filter(None, words))
-    return "" if not counts else alternatives([f"{word} ({count} of {counts.total()})" for word, count in counts.most_common()])
+    """`colour (2 of 3) or size (1 of 3)`, the most frequent first; the total counts empty words, too."""
+    counts = Counter(words)
+    known = [(word, count) for word, count in counts.most_common() if word]
+    return alternatives([f"{word} ({count} of {counts.total()})" for word, count in known]) if known else ""

@@ -127,7 +127,8 @@ class Answer:
         lines = []
         rows = self.confirmed.to_dict("records")
         digits = {aim.name: digits_for_means(rows, aim.name) for aim in self.aims}
-        chose = "" if self.comparison is None else ", which also chose it and so may flatter it"
+        compared = len(rows) > 1 if len(self.aims) > 1 else self.comparison is not None
+        chose = ", which also chose it and so may flatter it" if compared else ""
         for row in (row for row in rows if row["winner"]):
             head = "winner" if len(self.aims) == 1 else "on the front"
             lines.append(f"{head}: {row['setting']} ({self.describe(row)})")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.command import axes as read
@@ -33,13 +33,15 @@ from orchestrator.thresholds import ThresholdStudy
 from trainables.check import check_task
 from trainables.program import COUNTS, ProgramTask
 from trainables.program import PATH as PROGRAM_TASK
-from trainables.settings import check_asked, settings_class, settings_of, spec_fields
+from trainables.settings import check_asked, settings_class, settings_of, spec_fields, value_of
 from trainables.spec import RunSpec
 from trainables.task import Task
 
 NAME = "scaling"
 VARIED = ("dataset", "N", "data_count", "seed", "holdout")
 """Fields of a spec in which the runs of one study differ."""
+TITLED = ("decoder", "encoding")
+"""What the title of the figure says of all runs."""
 
 
 def scaling(
@@ -121,7 +123,6 @@ def scaling(
         precision, stop = precision_of_program(precision), "budget"  # none is ever given up
     settings_given = given(task_, subject, option)
     read.check_free(asked, [*settings_given, *chosen])
-    read.check_alone(task_, asked, settings_given)
     read.check_precision(asked, resolution, until_width, seeds)
     if "dataset" in settings_given:
         raise UserError("--option dataset has an option of its own: use --datasets, for example --datasets A,B")
@@ -145,6 +146,8 @@ def scaling(
             for name, value in first.items():
                 (of_task if name in known else of_run)[name] = value
             fields = checked(spec_fields, task_, of_task)
+            if least in known and asked.between is not None:
+                checked(read.check_alone, task_, asked, of_task, asked.between.high)
             decoder = fields["decoder"]
             on_gpu = where.on_gpu(task_, decoder)
             of_run["precision"] = opt.resolve_precision(precision, decoder, on_gpu)
@@ -163,7 +166,7 @@ def scaling(
                     raise UserError(f"--until-width adds seeds, and the task allows {differ}: {hint}")
                 asked.check_runs(brackets, thresholds, resolution)
                 if seed == 0:
-                    asked.check_values(task_, brackets[-1], resolution)
+                    asked.check_values(task_, brackets[-1], resolution, of_task)
     settings = _settings(brackets, asked, seeds, resolution, stop, task_, where)
     settings |= {} if until_width is None else {"until_width": until_width}
     return launch(ThresholdStudy(task_, brackets, resolution, settings, speculate, stop, until_width), where, invocation())
@@ -174,11 +177,12 @@ def _settings(
 ) -> dict[str, Any]:
     """What the answer says of how it was found."""
     varied = {*VARIED, *asked.taken} - ({"N", "data_count"} - {*asked.taken})
-    first = brackets[0].template.to_dict()
-    first["options"] = {name: value for name, value in first["options"].items() if name not in varied}
+    places = brackets[::seeds]  # seeds differ in nothing that is told
+    fields, options = places[0].template.to_dict(), dict.fromkeys(name for b in places for name, _ in b.template.options)
     settings = {
-        **{name: value for name, value in first.items() if name not in varied},
-        "holdout": {b.template.dataset: b.template.holdout for b in brackets},
+        **_of_all(places, [name for name in fields if name not in {*varied, "options"}]),
+        "options": _of_all(places, [name for name in options if name not in varied]),
+        **_of_each(places, "holdout", ("dataset", asked.axes.along)),
         **asked.settings,
         "seeds": seeds,
         "resolution": resolution,
@@ -189,6 +193,28 @@ def _settings(
         ranges = dict.fromkeys(str(bracket.template.option(COUNTS)) for bracket in brackets)
         settings["options"] |= {COUNTS: ", ".join(ranges)}
     return settings
+
+
+def _of_all(brackets: Sequence[Bracket], names: Iterable[str]) -> dict[str, Any]:
+    """What all runs have of these fields and settings. What differs is told for each value along, or for each data set, if
+    these say what it is, and else left out; so is the network that a title names, as it is one."""
+    found: dict[str, Any] = {}
+    for name in names:
+        first = value_of(brackets[0].template, name)
+        if all(value_of(b.template, name) == first for b in brackets):
+            found[name] = first
+        elif name not in TITLED:
+            found |= _of_each(brackets, name, (brackets[0].axes.along, "dataset"))
+    return found
+
+
+def _of_each(brackets: Sequence[Bracket], name: str, places: Iterable[str]) -> dict[str, Any]:
+    """The values of a field or setting by those of the first of the places that says what it is; nothing if none does."""
+    for place in places:
+        pairs = dict.fromkeys((str(value_of(b.template, place)), value_of(b.template, name)) for b in brackets)
+        if len(found := dict(pairs.keys())) == len(pairs):
+            return {name: found}
+    return {}
 
 
 app = task_app(scaling, BUMPS, "dataset")

@@ -222,6 +222,18 @@ def judge_peaks(images: Tensor, centres: Tensor, sigma: float, tolerance: float)
     }
 
 
+def check_lengths(spec: RunSpec) -> None:
+    """
+    Raises:
+        ValueError: `sigma` or `tolerance` does not suit a grid of N pixels.
+    """
+    sigma, tolerance = float(spec.option("sigma")), float(spec.option("tolerance"))
+    if not 0 < sigma <= spec.N:
+        raise ValueError(f"sigma must be above 0 and at most N = {spec.N} pixels, not {sigma:g}")
+    if not 0 <= tolerance < spec.N / 2:
+        raise ValueError(f"tolerance must be at least 0 and under N/2 = {spec.N / 2:g} pixels, not {tolerance:g}")
+
+
 def _validate(spec: RunSpec) -> None:
     if spec.N < SMALLEST_N:
         raise ValueError(f"N must be at least {SMALLEST_N} for bumps, not {spec.N}")
@@ -231,11 +243,7 @@ def _validate(spec: RunSpec) -> None:
     for name, allowed in words.items():
         if spec.option(name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {spec.option(name)!r}")
-    sigma, tolerance = float(spec.option("sigma")), float(spec.option("tolerance"))
-    if not 0 < sigma <= spec.N:
-        raise ValueError(f"sigma must be above 0 and at most N = {spec.N} pixels, not {sigma:g}")
-    if not 0 <= tolerance < spec.N / 2:
-        raise ValueError(f"tolerance must be at least 0 and under N/2 = {spec.N / 2:g} pixels, not {tolerance:g}")
+    check_lengths(spec)
     if spec.encoding == "ramp" and spec.dataset == "stripes+bumps" and spec.option("absent") == "zero":
         raise ValueError(
             "the ramp encoding cannot code the missing coordinate of a stripe as zero, because zero is a position: "

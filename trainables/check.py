@@ -86,6 +86,8 @@ def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
             outputs = _check_measure(task, spec, model.eval(), part, twice=split is judged.held_out)
             _check_measure(task, spec, model, split.take(slice(1)), twice=False)  # the last part of a set may be one sample
         _check_alone(task, spec, outputs, part)
+        if brings(model, "losses") and (lacks := _lacking_of_one(model.eval(), data.train.take(slice(1)))):
+            warnings.append(lacks)
     for text in warnings:
         _warn(spec, text)
 
@@ -541,6 +543,18 @@ def _own_losses(model: nn.Module, batch: Split) -> Tensor:
     if not is_finite(losses):
         raise ValueError("the task's model().losses() must give finite losses, and those of the untrained network are not")
     return losses
+
+
+@torch.no_grad()
+def _lacking_of_one(model: nn.Module, one: Split) -> str:
+    """What is wrong with the model's losses of a single sample, as the last part of a set that is looked at may be; empty if
+    nothing is. A task whose sets never end with one is none the worse for it."""
+    try:
+        _own_losses(model, one)
+    except ValueError as error:
+        told = f"{error}, for a single sample. A look takes a set in parts, and the last part may be one sample"
+        return f"{told}: if it compares samples, give one without others a loss of 0"
+    return ""
 
 
 def _check_looks(task: Task, spec: RunSpec) -> None:

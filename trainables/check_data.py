@@ -113,6 +113,11 @@ def _check_dense(member: str, place: str, tensor: Tensor) -> None:
 
 
 def _check_targets(member: str, name: str, targets: Tensor, at: str, loss: str) -> None:
+    if loss == SQUARED_ERROR and targets.is_complex():
+        raise ValueError(
+            f"the task's {member} must give real targets, as the loss is the squared error, not {targets.dtype} in {name}: "
+            "put real and imaginary parts in a last dimension, as torch.view_as_real() does"
+        )
     if loss == SQUARED_ERROR and not targets.is_floating_point():
         raise ValueError(
             f"the task's {member} must give floating-point targets, as the loss is the squared error, not {targets.dtype} "

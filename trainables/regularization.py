@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.bumps import bump_images, grid_centres, judge_peaks
+from trainables.bumps import bump_images, check_lengths, grid_centres, judge_peaks
 from trainables.lowrank import INITS, LowRank
 from trainables.settings import defaults_of, read_settings, setting
 from trainables.spec import LIMITS, Counts, RunSpec, Scalar
@@ -194,11 +194,7 @@ def _validate(spec: RunSpec) -> None:
         raise ValueError(f"N must be at least {SMALLEST_N}, not {spec.N}")
     if spec.precision != "float32":
         raise ValueError(f"the low-rank decoder is trained in float32, not {spec.precision}")
-    sigma, tolerance = float(spec.option("sigma")), float(spec.option("tolerance"))
-    if not 0 < sigma <= spec.N:
-        raise ValueError(f"sigma must be above 0 and at most N = {spec.N} pixels, not {sigma:g}")
-    if not 0 <= tolerance < spec.N / 2:
-        raise ValueError(f"tolerance must be at least 0 and under N/2 = {spec.N / 2:g} pixels, not {tolerance:g}")
+    check_lengths(spec)
     if not 0 <= (rank := int(spec.option("rank"))) <= spec.N:
         raise ValueError(f"rank must lie in 1..{spec.N}, or be 0 for N, not {rank}")
     if spec.option("init") not in INITS:

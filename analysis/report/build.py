@@ -59,11 +59,14 @@ class Builder:
     """Runs of the last page."""
 
     @usual_style()
-    def build(self, results: Results | None = None, say: Say = unsaid) -> tuple[Report, list[Path]]:
+    def build(
+        self, results: Results | None = None, say: Say = unsaid, beside: Sequence[Results] | None = None
+    ) -> tuple[Report, list[Path]]:
         """Read the store, answer, draw and write.
 
         Args:
             say: is given what goes on.
+            beside: the results of `others`, if they are read already.
 
         Returns:
             The report and the files written, without those of single runs.
@@ -74,10 +77,10 @@ class Builder:
         """
         say("reading the store", 0, 1)
         results = Results.of(self.store, self.tasks) if results is None else results
+        beside = self._beside() if beside is None else beside
         told, notices = studies_of(results, _around(self.store, results), say)
         others, unread = {}, len(notices)
-        for store in self.others:
-            of_other = Results.of(store, self.tasks)
+        for store, of_other in zip(self.others, beside, strict=True):
             others[store], more = studies_of(of_other, _around(store, of_other))
             notices += [*of_other.notices, *more]
         lacks = lacking(results, told, Artifacts(self.store).with_weights)
@@ -91,7 +94,7 @@ class Builder:
             write_files(self.out / FOLDER, runs)
         clear(self.out / FOLDER, FILES, files.names)
         written = report.write(self.out, self.every)
-        self._files, self._mark, self._shown = files, _mark_of(results), len(results.runs)
+        self._files, self._mark, self._shown = files, _marks_of(results, beside), len(results.runs)
         return report, written
 
     def follow(
@@ -100,7 +103,7 @@ class Builder:
         wait: Callable[[float], object] = time.sleep,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Write the page whenever the store has something new or the page was removed, until interrupted. A store that is gone
+        """Write the page whenever a store has something new or the page was removed, until interrupted. A store that is gone
         or cannot be read for a while is looked at again, and so it is if the page cannot be written.
 
         Args:
@@ -119,8 +122,8 @@ class Builder:
                 if self._shown and not results.runs:
                     gone = f"{self.store} has no runs any more; the page stays as it is, looking again"
                     failed = [*results.notices, gone]
-                elif _mark_of(results) != self._mark:
-                    report = self.build(results)[0]
+                elif _marks_of(results, beside := self._beside()) != self._mark:
+                    report = self.build(results, beside=beside)[0]
             except StoreError as error:
                 failed = [f"{error}; looking again"]
             except OSError as error:
@@ -134,6 +137,9 @@ class Builder:
                 tell(report)
             wait(max(0.0, (time.monotonic() - started) * (1 / SHARE - 1) - self.every))
 
+    def _beside(self) -> list[Results]:
+        return [Results.of(store, self.tasks) for store in self.others]
+
 
 def _uncounted(notice: str) -> str:
     """A notice without the number that it may begin with, which grows while a study runs."""
@@ -141,10 +147,14 @@ def _uncounted(notice: str) -> str:
 
 
 def _mark_of(results: Results) -> tuple[Any, ...]:
-    """What changes with every run, question and measure."""
-    latest = max((run["finished_at"] for run in results.runs), default=None)
+    """What changes with every run, question and measure, also if a run takes the place of one that failed."""
+    runs = hash(frozenset((run["key"], run["finished_at"]) for run in results.runs))
     questions = tuple(question.name for question in results.questions)
-    return len(results.runs), latest, questions, len(results.table), results.damaged
+    return len(results.runs), runs, questions, len(results.table), results.damaged
+
+
+def _marks_of(results: Results, beside: Sequence[Results]) -> tuple[Any, ...]:
+    return tuple(map(_mark_of, (results, *beside)))
 
 
 def _around(store: str, results: Results) -> Around:

@@ -78,7 +78,7 @@ def verdict(conditions: Sequence[Condition]) -> str:
 def in_words(conditions: Sequence[Condition]) -> str:
     """How many conditions are met, and which are not."""
     known = [c for c in conditions if c.values]
-    unmet = [f"{c.text} is {number(c.judged)}, not {c.relation} {number(c.bound)}" for c in known if not c.met]
+    unmet = [f"{c.text} is {beside(c.judged, c.bound)}, not {c.relation} {number(c.bound)}" for c in known if not c.met]
     return "; ".join([f"{len(known) - len(unmet)} of {len(conditions)} conditions are met", *unmet])
 
 
@@ -324,6 +324,12 @@ def told_values(values: Iterable[Any]) -> str:
 def number(value: float) -> str:
     """Three digits, as a reader wants them: 0.972, 12.4, 3.1e-05."""
     return f"{value:.3g}"
+
+
+def beside(value: float, bound: float) -> str:
+    """As `number`, with more digits where it would read like a bound that it is not: 0.9496 beside 0.95."""
+    texts = [(f"{value:.{digits}g}", f"{bound:.{digits}g}") for digits in range(3, 10)]
+    return next((told for told, of_bound in texts if told != of_bound), texts[0][0])
 
 
 def share(value: float) -> str:

@@ -19,7 +19,7 @@ from analysis.figures.style import image
 from analysis.generators import LEAST_SEEDS
 from analysis.report.cells import MOST_LINES, heads_of, lines_of
 from analysis.report.compare import Compared
-from analysis.report.findings import NOT_ENOUGH, Claim, Condition, Finding, Picture, number
+from analysis.report.findings import NOT_ENOUGH, Claim, Condition, Finding, Picture, beside, number
 from analysis.report.papers import Paper, are_of_papers
 from analysis.report.runs import Ended, call, ended_badly, printable_lines
 from analysis.report.told import Say, Told, unsaid
@@ -260,7 +260,7 @@ def _template() -> Template:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
     environment.filters |= {"number": number, "spread": spread, "outcome": outcome, "slug": slug, "duration": format_seconds}
-    environment.filters |= {"heads": heads_of, "lines": lines_of, "words": shlex.join}
+    environment.filters |= {"beside": beside, "heads": heads_of, "lines": lines_of, "words": shlex.join}
     return environment.get_template("page.html.j2")
 
 

@@ -22,6 +22,7 @@ from analysis.report.findings import (
     Condition,
     Finding,
     Picture,
+    beside,
     number,
     paired,
     ratio,
@@ -109,7 +110,8 @@ def bumps_scale_cubically(results: Results) -> Finding:
 
 def _too_wide(finding: Finding, width: float) -> Finding:
     """The same without a verdict, as the interval holds the paper's exponent and many others."""
-    why = f"the interval is too wide, {number(width)} where {MOST_WIDTH:g} is asked for: more seeds or grid sizes narrow it"
+    too_wide = f"the interval is too wide, {beside(width, MOST_WIDTH)} where {MOST_WIDTH:g} is asked for"
+    why = f"{too_wide}: more seeds or grid sizes narrow it"
     lacks = finding.lacks if finding.lacks is not None and finding.lacks.commands else Lacks([], why)
     return replace(finding, seen=f"{finding.seen}; {why}", given=NOT_ENOUGH, lacks=lacks)
 

@@ -19,10 +19,11 @@ from trainables.settings import (
     Setting,
     alternatives,
     check_kept,
+    complete,
+    listed,
     read_settings,
     settings_class,
     settings_of,
-    spec_fields,
 )
 from trainables.spec import LARGEST, Counts, Scalar
 from trainables.task import Task
@@ -38,6 +39,8 @@ COLUMNS = (
     "verdict", "runs", "steps", "lower_ended", "contradicted_by", "tried", "seeds", "reached", "note", "passes", "misses",
 )  # fmt: skip
 """Of the tables: no axis can have such a name."""
+MOST_REFUSED = 5
+"""Numbers that a setting may not have that a message names."""
 HINT = "write LOW..HIGH, for example --between 4..512"
 
 
@@ -84,18 +87,25 @@ class Asked:
                     "ask for fewer values along, a smaller --between or a larger --resolution"
                 )
 
-    def check_values(self, task: Task, bracket: Bracket, resolution: float) -> None:
+    def check_values(self, task: Task, bracket: Bracket, resolution: float, given: Mapping[str, Scalar]) -> None:
         """
+        Args:
+            given: what is given of the task's settings at the place of this bracket, its data set and value along included.
+
         Raises:
-            UserError: the search of this bracket may ask for a value that the task refuses or changes.
+            UserError: the search of this bracket may ask for a value that the task refuses or changes, or with which it chooses
+                others of its settings.
         """
         least, kind = self.axes.least, settings_class(task)
-        if least not in settings_of(kind):
+        if least not in (known := settings_of(kind)):
             return
-        for value in rungs_of(bracket, resolution).counts:
+        values = rungs_of(bracket, resolution).counts
+        _check_allowed(known[least], values)
+        for value in values:
             try:
                 read_settings(kind, bracket.at(value))
                 check_kept(kind, bracket.at(value))
+                check_alone(task, self, given, value)
             except ValueError as error:
                 told = f"--least {least} may ask for any value of --between, and the task refuses {value}: {error}"
                 raise UserError(f"{told}; let its model take the nearest value that it can have") from None
@@ -260,16 +270,37 @@ def check_free(asked: Asked, given: Collection[str]) -> None:
             raise UserError(f"--{name.replace('_', '-')} and {option} {name} both say what {name} is: keep one")
 
 
-def check_alone(task: Task, asked: Asked, given: Mapping[str, Scalar]) -> None:
+def check_alone(task: Task, asked: Asked, given: Mapping[str, Scalar], value: float) -> None:
     """
+    Args:
+        given: what is given of the task's settings at one place, its data set, its value along and the lowest value of the
+            searched one included. What the task chooses may depend on all of them.
+        value: of the searched setting.
+
     Raises:
         UserError: some other setting of the task follows from the one that is searched, so that runs would differ in both.
+        ValueError: the task refuses the value.
     """
-    name, between = asked.axes.least, asked.between
-    if between is None or name in OF_RUN:
-        return
-    low, high = (checked(spec_fields, task, {**given, name: end}) for end in (between.low, between.high))
-    flat = [dict(fields["options"]) | {n: v for n, v in fields.items() if n != "options"} for fields in (low, high)]
-    if others := [n for n in flat[0] if n != name and flat[0][n] != flat[1][n]]:
-        raise UserError(f"the task chooses {others[0]} by {name}, so more than {name} would vary: give {others[0]} a value")
+    name, along = asked.axes.least, asked.axes.along
+    low, here = complete(task, given), complete(task, {**given, name: value})
+    others = [other for other in low if other != name and low[other] != here[other]]
+    if others:
+        place = f" at {along} = {given[along]}" if along in given else ""
+        told = f"the task chooses {others[0]} by {name}{place}, so more than {name} would vary"
+        changed = f"with {name} {value} it is {here[others[0]]}, whatever is given: ask for other values of {name}"
+        raise UserError(f"{told}: {changed if others[0] in given else f'give {others[0]} a value'}")
 
+
+def _check_allowed(searched: Setting, values: Sequence[float]) -> None:
+    """
+    Raises:
+        UserError: the setting may have certain numbers only, and these are not all among them.
+    """
+    refused = [value for value in values if searched.words and value not in searched.words]
+    if refused:
+        more = len(refused) - MOST_REFUSED
+        shown: list[Scalar] = [*refused[:MOST_REFUSED], *[f"{more} more"] * (more > 0)]
+        name, allowed = searched.name, ",".join(map(str, searched.words))
+        told = f"{name} {listed(shown)} {'is' if len(refused) == 1 else 'are'} unknown: choose {alternatives(searched.words)}"
+        hint = f"give a range without others, or ask along them, --along {name}={allowed}, in place of --least {name}"
+        raise UserError(f"--least {name} may ask for any value of --between, and {told}; {hint}")

@@ -419,8 +419,9 @@ def typed(command: Sequence[str]) -> str:
     started = Path(sys.executable if name == "python" else sys.argv[0])
     found = shutil.which(name)
     if started.is_file() and (found is None or Path(found).absolute().parent != started.absolute().parent):
-        here = Path.cwd()
-        name = str(started.relative_to(here) if started.is_relative_to(here) else started)
+        name = str(started)
+        with contextlib.suppress(OSError, ValueError):  # the working folder may be gone, or the program lie outside of it
+            name = str(started.relative_to(Path.cwd()))
     return " ".join(map(quoted, (name, *others)))
 
 

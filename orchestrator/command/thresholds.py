@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from rich.text import Text
@@ -57,13 +58,20 @@ def brackets_table(title: str, results: Sequence[ThresholdResult], running: Mapp
 
 
 def _in_brief(place: At, row: Sequence[ThresholdResult], probing: Mapping[tuple[At, int], list[Running]]) -> list[Text]:
-    """How many of a place's thresholds are answered, from where to where they lie, and some of those that are open."""
+    """How many of a place's thresholds are answered, from where to where they lie, those of which only a bound is known or
+    that failed, with their numbers, and some of those that are open."""
     still = [r for r in row if r.verdict == "open"]
-    found = sorted(r.threshold for r in row if r.threshold is not None)
+    found = sorted((r for r in row if r.threshold is not None), key=lambda r: (r.threshold, not r.is_cut))
     shown = [bracket_text(r, probing.get((place, r.seed), [])) for r in still[:MOST_OPEN]]
     more = [Text(f"and {len(still) - MOST_OPEN} more")] if len(still) > MOST_OPEN else []
-    span = f"{found[0]}..{found[-1]}" if found else ""
-    return [Text(f"{len(row) - len(still)} of {len(row)}"), Text(span), Text(", ").join([*shown, *more])]
+    ends = dict.fromkeys(str(r.threshold) for r in (*found[:1], *found[-1:]))
+    signs = [sign for sign in (" ?", " *") if any(sign in bracket_text(r, []).plain for r in found)]
+    span = ["<= " * found[0].is_cut + "..".join(ends) + "".join(signs)] if found else []
+    others = Counter(bracket_text(r, []).plain for r in row if r.threshold is None and r.verdict != "open")
+    told = "; ".join([*span, *[f"{count} {text}" for text, count in others.items()]])
+    unknown = others or (found and found[0].is_cut)
+    answered = Text(f"{len(row) - len(still)} of {len(row)}")
+    return [answered, Text(told, style="yellow" if unknown else ""), Text(", ").join([*shown, *more])]
 
 
 def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], guessed: Mapping[str, int]) -> FittingTable:

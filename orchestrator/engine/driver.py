@@ -1,12 +1,14 @@
 """Executes a search on Ray Tune, which places, starts and reuses workers and remembers nothing.
 
-Tune's experiment folder is made afresh in every launch and thrown away; the store is the only memory.
+Tune's experiment folders are made afresh in every launch. Those on this machine are removed at its end; on other machines of a
+cluster, empty ones stay as long as Ray's session. The store is the only memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import threading
@@ -135,7 +137,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
     from orchestrator.engine.worker import PackTrainable
 
     _keep_keys_here()
-    of_workers = Workers(execution)
+    of_workers, name = Workers(execution), f"launch-{secrets.token_hex(6)}"
     tuner = tune.Tuner(
         PackTrainable,
         tune_config=tune.TuneConfig(
@@ -146,7 +148,7 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
             scheduler=NewestFirst(),
         ),
         run_config=tune.RunConfig(
-            name="launch",
+            name=name,
             storage_path=str(folder),
             callbacks=[of_workers],
             stop=Ending(execution),
@@ -164,6 +166,8 @@ def _fit_once(execution: Execution, cluster: Cluster, folder: Path, trials: int,
         if not isinstance(error.__cause__, RayError):
             raise
         of_workers.on_failed_call(error.__cause__)
+    finally:
+        of_workers.remove_staged(name)
 
 
 def _keep_keys_here() -> None:

@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from orchestrator.engine.choosing import Chooser, Free
@@ -83,6 +84,7 @@ TIRED = 2
 """Lost workers of one run, after which its task may be to blame."""
 CRASHING = "; perhaps its task crashes the process: if so, stop with Ctrl-C and mend it"
 LEFT = "so it is left until the next launch"
+FIRST_TIME, LAST_TIME = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
 
 
 @dataclass(slots=True)
@@ -135,9 +137,12 @@ class Execution:
     """What `source` said of tasks, by their paths."""
     _told_line: bool = False
     """Whether it was said which line of a program told its accuracy."""
+    _latest: datetime = FIRST_TIME
+    """When the last of all known runs finished."""
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.task)
+        self._latest = max((row["finished_at"] for row in self.rows), default=FIRST_TIME)
 
     # Which runs are next
 
@@ -189,9 +194,13 @@ class Execution:
         self._looked_at = time.monotonic()
         for row in self.store.refresh():
             if self.concerns(row):
-                self.rows.add(row)
-                self.observer.finished(row)
+                self._take_in(row)
         self._say_notices()
+
+    def _take_in(self, row: Row) -> None:
+        self.rows.add(row)
+        self._latest = max(self._latest, row["finished_at"])
+        self.observer.finished(row)
 
     def _say_notices(self) -> None:
         """Pass on what the store has noticed since: files that it put aside."""
@@ -474,8 +483,7 @@ class Execution:
         self.outcome.trained += sum(run.result["status"] != "failed" for run in ended if run.key not in told)
         for stored in written:
             self.outcome.trained += stored["status"] != "failed"
-            self.rows.add(stored)
-            self.observer.finished(stored)
+            self._take_in(stored)
         if len(written) < len(ended):
             self._learn_from_others()
             for row in made:
@@ -495,8 +503,7 @@ class Execution:
             where = {name: {made[name]} for name in ("family", "data_count", "seed")}
             for row in self.store.find(where):
                 if row["key"] == key:
-                    self.rows.add(row)
-                    self.observer.finished(row)
+                    self._take_in(row)
 
     def _keep_end(self, key: str, end: bytes) -> None:
         """Save the checkpoint from which the run with this key can go on, unless it is in training, here or elsewhere."""
@@ -511,6 +518,8 @@ class Execution:
             versions = told.versions or versions
             about = {"seconds": told.seconds, "host": told.host or None, "pack_size": told.pack_size}
             about |= {"device": told.device} if told.device else {}
+        # some searches go by the order of finishing: it stays if the clock is set back, or is behind that of another machine
+        self._latest = max(datetime.now(UTC), self._latest + min(timedelta(microseconds=1), LAST_TIME - self._latest))
         return make_row(
             run.spec,
             task_version=self.tasks.version(run.spec),
@@ -518,6 +527,7 @@ class Execution:
             parents=self.tasks.parents(run.spec) or None,
             launch=self.launch,
             versions=" ".join(filter(None, (versions, self._source_of(run.spec)))),
+            finished_at=self._latest,
             **{**about, **run.result},
         )
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Collection, Iterator
@@ -231,6 +232,7 @@ class Workers(_Stateless, Callback):
     def __init__(self, execution: Execution) -> None:
         super().__init__(execution)
         self._trials: dict[str, Any] = {}
+        self._staged = Path()
         execution.end_worker = self._end_worker
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -253,6 +255,23 @@ class Workers(_Stateless, Callback):
             file = Path(trial.error_file) if trial.error_file else None
             with self._ending_the_launch():
                 self._execution.on_lost(trial.trial_id, file.read_text() if file is not None and file.exists() else "")
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        self._staged = Path(getattr(next(iter(trials), None), "local_experiment_path", ""))
+
+    def remove_staged(self, name: str) -> None:
+        """Remove the files that Tune has staged on this machine for the experiment, once it is over. On a cluster they would
+        stay as long as Ray's session.
+
+        Args:
+            name: of the experiment, and so of one of the folders that these files are in. No other one has it.
+        """
+        for place in (self._staged, *self._staged.parents):
+            if place.name == name:
+                shutil.rmtree(place, ignore_errors=True)
+                with contextlib.suppress(OSError):  # experiments that began in the same second are in it, too
+                    place.parent.rmdir()
+                return
 
     def on_failed_call(self, error: RayError) -> None:
         """A call of a worker failed in a way that Tune does not expect, so Tune has ended the experiment and all its workers.

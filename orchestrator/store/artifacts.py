@@ -142,7 +142,10 @@ class Artifacts:
         Raises:
             UnreadableError: it cannot be read, or is too large.
         """
-        if (size := self.place.size(name)) is not None and size > (most or limit):
+        size = self.place.size(name)
+        if size is None and isinstance(self.place, Bucket):  # in a folder there may be something that is no file
+            return None
+        if size is not None and size > (most or limit):
             told = "its network needs" if most else f"{limit >> 30} GiB"
             raise UnreadableError(f"{self.place.shown(name)} holds {size:,} bytes, more than {told}")
         return self.place.load(name)

@@ -140,8 +140,12 @@ class Bucket:
         return self.remote.find(name) is not None
 
     def size(self, name: str) -> int | None:
+        self._absent.discard(name)
         found = self.remote.find(name)
-        return None if found is None else found[0]
+        if found is None:
+            self._absent.add(name)
+            return None
+        return found[0]
 
     def names(self, folder: str) -> list[str]:
         return [name for name in self.remote.list(folder) if name[0] != "."]

@@ -292,7 +292,8 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         errno.EACCES: "choose a folder you can write to with --store",
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
         errno.ENOENT: "the store was moved or removed while in use",
-        errno.EFBIG: "allow larger files (ulimit -f unlimited) and run the same command again; everything saved before is intact",
+        errno.EFBIG: "allow larger files (ulimit -f unlimited) and run the same command again; "
+        "everything saved before is intact",
         **dict.fromkeys(
             (errno.EMFILE, errno.ENFILE),
             "allow more open files (ulimit -n) and run the same command again; everything saved before is intact",

@@ -12,7 +12,7 @@ import pytest
 from analysis import scaling
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
-from analysis.report.findings import Claim, Condition, Finding, choose, choose_depth, verdict
+from analysis.report.findings import Claim, Condition, Finding, beside, choose, choose_depth, in_words, verdict
 from analysis.report.papers import Paper
 from analysis.report.study_rules import _exponents, _least_ratio
 from analysis.results import OF_QUANTITY, OF_RUN, Results
@@ -606,3 +606,17 @@ class TestRegularization:
         assert both is not None
         assert (both.settings["region"], both.settings["N"], both.guessed) == ("corner", 32, True)
         assert regularization_answer(results(finals(holdout="corner-validation"))) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "told"),
+    [
+        (0.9496, 0.95, "0.9496"), (0.95, 0.95, "0.95"), (0.49996, 0.5, "0.49996"), (2.9981, 3.0, "2.998"),
+        (0.912, 0.95, "0.912"), (1.0004, 1, "1.0004"), (math.nan, 0.5, "nan"), (math.inf, 3, "inf"), (1e-9, 0.0, "1e-09"),
+    ],
+)  # fmt: skip
+def test_a_number_that_misses_its_bound_does_not_read_like_it(value: float, bound: float, told: str) -> None:
+    assert beside(value, bound) == told
+    condition = Condition("share", {0: value, 1: value, 2: value}, ">=", bound)
+    if told not in ("nan", "inf") and value < bound:
+        assert in_words([condition]) == f"0 of 1 conditions are met; share is {told}, not >= {bound:g}"

@@ -214,6 +214,26 @@ def test_a_page_that_follows_is_written_when_there_is_something_new(
     assert value_of((out / "runs" / "index.js").read_bytes())[1]["numbers"]["seed"] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_page_that_follows_shows_a_run_that_takes_the_place_of_a_failed_one(tmp_path: Path, beside: bool) -> None:
+    store, other, reports = tmp_path / "store", tmp_path / "other", list[Report]()
+    for folder in (store, other):
+        with ResultStore(folder) as opened:
+            opened.append([row(1, status="failed", error="it broke"), row(20)])
+    builder = Builder(str(store), tmp_path / "out", others=[str(other)] if beside else (), every=LOOK_EVERY)
+    builder.build()
+
+    def mend() -> None:
+        with ResultStore(other if beside else store) as opened:
+            opened.append([row(1, status="passed", reason="target", finished_at=START + timedelta(seconds=10))])
+
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(reports.append, Waiting([lambda: None, mend, lambda: None, lambda: None]))
+    assert len(reports) == 1
+    words = value_of((tmp_path / "out" / "runs" / "index.js").read_bytes())[1]["texts"]["status"]["words"]
+    assert set(words) == ({"failed", "missed"} if beside else {"passed", "missed"})
+
+
 def test_a_page_that_follows_looks_again_if_the_store_beside_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

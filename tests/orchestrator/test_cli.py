@@ -336,6 +336,18 @@ def test_the_resume_line_has_the_path_of_a_program_that_is_not_found_by_name(
     assert typed(["sweep", "scaling"]) == "sweep scaling"
 
 
+def test_the_resume_line_is_told_also_if_the_working_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, gone = tmp_path / "bin" / "python", tmp_path / "gone"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    gone.mkdir()
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert typed(["python", "-m", "x"]) == f"{python} -m x"
+
+
 def test_the_resume_line_can_be_pasted_whatever_letters_its_words_have(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

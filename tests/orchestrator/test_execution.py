@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import itertools
 import os
 import pickle
@@ -10,7 +11,9 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -1580,6 +1583,22 @@ def test_a_run_starts_anew_from_a_checkpoint_that_is_damaged(begun: bytes, monke
         assert run.error is None
 
 
+def test_a_checkpoint_of_a_few_bytes_that_asks_for_all_memory_costs_the_run_nothing_but_its_beginning(begun: bytes) -> None:
+    size = 10**14
+    number = size.to_bytes(8, "little")
+    asks = b"\x80\x02cbuiltins\nbytearray\n\x8a" + bytes([len(number)]) + number + b"\x85R."
+    small = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(begun)) as whole, zipfile.ZipFile(small, "w") as changed:
+        for name in whole.namelist():
+            if "/data/" not in name:
+                changed.writestr(name, asks if name.endswith("/data.pkl") else whole.read(name))
+    report = continued(small.getvalue())
+    (run,) = report.runs.values()
+    assert not report.out_of_memory
+    assert "it asks for more memory than there is" in str(run.notice)
+    assert run.error is None
+
+
 def test_what_a_worker_has_to_tell_of_a_run_is_told(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=1, workers=1)
     assert next_run(execution, "a") is not None
@@ -1604,3 +1623,31 @@ def test_a_run_that_finished_before_and_fails_when_it_is_trained_again_ends_the_
         "was trained again: ValueError: it cannot be made any more"
     )
     assert [one["status"] for one in store.rows()] == ["passed"]
+
+
+@pytest.mark.parametrize("last", [datetime(2026, 1, 1, 12, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+def test_the_order_of_finishing_stays_if_the_clock_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: datetime
+) -> None:
+    """Of a machine that goes on where another one was, and after the clock was set back."""
+    tick = timedelta(microseconds=1)
+    clock = SimpleNamespace(now=datetime(2026, 1, 1, 10, tzinfo=UTC))
+    monkeypatch.setattr(module, "datetime", SimpleNamespace(now=lambda zone: clock.now.astimezone(zone)))
+    with ResultStore(tmp_path / "s") as store, ResultStore(tmp_path / "s") as other:
+        first = make_row(dataclasses.replace(SPEC, data_count=8), task_version=Toy.version, fixed_count=0,
+                         finished_at=last - 2 * tick, **RESULT)  # fmt: skip
+        other.append([first])
+        execution, watcher = make(store, seeds=2, workers=2)
+        assert next_run(execution, "a")
+        assert result_of(execution, "a", result=RESULT)
+        assert next_run(execution, "b")
+        other.append([{**make_row(dataclasses.replace(SPEC, data_count=9), task_version=Toy.version, fixed_count=0, **RESULT),
+                       "finished_at": last}])  # fmt: skip
+        execution._learn_from_others()
+        assert result_of(execution, "b", result=RESULT)
+        assert [row["finished_at"] for row in watcher.rows] == [last - tick, last, last + min(tick, module.LAST_TIME - last)]
+        if last < module.LAST_TIME:
+            clock.now = datetime(2026, 1, 1, 13, tzinfo=UTC)
+            assert next_run(execution, "c")
+            assert result_of(execution, "c", result=RESULT)
+            assert watcher.rows[-1]["finished_at"] == clock.now

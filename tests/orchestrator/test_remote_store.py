@@ -602,6 +602,18 @@ def test_what_a_run_costs_in_requests(server: Server, uri: str, monkeypatch: pyt
     assert spent == ["PUT launches", "GET launches", "GET runs", "PUT runs", "HEAD runs"]
 
 
+def test_a_checkpoint_that_there_is_not_is_looked_for_once(server: Server, uri: str) -> None:
+    with Artifacts(uri) as store:
+        server.requests()
+        assert store.load_checkpoint("k") is None
+        store.drop_checkpoint("k")
+        assert server.requests() == ["HEAD checkpoints", "GET checkpoints"]  # as a folder might have the name
+        store.save_checkpoint("k", b"one")
+        assert store.load_checkpoint("k") == b"one"
+        store.drop_checkpoint("k")
+        assert store.load_checkpoint("k") is None
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_bucket_that_cannot_be_used_is_one_line_and_soon(
     server: Server, uri: str, monkeypatch: pytest.MonkeyPatch, read_only: bool

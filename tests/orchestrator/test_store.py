@@ -462,6 +462,30 @@ def test_a_full_disk_leaves_no_trace_and_the_append_can_be_repeated(
     assert len(plain_keys(tmp_path)) == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EFBIG, "File too large; allow larger files (ulimit -f unlimited) and"),
+        (errno.EMFILE, "Too many open files; allow more open files (ulimit -n) and"),
+        (errno.ENFILE, "Too many open files in system; allow more open files (ulimit -n) and"),
+    ],
+)
+def test_a_limit_of_the_system_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, told: str
+) -> None:
+    def limited(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with ResultStore(tmp_path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", limited)
+            with pytest.raises(StoreError) as caught:
+                store.append([row(1)])
+        rest = "run the same command again; everything saved before is intact"
+        assert str(caught.value) == f"cannot append results in {tmp_path}: {told} {rest}"
+        assert counts(store.append([row(1)])) == [1]
+
+
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()

@@ -15,8 +15,11 @@ from orchestrator import decoders, generators
 from orchestrator.command.cli import run
 from orchestrator.command.progress import Running
 from orchestrator.command.tables import FittingTable
+from orchestrator.command.thresholds import _in_brief
 from orchestrator.engine import estimate
 from orchestrator.searches import Rows
+from orchestrator.searches.audits import UNAUDITED, Record
+from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import make_row
 from orchestrator.study import Study
 from trainables.spec import run_key
@@ -123,3 +126,27 @@ def test_what_a_program_took_counts_wherever_it_ran(monkeypatch: pytest.MonkeyPa
     study = study_of("scaling --program 'echo {data_count} {N} {seed}' --counts 10..40 --N 8", monkeypatch)
     known, _ = in_the_middle(study)
     assert study.seconds_left(Rows(known, on_gpu=lambda decoder: True)) == study.seconds_left(Rows(known)) is not None
+
+
+def settled(seed: int, verdict: str, threshold: int | None, lower: int | None, **more: Any) -> ThresholdResult:
+    about: dict[str, Any] = {"family": "f", "dataset": "bumps", "decoder": "cnn", "N": 16, "along": 16, "fixed": 0, "runs": 3}
+    about |= {"steps": 9, "probes_left": 0, "audits_left": 0, "outliers": (), "failed_key": None, "lower_ended": "budget"}
+    about |= {"rule": Record(0), "values": 9, "missed": lower, "tried": ((lower or 0, False), (threshold or 0, True))}
+    about |= {"seed": seed, "verdict": verdict, "threshold": threshold, "lower": lower, "upper": threshold}
+    return ThresholdResult(**about | more)
+
+
+def test_thresholds_of_many_seeds_in_brief_keep_what_is_only_a_bound() -> None:
+    exact = [settled(seed, "reached", 100 + seed, 96 + seed) for seed in range(10)]
+    lowest = settled(12, "minimum", 32, 32, missed=None, tried=((32, True),))
+    others = [settled(10, "none reached", None, 702), settled(11, "none reached", None, 702), settled(13, "failed", None, None)]
+    cells = {
+        "<= 32..109; 2 > 702; 1 failed": [*exact, *others, lowest],
+        "100..109; 2 > 702; 1 failed": [*exact, *others],
+        "100..109": exact,
+        "100": exact[:1],
+        "100..109 ? *": [*exact[1:], settled(0, "non-monotone", 100, 96, lower_ended=UNAUDITED)],
+        "": [],
+    }
+    for told, row in cells.items():
+        assert _in_brief(("bumps", 16), row, {})[1].plain == told

@@ -19,6 +19,7 @@ from orchestrator.engine.worker import PackTrainable, _apart
 from orchestrator.store.rows import decode, encode, make_row
 from tests.conftest import ROOT
 from tests.toy import Toy
+from trainables import check
 from trainables.check import check_task
 from trainables.needs import Parent, trained
 from trainables.spec import Counts, RunSpec
@@ -621,11 +622,51 @@ class Undeclared(nn.Sequential):
         super().__init__(nn.Linear(3, 2), nn.Dropout(0.5))
 
 
+def rivals(outputs: Tensor) -> Tensor:
+    """How near each sample is to every other one (n, n - 1)."""
+    n = len(outputs)
+    return (outputs @ outputs.T)[~torch.eye(n, dtype=torch.bool)].view(n, n - 1)
+
+
+class Contrasted(Regressor):
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        outputs = self(batch.inputs)
+        return rivals(outputs).logsumexp(1) - outputs.square().sum(1)
+
+
+class ContrastedWithTheNearest(Regressor):
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        return rivals(self(batch.inputs)).amax(1)
+
+
+class ContrastedOrAlone(Contrasted):
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        return super().losses(batch, draws, teacher) if len(batch.inputs) > 1 else torch.zeros(1)
+
+
+class Apart(Regressor):
+    """Its loss is the distance from complex targets."""
+
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        return (self(batch.inputs) - batch.targets).abs().mean(1)
+
+
+def complex_targets(self: object, inputs: Tensor) -> Tensor:
+    return torch.complex(inputs[:, :2], inputs[:, 1:])
+
+
+def is_near(self: object, spec: RunSpec, outputs: Tensor, split: Split) -> Mapping[str, Tensor]:
+    return {"correct": (outputs - split.targets).abs().mean(1) < 0.3}
+
+
 REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (Points, {"loss": "hinge"}, "loss must be squared-error or cross-entropy, not 'hinge'"),
     (Points, {"targets": Largest.targets},
      "data() must give floating-point targets, as the loss is the squared error, not "
      "torch.int64 in train: make class labels one-hot vectors, or give the task loss = 'cross-entropy'"),
+    (Points, {"targets": complex_targets},
+     "data() must give real targets, as the loss is the squared error, not torch.complex64 in train: put real and imaginary "
+     "parts in a last dimension, as torch.view_as_real() does"),
     (Largest, {"targets": Points.targets},
      "data() must give class indices of torch.int64 as targets, as the loss is "
      "cross-entropy, not torch.float32 in train"),
@@ -689,6 +730,21 @@ def test_a_sound_objective_is_accepted(task: Points) -> None:
     check_task(task, spec())
 
 
+def test_a_loss_that_compares_samples_may_say_what_one_alone_has() -> None:
+    task = changed(Points, made=ContrastedOrAlone)()
+    check_task(task, spec(data_count=65))
+    run = Training(spec(data_count=65), task)
+    assert len(run.train.inputs) == 65
+    outputs = run.model(run.train.inputs[:64])
+    near = outputs @ outputs.T
+    losses = near.fill_diagonal_(-torch.inf).logsumexp(1) - outputs.square().sum(1)
+    assert run.variance == pytest.approx(losses.sum().item() / 65, rel=1e-5)
+
+
+def test_a_loss_of_the_model_may_have_complex_targets() -> None:
+    check_task(changed(Points, made=Apart, targets=complex_targets, measure=is_near)(), spec())
+
+
 @pytest.mark.slow(4)
 def test_the_example_is_short_and_sound() -> None:
     text = (ROOT / "examples" / "classifier.py").read_text()
@@ -705,3 +761,22 @@ def test_the_example_is_short_and_sound() -> None:
     shares = [(training.subset.truth == digit).double().mean().item() for digit in range(3)]
     mean = sum(curve[-1] * share for curve, share in zip(result.curve_summary.values(), shares, strict=True))
     assert mean == pytest.approx(result.curve_accuracy[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (Contrasted, "must give finite losses, and those of the untrained network are not, for a single sample"),
+        (ContrastedWithTheNearest, "losses() fails with IndexError"),
+        (ContrastedOrAlone, ""),
+    ],
+)
+def test_losses_that_a_single_sample_cannot_have_are_told(
+    made: type[nn.Module], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a warning: not every task has a set whose last part is one sample."""
+    monkeypatch.setattr(check, "_warned", set())
+    check_task(changed(Points, made=made)(), spec())
+    said = " ".join(capsys.readouterr().err.split())
+    assert told in said
+    assert ("give one without others a loss of 0" in said) == bool(told)

@@ -154,6 +154,13 @@ def test_an_accuracy_near_or_below_chance_keeps_a_run() -> None:
     assert not has_learned([0.95] * 20, 0.95)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [500.0, 1e-4])
+def test_the_variance_of_targets_of_16_bits_neither_overflows_nor_vanishes(dtype: torch.dtype, scale: float) -> None:
+    targets = (scale * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))).to(dtype)
+    assert target_variance(targets) == target_variance(targets.float()) == pytest.approx(scale**2, rel=0.2)
+
+
 def test_target_variance_is_the_loss_of_the_best_constant() -> None:
     assert target_variance(torch.tensor([[1.0, 5.0], [3.0, 5.0]])) == 0.5
     assert target_variance(torch.tensor([[3.0, 1.0]])) == 5.0

@@ -48,6 +48,8 @@ def target_variance(targets: Tensor) -> float:
 
     If all targets are equal, their mean square.
     """
+    if targets.dtype in (torch.float16, torch.bfloat16):  # in which squares overflow, or vanish
+        targets = targets.float()
     if bool((targets == targets[:1]).all()):  # their mean is rounded, and what is left around it is no variance
         return targets.square().mean().item()
     return (targets - targets.mean(dim=0)).square().mean().item()
