@@ -80,6 +80,8 @@ def test_the_claims_about_where_level_2_ends(
         ("tokenizer-does-not-decide", {"vae": 0.597, "dit": 0.65}, "level 2 0.597 on vae, 0.65 on vq"),
         ("continuous-beats-categorical", {"dit": 0.9, "maskgit": 0.2531}, "level 2 0.90 of dit, 0.253 of maskgit"),
         ("continuous-beats-categorical", {"dit": 0.5971, "maskgit": 0.1}, "on the same tokens has level 2 0.597, under 0.6"),
+        ("continuous-beats-categorical", {"dit": 0.646, "maskgit": 0.2495}, "0.65 of dit, 0.25 of maskgit, 0.397 less"),
+        ("tokenizer-does-not-decide", {"vae": 0.804, "dit": 0.6501}, "0.80 on vae, 0.65 on vq, 0.154 apart"),
     ],
 )
 def test_a_share_that_misses_its_bound_does_not_read_like_it(claim: str, about: dict[str, float], told: str) -> None:

@@ -342,7 +342,7 @@ def test_verdicts_on_generators_stand_on_the_page(monkeypatch: pytest.MonkeyPatc
     assert told == dict.fromkeys(CLAIMS_ON_GENERATORS, ("reproduced", 3))
     numbers = {claim["id"]: (claim["seen"], claim["comparisons"]) for claim in report.to_json()[len(CLAIMS) :]}
     seen, [compared] = numbers["continuous-beats-categorical"]
-    assert seen.startswith("level 2 0.80 of dit, 0.10 of maskgit; needed: ")
+    assert seen.startswith("level 2 0.80 of dit, 0.10 of maskgit, 0.70 less; needed: ")
     assert compared["numbers"] == pytest.approx({"dit": 0.8, "maskgit": 0.1})
     assert (compared["about"], compared["verdict"], compared["seeds"]) == ("", "reproduced", 3)
     one, three = numbers["jepa-helps"][1]
