@@ -49,7 +49,7 @@ def without_each(sizes: Sequence[float], values: Sequence[float]) -> dict[float,
     places = np.unique(n)
     if len(places) <= LEAST_LEFT:
         return {}
-    return {float(left): _line(np.log(n[n != left]), y[n != left])[0] for left in places}
+    return {float(left): least_squares(np.log(n[n != left]), y[n != left])[0] for left in places}
 
 
 def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: float) -> Broken | None:
@@ -62,13 +62,13 @@ def broken_law(sizes: Sequence[float], values: Sequence[float], resolution: floa
     places = np.unique(n)
     best: tuple[float, float, float] | None = None
     for last, first in list(pairwise(places))[LEAST_BESIDE - 1 : len(places) - LEAST_BESIDE]:
-        off = sum(_line(np.log(n[part]), y[part])[2] for part in (n <= last, n >= first))
+        off = sum(least_squares(np.log(n[part]), y[part])[2] for part in (n <= last, n >= first))
         if best is None or off < best[0]:
             best = float(off), float(last), float(first)
     if best is None:
         return None
     off, last, first = best
-    (below, start, _), (above, other, _) = (_line(np.log(n[part]), y[part]) for part in (n <= last, n >= first))
+    (below, start, _), (above, other, _) = (least_squares(np.log(n[part]), y[part]) for part in (n <= last, n >= first))
     floor = max(resolution, 1e-6) ** 2
     gain = _single(np.log(n), y, floor) - len(y) * math.log(off / len(y) + floor) - MORE * math.log(len(y))
     step = math.exp(other - start + (above - below) * math.log(last * first) / 2)
@@ -95,7 +95,7 @@ def _single(x: np.ndarray, y: np.ndarray, floor: float) -> float:
     return min(found)
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+def least_squares(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     """Slope and height at 0 of the least-squares line, and the sum of squares off it."""
     centred = x - x.mean()
     slope = float((y - y.mean()) @ centred / (centred @ centred))

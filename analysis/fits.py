@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.alternatives import Broken, broken_law, without_each
+from analysis.alternatives import Broken, broken_law, least_squares, without_each
 from analysis.intervals import exp_or_none, half_width
 from analysis.posterior import Seen, slope_interval
 from orchestrator.searches.axes import BUMPS, USUAL, Axes
@@ -159,9 +159,8 @@ def fit_power_law(results: pd.DataFrame, axes: Axes = USUAL, task: str = BUMPS) 
         notes.append("every threshold is the same")
     x = np.log(used[along].to_numpy(float))
     y = np.log(used["total_images"].to_numpy(float))
-    centred = x - x.mean()
-    exponent = float((y - y.mean()) @ centred / (centred @ centred))
-    prefactor = exp_or_none(y.mean() - exponent * x.mean())
+    exponent, height, _ = least_squares(x, y)
+    prefactor = exp_or_none(height)
     if seeds < LEAST_SEEDS or points == sizes:
         every = "one seed at every grid size" if of_sizes else f"one seed at every {along}"
         few = {1: "one seed", 2: "two seeds"}.get(seeds, every)

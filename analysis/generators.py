@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.digits import told_apart
 from orchestrator.searches import Row, ending
 from trainables.generative.judge import JUDGES
 from trainables.generative.oracle import read_by_templates
@@ -311,11 +312,8 @@ def at_most(bound: float, *numbers: float) -> bool | None:
 
 def against(bound: float, number: float, meets: Callable[[float, float], bool | None] = at_least, percent: bool = False) -> str:
     """A number with two digits, or with up to four as long as it misses a bound and would read like it."""
-    least, kind = (0, "%") if percent else (2, "f")
-    texts = [tuple(f"{value:.{digits}{kind}}" for value in (number, bound)) for digits in range(least, least + 3)]
-    if meets(bound, number) is not False:
-        return texts[0][0]
-    return next((told for told, of_bound in texts if told != of_bound), texts[-1][0])
+    formats = (".0%", ".1%", ".2%") if percent else (".2f", ".3f", ".4f")
+    return told_apart(number, bound, formats) if meets(bound, number) is False else format(number, formats[0])
 
 
 def _word(met: bool | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.alternatives import Broken
+from analysis.digits import told_apart
 from analysis.doubts import Doubt, doubts, line_of
 from analysis.fits import LEAST_SIZES, PowerLaw, fit_power_law, is_cut, summarise
 from orchestrator.command.files import plain, records
@@ -210,8 +211,7 @@ def widths(results: Sequence[ThresholdResult]) -> dict[str, float | None]:
 
 def _end(value: float, paper: float | None) -> str:
     """An end of an interval with two decimals, or with more as long as it would read like the paper's exponent and is not."""
-    texts = [f"{value:z.{digits}f}" for digits in range(2, 7)]
-    return next((text for text in texts if paper is None or value == paper or float(text) != paper), texts[-1])
+    return told_apart(value, value if paper is None else paper, [f"z.{digits}f" for digits in range(2, 7)])
 
 
 def _answered(results: Sequence[Mapping[str, Any]], axes: Axes) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.digits import told_apart
 from analysis.generators import LEAST_SEEDS
 from analysis.report.missing import Lacks, of_decoders
 from analysis.results import Results
@@ -328,8 +329,7 @@ def number(value: float) -> str:
 
 def beside(value: float, bound: float) -> str:
     """As `number`, with more digits where it would read like a bound that it is not: 0.9496 beside 0.95."""
-    texts = [(f"{value:.{digits}g}", f"{bound:.{digits}g}") for digits in range(3, 10)]
-    return next((told for told, of_bound in texts if told != of_bound), texts[0][0])
+    return told_apart(value, bound, [f".{digits}g" for digits in range(3, 10)])
 
 
 def share(value: float) -> str:
