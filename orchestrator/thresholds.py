@@ -204,10 +204,9 @@ class ThresholdStudy(PlainStudy):
         is_timed = self._is_timed(results, pace)
         table = plan_table(results, seconds if is_timed else {}, guessed)
         declared = settings_of(settings_class(self.task))
-        where = (
-            f"{what_is_trained(self.brackets[0].template, self.axes, declared)}\n"
-            + printable(f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}")
-        )
+        alike = what_is_trained([bracket.template for bracket in self.brackets], self.axes, declared)
+        places = printable(f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}")
+        where = "\n".join(filter(None, (alike, places)))
         return Group(table, Text(where)), sum(seconds.values()) if is_timed else None
 
     def _measure(self, pace: Pace) -> None:

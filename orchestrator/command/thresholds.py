@@ -93,19 +93,25 @@ def plan_table(results: Sequence[ThresholdResult], seconds: Mapping[At, float], 
     return table
 
 
-def what_is_trained(spec: RunSpec, axes: Axes, declared: Collection[str]) -> str:
-    """The network, without what varies of it, or the program with its files.
+def what_is_trained(specs: Sequence[RunSpec], axes: Axes, declared: Collection[str]) -> str:
+    """The network as far as it is the same for all specs, or the program with its files.
 
     Args:
+        specs: one of each threshold.
         declared: the settings of the task; what a spec holds in the place of others means nothing.
     """
-    if spec.task == PROGRAM_TASK:
-        files = ", ".join(json.loads(str(spec.option(FILES)))) or "none"
-        return f"{spec.option(COMMAND)}\nfiles that are its version: {files}"
-    depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
-    shape = {"decoder": spec.decoder, "depth": depth, "width": f"width {spec.width}", "encoding": encoding}
-    told = [text for name, text in shape.items() if text and name in declared and name not in (axes.least, axes.along)]
-    return ", ".join([*told, spec.precision])
+    if specs[0].task == PROGRAM_TASK:
+        files = ", ".join(json.loads(str(specs[0].option(FILES)))) or "none"
+        return f"{specs[0].option(COMMAND)}\nfiles that are its version: {files}"
+
+    def told(spec: RunSpec) -> dict[str, str]:
+        depth, encoding = f"depth {spec.depth}" if spec.depth else "", f"{spec.encoding} encoding" if spec.encoding else ""
+        shape = {"decoder": spec.decoder, "depth": depth, "width": f"width {spec.width}", "encoding": encoding}
+        known = {name: text for name, text in shape.items() if name in declared and name not in (axes.least, axes.along)}
+        return known | {"precision": spec.precision}
+
+    of_each = [told(spec) for spec in specs]
+    return ", ".join(text for name, text in of_each[0].items() if text and all(one[name] == text for one in of_each))
 
 
 def outlier_text(result: ThresholdResult, task: str) -> str:

@@ -464,11 +464,13 @@ def test_a_program_has_axes_too_and_need_not_be_told_the_data_count(ask: Ask, tm
         (f"{PLAIN} --along encoding=bump,one-hot --N 12", "mlp, depth 2, width 256, float32"),
         (f"{PLAIN} --N 12", "mlp, depth 2, width 256, bump encoding, float32"),
         ("--task examples.pretraining:Autoencoder --N 3 --precision float32", "float32"),
+        ("--along decoder=cnn,mlp --N 12 --precision float32", "depth 2, bump encoding, float32"),
     ],
 )
 def test_a_plan_tells_what_is_the_same_in_all_runs(words: str, told: str, ask: Ask) -> None:
     study = ask(f"{words} --seeds 1")
-    assert what_is_trained(study.brackets[0].template, study.axes, settings_of(settings_class(study.task))) == told
+    templates = [bracket.template for bracket in study.brackets]
+    assert what_is_trained(templates, study.axes, settings_of(settings_class(study.task))) == told
 
 
 def test_a_setting_of_a_program_is_searched_beside_the_counts_of_its_file(
