@@ -76,23 +76,23 @@ class Chooser:
         missing = {key: spec for key, spec in keys if key not in busy and not self._is_done(key)}
         ready = {key: spec for key, spec in missing.items() if not self.failures.must_wait(key)}
         pack: dict[str, RunSpec] = {}
-        shape, room, elsewhere = "", 1, sum(map(self.failures.is_left, missing))
+        elsewhere = sum(map(self.failures.is_left, missing))
         for key, spec in ready.items():
-            alone = self.failures.is_alone(key)
-            if pack and (alone or self.packs.together(spec) != shape):
-                continue
             idle = free.cpu_workers if self.packs.on_cpu_worker(spec) else free.workers
             if not idle or not self.store.claim(key):
                 elsewhere += 1
                 continue
-            if not pack and not alone:
-                shape, room = self.packs.together(spec), self.packs.size(spec)
-                if room > 1:
-                    alike = sum(self.packs.together(s) == shape and not self.failures.is_alone(k) for k, s in ready.items())
-                    room = min(room, -(-alike // idle))
             pack[key] = spec
-            if len(pack) >= room:
-                break
+            if (room := self.packs.size(spec)) > 1 and not self.failures.is_alone(key):
+                shape = self.packs.together(spec)
+                alike = [k for k, s in ready.items() if self.packs.together(s) == shape and not self.failures.is_alone(k)]
+                room, left = min(room, -(-len(alike) // idle)), alike[alike.index(key) + 1 :]
+                while left and len(pack) < room:
+                    now, left = left[: room - len(pack)], left[room - len(pack) :]
+                    claimed = self.store.claim_all(now)
+                    pack |= {k: ready[k] for k in claimed}
+                    elsewhere += len(now) - len(claimed)
+            break
         if pack:
             self.learn()
             for key in pack:

@@ -276,6 +276,7 @@ class Execution:
             self._on_error(trial_id, report.error, report.out_of_memory)
             return True
         ended: list[_Ended] = []
+        checkpoints: dict[str, bytes] = {}
         for key, of_run in report.runs.items():
             if (spec := pack.get(key)) is None:
                 continue
@@ -298,9 +299,11 @@ class Execution:
                 ended.append(_Ended(key, spec, of_run.result, of_run))
             else:
                 if of_run.checkpoint is not None:
-                    self.store.save_checkpoint(key, of_run.checkpoint)
-                    self.failures.got_further(key)
+                    checkpoints[key] = of_run.checkpoint
                 self.observer.progressed(key, spec, of_run)
+        self.store.each(lambda key: self.store.save_checkpoint(key, checkpoints[key]), checkpoints)
+        for key in checkpoints:
+            self.failures.got_further(key)
         self._record(ended)
         if not pack:
             self._leave(trial_id)
@@ -459,20 +462,18 @@ class Execution:
         left = [(run, run.report) for run in ended if run.report is not None and (run.report.weights or run.report.end)]
         if left:
             self._learn_from_others()
-        for run, report in left:
-            if self._has_another_ending(run.key):
-                continue
-            if report.weights:
-                self.store.save_weights(run.key, report.weights)
-            if report.end:
-                self._keep_end(self.tasks.key(run.spec.to_the_end()), report.end)
+        kept = [(run, report) for run, report in left if not self._has_another_ending(run.key)]
+        weights = {run.key: report.weights for run, report in kept if report.weights}
+        self.store.each(lambda key: self.store.save_weights(key, weights[key]), weights)
+        if ends := {self.tasks.key(run.spec.to_the_end()): report.end for run, report in kept if report.end}:
+            self._keep_ends(ends)
         made = [self._row(run) for run in ended]
         written = self.store.append(made)
         self._say_notices()
         finished = self.store.known([run.key for run in ended])
+        # the others were taken over by another launch, with their checkpoints
+        self.store.each(self.store.drop_checkpoint, [run.key for run in ended if run.key in finished])
         for run in ended:
-            if run.key in finished:  # else another launch has taken it over, and its checkpoint
-                self.store.drop_checkpoint(run.key)
             self.failures.got_further(run.key)
             self.forget(run.key)
             self.store.release(run.key)
@@ -505,10 +506,11 @@ class Execution:
                 if row["key"] == key:
                     self._take_in(row)
 
-    def _keep_end(self, key: str, end: bytes) -> None:
-        """Save the checkpoint from which the run with this key can go on, unless it is in training, here or elsewhere."""
-        if key not in self._busy and self.store.claim(key):
-            self.store.save_checkpoint(key, end)
+    def _keep_ends(self, ends: Mapping[str, bytes]) -> None:
+        """Save the checkpoints from which the runs with these keys can go on, but for those in training, here or elsewhere."""
+        claimed = self.store.claim_all([key for key in ends if key not in self._busy])
+        self.store.each(lambda key: self.store.save_checkpoint(key, ends[key]), claimed)
+        for key in claimed:
             self.store.release(key)
 
     def _row(self, run: _Ended) -> Mapping[str, Any]:

@@ -119,11 +119,12 @@ class StudySearcher(_Stateless, Searcher):
             specs = execution.next_pack(trial_id)
             if not specs:
                 return Searcher.FINISHED if execution.is_over() else None
+            checkpoints = execution.store.load_checkpoints(list(execution.running[trial_id]))
             runs = [
                 RunOrder(
                     key=key,
                     spec=spec.to_dict(),
-                    checkpoint=execution.store.load_checkpoint(key),
+                    checkpoint=checkpoints.get(key),
                     save_weights=execution.limits.save_weights(spec),
                     keep_end=execution.limits.keep_end(spec),
                     parents=self._parents(spec),

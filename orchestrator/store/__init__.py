@@ -15,7 +15,7 @@ uses it.
 - `frame(task)`: the rows of one task as a table of pandas, with a column for each of its settings.
 - `refresh()`: the rows that others have written since.
 - `append(rows)`: adds those whose key is not there yet, and returns them.
-- `claim(key)`, `release(key)`: who trains a run. A claim ends with its launch.
+- `claim(key)`, `claim_all(keys)`, `release(key)`: who trains a run. A claim ends with its launch.
 
 **`MeasureTable(path)`** has what was measured in trained models, a file for each measure of a run.
 
@@ -27,6 +27,7 @@ Both are **`Artifacts(path)`**, which has the files beside the rows.
 
 - `save_weights(key, data)`, `load_weights(key)`, `weights_path(key)`, `has_weights(key)`, `with_weights()`.
 - `save_checkpoint(key, data)`, `load_checkpoint(key)`, `drop_checkpoint(key)`, `checkpoint_path(key)`, `with_checkpoints()`.
+- `load_checkpoints(keys)`, and `each(method, items)`: as one by one, but with a bucket many requests are made at a time.
 - `save_pack_sizes(sizes)`, `load_pack_sizes()`.
 - `publish(folder, files)`: puts figures and tables into a bucket.
 - `location` is the store as users know it, `path` the folder of this machine that holds or mirrors it.

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +14,7 @@ from typing import Any, Self
 import safetensors
 
 from orchestrator.store.bucket import Bucket, place_of
-from orchestrator.store.place import UnreadableError
+from orchestrator.store.place import Item, Result, UnreadableError
 from orchestrator.store.remote import Tell, tell_on_stderr
 
 PACK_SIZES = "pack-sizes.json"
@@ -135,6 +135,19 @@ class Artifacts:
             except UnreadableError as error:
                 self.place.note(f"{error}: the run starts from the beginning")
                 return None
+
+    def load_checkpoints(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """What `load_checkpoint` gives for each of the runs that have a checkpoint. In a bucket it is listed once which do."""
+        names = {_checkpoint(key).partition("/")[2]: key for key in keys}
+        with self.place.in_words("read the list of checkpoints"):
+            there = [names[name] for name in self.place.among("checkpoints", list(names))]
+        loaded = zip(there, self.each(self.load_checkpoint, there), strict=True)
+        return {key: data for key, data in loaded if data is not None}
+
+    def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """What a method that loads, saves or drops one file gives for each of the items; with a bucket, several at a time. What
+        the first one raises is raised, once none is at work any more."""
+        return self.place.each(do, items)
 
     def _load(self, name: str, limit: int, most: int | None = None) -> bytes | None:
         """A file, unless it has more than `most` bytes, or than the limit of all such files.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.store.folder import Folder, disk_error, files_among
 from orchestrator.store.leases import Lease
 from orchestrator.store.locks import StoreLocks
-from orchestrator.store.place import Place, Stamp, StoreError
+from orchestrator.store.place import Item, Place, Result, Stamp, StoreError
 from orchestrator.store.remote import URI, Remote, RemoteError, Tell, tell_on_stderr, wrong_with
 
 BYTES_PER_GROWN_PART = 1 << 20
@@ -155,6 +155,16 @@ class Bucket:
             for name in self.remote.pull(folder, self.locks.token, again):
                 self.note(f"left out {self.shown(f'{folder}/{name}')}: no file of this store has such a name, or one so long")
 
+    def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        return self.remote.each(do, items)
+
+    def among(self, folder: str, names: Sequence[str]) -> Sequence[str]:
+        if len(names) < 2:  # to load it asks for no more
+            return names
+        there = self.remote.list(folder)
+        self._absent.update(f"{folder}/{name}" for name in names if name not in there)
+        return [name for name in names if name in there]
+
     def files(self, folder: str) -> list[Path]:
         return self._mirror.files(folder)
 
@@ -168,14 +178,13 @@ class Bucket:
             shown.append(self.shown(f"{folder}/{name}"))
         return shown
 
-    def take(self, name: str) -> bool:
-        if not self._mirror.take(name):
-            return False
-        taken = False
+    def take(self, names: Sequence[str]) -> set[str]:
+        here, taken = self._mirror.take(names), set[str]()
         try:
-            taken = self.lease.take(name)
+            if here:
+                taken = self.lease.take(here)
         finally:
-            if not taken:
+            for name in here - taken:
                 self._mirror.free(name)
         return taken
 

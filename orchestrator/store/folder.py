@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from orchestrator.errors import printable
 from orchestrator.store.locks import StoreLocks
-from orchestrator.store.place import Stamp, StoreError, UnreadableError
+from orchestrator.store.place import Item, Result, Stamp, StoreError, UnreadableError
 
 BYTES_PER_PART = 2 << 20
 LONGEST_NAME = 150
@@ -174,6 +174,12 @@ class Folder:
     def refresh(self, folder: str, again: Collection[str] = (), *, locked: bool = False) -> None:
         pass
 
+    def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        return [do(item) for item in items]
+
+    def among(self, folder: str, names: Sequence[str]) -> Sequence[str]:
+        return names
+
     def files(self, folder: str) -> list[Path]:
         place = self.path / folder
         try:
@@ -223,8 +229,8 @@ class Folder:
     def publish(self, folder: str, files: Iterable[Path]) -> list[str]:
         return [str(file) for _, file in files_among(files)]
 
-    def take(self, name: str) -> bool:
-        return self.locks.take("run", name)
+    def take(self, names: Sequence[str]) -> set[str]:
+        return {name for name in names if self.locks.take("run", name)}
 
     def free(self, name: str) -> None:
         self.locks.free("run", name)

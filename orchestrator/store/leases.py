@@ -8,7 +8,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from urllib.parse import quote, unquote
 
 from orchestrator.store.remote import Remote, RemoteError
@@ -71,10 +71,9 @@ class Lease:
             while self._owed or not self._certain():
                 if not self._certain():
                     self._begin()
-                for name in tuple(self._owed):
-                    if self._certain():
-                        self._claim(name)
-                        self._owed.discard(name)
+                if self._owed and self._certain():
+                    self._claim(self._owed)
+                    self._owed.clear()
 
     def holds(self, number: int) -> bool:
         """Whether nothing was lost since the lease had this number."""
@@ -94,23 +93,24 @@ class Lease:
             self._thread.start()
             atexit.register(self.close)
 
-    def take(self, name: str) -> bool:
-        """Claim `name`; False if a living launch of another machine has it, or may be about to write its row."""
+    def take(self, names: Collection[str]) -> set[str]:
+        """Claim these; those that this launch has then. A living launch of another machine has the others, or may be about to
+        write their rows."""
         with self._guard:
             while True:
-                if name in self._doubtful:
+                if not self._doubtful.isdisjoint(names):
                     self._renewed = LOST
                 self.hold()
-                if name in self._released:
-                    self._released.discard(name)
-                    self.held.add(name)
-                if name in self.held:
-                    return True
-                if name in self._elsewhere and (time.monotonic() < self._elsewhere_until or name in self._look()):
-                    return False
-                claimed = self._claim(name)
+                again = self._released.intersection(names)
+                self._released -= again
+                self.held |= again
+                new = set(names) - self.held
+                if new & self._elsewhere:
+                    new -= self._elsewhere if time.monotonic() < self._elsewhere_until else self._look()
+                if new:
+                    self._claim(new)
                 if self._certain():  # else it took so long that others may have taken this launch for dead
-                    return claimed
+                    return self.held.intersection(names)
 
     def free(self, name: str) -> None:
         """Give a claim back; the others see it within a second or so."""
@@ -129,7 +129,7 @@ class Lease:
             yield set(self._elsewhere)
             return
         end = time.monotonic() + 2 * LEASE_SECONDS
-        while not self.take(APPEND):
+        while not self.take([APPEND]):
             if time.monotonic() > end:
                 raise RemoteError("another machine has been writing to it for minutes; run the same command again")
             time.sleep(random.uniform(0.05, 0.5))
@@ -166,15 +166,16 @@ class Lease:
                 with contextlib.suppress(RemoteError), self._remote.briefly():  # else it expires
                     self._remote.delete_folder(f"launches/{folder}")
 
-    def _claim(self, name: str) -> bool:
-        self._refused.add(name)  # until it is known to be held
-        self._remote.put(self._object(name), b"")
-        if {name, APPEND} & self._look():
+    def _claim(self, names: Collection[str]) -> None:
+        """Put a claim for each, and then look once which of them the others have not."""
+        self._refused.update(names)  # until they are known to be held
+        self._remote.each(lambda name: self._remote.put(self._object(name), b""), names)
+        seen = self._look()
+        free = set[str]() if APPEND in seen else set(names) - seen
+        self._refused -= free
+        self.held |= free
+        if len(free) < len(names):
             self._work.set()
-            return False
-        self._refused.discard(name)
-        self.held.add(name)
-        return True
 
     def _look(self) -> set[str]:
         found = self._remote.list("launches", deep=True)

@@ -78,7 +78,7 @@ class MeasureTable(Artifacts):
     def claim(self, key: str) -> bool:
         """Reserve the measuring of a run for this process; False if another living one has it."""
         with self.place.in_words("claim a run"):
-            return self.place.take(f"measures of {key}")
+            return bool(self.place.take([f"measures of {key}"]))
 
     def release(self, key: str) -> None:
         self.place.free(f"measures of {key}")

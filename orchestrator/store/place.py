@@ -6,13 +6,15 @@ A file is known by its name below the place, such as `weights/KEY.safetensors`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from orchestrator.store.locks import StoreLocks
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Stamp = tuple[int, int, int]
 """Inode, size and modification time: a file that was replaced has another."""
 
@@ -116,6 +118,16 @@ class Place(Protocol):
             locked: the caller has the right to change rows (`locks.appending`).
         """
 
+    def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """What `do` gives for each of the items; in a bucket it is done for several at a time, in threads.
+
+        Args:
+            do: does not call this method.
+        """
+
+    def among(self, folder: str, names: Sequence[str]) -> Sequence[str]:
+        """Those of these names in a folder that files may have now; the others, none has."""
+
     def files(self, folder: str) -> list[Path]:
         """What is in a folder of `path`, as of the last `refresh`, but for names that begin with a dot. `notices` tell if it is
         none."""
@@ -131,9 +143,9 @@ class Place(Protocol):
             Each file as a user finds it.
         """
 
-    def take(self, name: str) -> bool:
-        """Claim `name` among all processes, here and on other machines; False, at once, if another one has it. A claim is held
-        until it is freed, the place is closed, or the process dies."""
+    def take(self, names: Sequence[str]) -> set[str]:
+        """Claim these names among all processes, here and on other machines; at once, those that no other one has. A claim is
+        held until it is freed, the place is closed, or the process dies."""
 
     def free(self, name: str) -> None:
         """Give a claim back; nothing happens if it is not held."""

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -52,6 +52,7 @@ LONGEST_NAME = 200
 CACHE = "sweep-orchestrator"
 """The folder of the mirrors, among the caches of the user."""
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Tell = Callable[[str], object]
 Found = tuple[int, int]
@@ -146,7 +147,8 @@ class Remote:
         self.uri, self._is_s3, self._root = name, name.startswith("s3:"), name.partition("://")[2]
         self._endpoint = ""
         self._tell = tell
-        self._pool, self._putting = (ThreadPoolExecutor(AT_ONCE, name) for name in ("store", "store uploads"))
+        self._pool = ThreadPoolExecutor(AT_ONCE, "store")
+        self._putting = ThreadPoolExecutor(2 * AT_ONCE, "store uploads")  # a lease is renewed also while all of `_pool` puts
         self._guard, self._of_thread = threading.Lock(), threading.local()
         self._hastened = threading.Event()
         self._has_answered = False
@@ -175,7 +177,8 @@ class Remote:
             common |= {"endpoint_override": self._endpoint, "scheme": options.get("scheme", "https")}
         # One attempt: `_patiently` repeats. Whether an upload had to be repeated decides what may be written next (see `put`).
         common["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-        self._small = fs.S3FileSystem(**common, allow_delayed_open=True)
+        # Arrow's own threads are few, and a lease that is put would wait there for the pieces of all large uploads.
+        self._small = fs.S3FileSystem(**common, allow_delayed_open=True, background_writes=False)
         self._reading = self._large = fs.S3FileSystem(**common)
 
     def hasten(self) -> None:
@@ -335,7 +338,7 @@ class Remote:
         Returns:
             Whether the first attempts succeeded. Else one may yet take effect.
         """
-        return all(at_once for _, at_once in self._each(lambda name: self._gone(self._reading.delete_file, name), names))
+        return all(at_once for _, at_once in self.each(lambda name: self._gone(self._reading.delete_file, name), names))
 
     def delete_folder(self, folder: str) -> None:
         self._gone(self._reading.delete_dir, folder)
@@ -377,7 +380,7 @@ class Remote:
                 else:
                     here[entry.name] = entry.stat().st_size, entry.stat().st_mtime_ns
         differing = [name for name, found in there.items() if here.get(name) != found or name in again]
-        self._each(lambda name: self._fetch(f"{folder}/{name}", there[name][1], token), differing)
+        self.each(lambda name: self._fetch(f"{folder}/{name}", there[name][1], token), differing)
         return others
 
     def fetch(self, name: str, token: str) -> None:
@@ -401,13 +404,27 @@ class Remote:
         os.utime(temporary, ns=(mtime, mtime))
         temporary.replace(target)
 
-    def _each(self, do: Callable[[Any], Result], items: Iterable[Any]) -> builtins.list[Result]:
-        work = [self._pool.submit(do, item) for item in items]
+    def each(self, do: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:
+        """What `do` gives for each of the items. Up to AT_ONCE are done at a time, as patiently as the caller is.
+
+        What the first of them raises is raised here, once none is at work any more: no request takes effect after that.
+
+        Args:
+            do: does not call this method for several items: it could wait for itself.
+        """
+        items, brief = [*items], getattr(self._of_thread, "brief", False)
+        if len(items) == 1:
+            return [do(items[0])]
+
+        def as_briefly(item: Item) -> Result:
+            self._of_thread.brief = brief
+            return do(item)
+
+        work = [self._pool.submit(as_briefly, item) for item in items]
         try:
             return [done.result() for done in work]
         finally:
-            for done in work:
-                done.cancel()
+            wait([done for done in work if not done.cancel()])
 
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:

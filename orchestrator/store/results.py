@@ -268,12 +268,16 @@ class ResultStore(Artifacts):
 
     def claim(self, key: str) -> bool:
         """Reserve the training of a run for this launch. False, at once, if another living launch has it."""
+        return bool(self.claim_all([key]))
+
+    def claim_all(self, keys: Sequence[str]) -> list[str]:
+        """As `claim`, for several runs, for which a bucket is asked at once; those that this launch has then."""
         self.place.needs_writing("claim a run of")
         with self._guard, self.place.in_words("claim a run"):
-            if key not in self._claims and self.place.take(key):
-                self._claims.add(key)
-                self._turns.expect_changes()  # who had it before may have finished it
-            return key in self._claims
+            if taken := self.place.take([key for key in keys if key not in self._claims]):
+                self._claims |= taken
+                self._turns.expect_changes()  # who had one before may have finished it
+            return [key for key in keys if key in self._claims]
 
     def release(self, key: str) -> None:
         """Give a claim back; nothing happens if it is not held."""

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -100,15 +101,15 @@ def log_acknowledged(path: str) -> None:
 
 def note_claims() -> None:
     """Each claim is a line in the ledger: for tasks that do not note their starts."""
-    claim = ResultStore.claim
+    claim = ResultStore.claim_all
 
-    def noted(self: ResultStore, key: str) -> bool:
-        if taken := claim(self, key):
-            with Path(os.environ[LEDGER]).open("a") as ledger:
-                ledger.write(f"{key} {os.getpid()} {time.monotonic():.6f}\n")
+    def noted(self: ResultStore, keys: Sequence[str]) -> list[str]:
+        taken = claim(self, keys)
+        with Path(os.environ[LEDGER]).open("a") as ledger:
+            ledger.writelines(f"{key} {os.getpid()} {time.monotonic():.6f}\n" for key in taken)
         return taken
 
-    change(ResultStore, "claim", noted)
+    change(ResultStore, "claim_all", noted)
 
 
 def set_clock(seconds: float) -> None:

@@ -1110,6 +1110,22 @@ def test_runs_of_one_shape_are_packed_and_leave_as_they_end(store: ResultStore) 
     assert list(execution.running) == ["b"]
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_a_pack_passes_over_runs_that_another_launch_trains(uri: str, on: Callable[[str], None], first: bool) -> None:
+    with ResultStore(uri) as store:
+        execution, _ = make(store, seeds=8, workers=2, pack_size=8)
+        keys = [execution.tasks.key(spec) for spec in execution.search.propose(execution.rows, 8)]
+        on("b")
+        with ResultStore(uri) as other:
+            theirs = [keys[i] for i in ((0, 2, 3) if first else (1, 2, 4))]
+            assert other.claim_all(theirs) == theirs
+            execution.next_pack("a")
+            ours = [key for key in keys if key not in theirs][:4]  # half of the eight
+            assert list(execution.running["a"]) == ours
+            assert store.place.lease.held == set(ours)
+            assert other.claim_all(keys) == [key for key in keys if key not in ours]
+
+
 def test_the_line_that_told_the_accuracy_of_a_program_is_said_once(store: ResultStore) -> None:
     execution, watcher = make(store, seeds=3, workers=1, pack_size=3)
     assert len(execution.next_pack("a")) == 3

@@ -210,6 +210,42 @@ def test_of_two_that_claim_at_once_at_most_one_has_it(uri: str, on: Callable[[st
             assert both < 20
 
 
+def test_of_two_that_claim_many_at_once_at_most_one_has_each(uri: str, on: Callable[[str], None]) -> None:
+    with ResultStore(uri) as a:
+        on("b")
+        with ResultStore(uri) as b, ThreadPoolExecutor(2) as pool:
+            for i in range(5):
+                names, barrier = [f"{i} {j}" for j in range(20)], threading.Barrier(2)
+
+                def claim(store: ResultStore, names: list[str] = names, barrier: threading.Barrier = barrier) -> list[str]:
+                    barrier.wait()
+                    return store.claim_all(names)
+
+                of_a, of_b = pool.map(claim, (a, b))
+                assert not set(of_a) & set(of_b)
+                assert a.claim_all(of_a) == of_a  # still
+                for name in of_a:
+                    a.release(name)
+                rest = [name for name in names if name not in of_b]
+                assert soon(lambda rest=rest: set(b.claim_all(rest)) == set(rest))  # type: ignore[misc]
+
+
+def test_claims_that_were_lost_are_made_again_together(server: Server, uri: str, on: Callable[[str], None]) -> None:
+    names_of = [f"k{i}" for i in range(30)]
+    with ResultStore(uri) as sleeper:
+        assert sleeper.claim_all(names_of) == names_of
+        on("b")
+        with ResultStore(uri) as other:
+            put_to_sleep(sleeper)
+            assert soon(lambda: other.claim("k3"))
+            server.requests()
+            sleeper.place.lease.hold()
+            requests = server.requests()
+            assert (requests.count("PUT launches"), requests.count("GET launches")) == (31, 1)
+            assert sleeper.place.lease.held == set(names_of) - {"k3"}
+            assert other.claim_all(names_of) == ["k3"]
+
+
 def test_rows_of_runs_that_another_machine_has_claimed_are_left_to_it(
     uri: str, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +452,22 @@ def test_a_large_upload_that_fails_at_any_request_leaves_what_was(
     monkeypatch.setattr(remote_module, "WHOLE", 0)
     assert remote.put("weights/k", b"later")
     assert remote.get("weights/k") == b"later"
+
+
+def test_a_lease_does_not_wait_for_the_uploads_of_others(server: Server, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_module, "WHOLE", 1)
+    remote, uploads = Remote(uri), range(remote_module.AT_ONCE)
+    remote.put("launches/a/lease", b"")
+    with server.failing("late PUT .*/weights/"), ThreadPoolExecutor(1) as pool:
+        saving = pool.submit(remote.each, lambda i: remote.put(f"weights/{i}", b"large"), uploads)
+        begun = list[str]()
+        while begun.count("POST weights") < len(uploads):
+            begun += server.requests()
+        began = time.monotonic()
+        remote.put("launches/a/lease", b"")
+        assert time.monotonic() - began < 0.7
+        assert not saving.done()
+        assert saving.result() == [True] * len(uploads)
 
 
 def test_damaged_and_foreign_objects_are_set_aside_and_named(server: Server, uri: str) -> None:

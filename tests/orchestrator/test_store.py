@@ -233,6 +233,7 @@ def test_a_claim_holds_until_it_is_released_or_its_process_dies(place: Place) ->
         say(other, "k1")
         assert hear(other) == "True"
         assert store.claim("k1") is False
+        assert store.claim_all(["k1", "k2", "k3"]) == ["k2", "k3"]
         assert store.claim("k2") is True
         assert store.claim("k2") is True
         assert sibling.claim("k2") is False
