@@ -20,7 +20,7 @@ from orchestrator.store.remote import Tell, tell_on_stderr
 PACK_SIZES = "pack-sizes.json"
 LARGEST_PACK = 4096
 """No measurement of a pack size gets so far."""
-MOST_WEIGHTS, MOST_CHECKPOINT = 64 << 30, 256 << 30
+MOST_WEIGHTS, MOST_CHECKPOINT, MOST_PACK_SIZES = 64 << 30, 256 << 30, 64 << 20
 """Bytes of a file, where nothing says how large the network is. A checkpoint also has what the optimizer remembers."""
 METADATA, DIGEST = "__metadata__", "contents_sha256"
 """Where in the header of a safetensors file its digest is: of the rest of the header, as JSON with sorted names and no spaces,
@@ -170,7 +170,7 @@ class Artifacts:
     def load_pack_sizes(self) -> dict[str, int]:
         """What was saved last; nothing if there is nothing, or a file that is damaged: sizes can be measured again."""
         try:
-            saved = json.loads(self.place.load(PACK_SIZES) or b"{}")
+            saved = json.loads(self._load(PACK_SIZES, MOST_PACK_SIZES) or b"{}")
         except (OSError, UnreadableError, ValueError, RecursionError):
             return {}
         known = saved.items() if isinstance(saved, dict) else ()

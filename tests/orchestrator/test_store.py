@@ -25,6 +25,7 @@ import pytest
 from places import Place, child, hear, kept, plain_keys, say
 from store_child import FINISHED_AT, row
 
+import orchestrator.store.artifacts as artifacts_module
 import orchestrator.store.reader as reader_module
 import orchestrator.store.register as register_module
 import orchestrator.store.results as results_module
@@ -713,6 +714,14 @@ def test_pack_sizes_are_kept(place: Place) -> None:
         store.save_pack_sizes({"shape": 8, "other": 1})
     with ResultStore(place.location, read_only=True) as store:
         assert store.load_pack_sizes() == {"shape": 8, "other": 1}
+
+
+def test_pack_sizes_of_a_file_that_is_far_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ResultStore(tmp_path) as store:
+        store.save_pack_sizes({"shape": 4})
+        assert store.load_pack_sizes() == {"shape": 4}
+        monkeypatch.setattr(artifacts_module, "MOST_PACK_SIZES", 8)
+        assert store.load_pack_sizes() == {}
 
 
 @pytest.fixture
