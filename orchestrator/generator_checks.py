@@ -107,7 +107,7 @@ def layers_twice(words: Sequence[str], depth: int, asks_for: Callable[[str, str]
             notes.append(f"{means}, and its runs are trained beside those of the word: type {usual!r} to share them")
         if "three" in same and len(layers) < 3:
             are = listed([f"layer {layer}" for layer in layers])
-            notes.append(f"three means {are} in a network of depth {depth}: claim 10 counts runs with three layers only")
+            notes.append(f"three means {are} in a network of depth {depth}, which has fewer than three")
     return notes
 
 

@@ -68,11 +68,11 @@ def test_words_that_mean_the_same_layers_are_noted_and_an_option_is_no_other(mon
     study = study_of(jepa.app, "--families maskgit --seeds 1 --option depth=1 --option heads=4", monkeypatch)
     assert study.notes == [
         "--jepa-layers one and three are the same layers in a network of depth 1, and either is trained",
-        "three means layer 1 in a network of depth 1: claim 10 counts runs with three layers only",
+        "three means layer 1 in a network of depth 1, which has fewer than three",
     ]
     study = study_of(jepa.app, "--tier smoke --families maskgit --seeds 1", monkeypatch)
     (told,) = study.notes
-    assert told == "three means layer 1 and layer 2 in a network of depth 2: claim 10 counts runs with three layers only"
+    assert told == "three means layer 1 and layer 2 in a network of depth 2, which has fewer than three"
     study = study_of(objectives.app, "--families dit --seeds 1 --option jepa=0.6 --option jepa_layers=3", monkeypatch)
     assert study.notes[0].startswith("--option jepa_layers=3 is what 'one' means in a network of depth 4")
 

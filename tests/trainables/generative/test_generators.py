@@ -17,7 +17,7 @@ from trainables.generative.dit import TIMES, DiT, alpha_bars, ddim
 from trainables.generative.givt import GIVT
 from trainables.generative.mar import MAR
 from trainables.generative.maskgit import MaskGIT
-from trainables.generative.masking import masked_after
+from trainables.generative.masking import masked_after, masked_again
 from trainables.generative.shapes import ShapeSettings, bits_of, class_values
 from trainables.generative.shapes import conditions as conditions_of
 from trainables.generative.tokenizers import Tokenizer
@@ -295,6 +295,18 @@ def test_tokens_are_masked_again_by_certainty_with_noise_that_falls() -> None:
     assert (masked.sum(1) == 1).all()
     assert masked[:, 0].float().mean().item() == pytest.approx(2 / 3, abs=0.02)
     assert torch.equal(found[~masked], model.given[1][~masked])
+
+
+@pytest.mark.parametrize(("done", "tokens", "scale"), [(1, 2, 1.5), (3, 4, 0.5)])
+def test_the_noise_of_the_choice_falls_with_the_rounds(done: int, tokens: int, scale: float) -> None:
+    """Of two masked tokens with probabilities 1/2 and 1 one is masked again, the first in a share 1 / (1 + exp(log(1/2) / s)),
+    where the scale s is 2 x 3/4 after one of four rounds and 2 x 1/4 after three."""
+    masked = torch.arange(tokens).expand(8000, tokens) < 2
+    certainty = torch.tensor([0.5, *[1.0] * (tokens - 1)]).log().expand(8000, tokens)
+    again = masked_again(certainty, masked, done, 4, 2.0, stream(0, "sample"))
+    assert (again.sum(1) == 1).all()
+    assert not again[:, 2:].any()
+    assert again[:, 0].float().mean().item() == pytest.approx(1 / (1 + 0.5 ** (1 / scale)), abs=0.02)
 
 
 def test_what_is_in_sight_stays() -> None:
