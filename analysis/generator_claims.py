@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from analysis.digits import told_apart
 from analysis.generators import (
     COMPOSES,
     LEAST_RISE,
@@ -175,6 +176,27 @@ def out_of_reach(study: str, specs: Sequence[RunSpec]) -> list[str]:
     return notes
 
 
+def _below(bound: float, number: float) -> bool:
+    """Whether a number is smaller than a bound, and not by rounding alone."""
+    return at_least(bound, number) is False
+
+
+def _compared(a: float, b: float, formats: Sequence[str] = (".2f", ".3f", ".4f", ".5f", ".6f")) -> tuple[str, str]:
+    """Two numbers that are compared with each other: they read alike only if they are."""
+    if at_least(a, b) and at_most(a, b):
+        b = a
+    return told_apart(a, b, formats), told_apart(b, a, formats)
+
+
+def _change(
+    change: float, bound: float, meets: Callable[[float, float], bool | None], words: tuple[str, str], percent: bool = False
+) -> str:
+    """How much one number is above another, beside a bound that this has to meet, or how much below; in these words."""
+    if change < 0:
+        return f"{against(math.nan, -change, percent=percent)} {words[1]}"
+    return f"{against(bound, change, meets, percent)} {words[0]}"
+
+
 def tokenizer_does_not_decide(sides: Mapping[str, Side], judge: str) -> Found:
     vae, vq = (sides[name].final("level2", judge) for name in ("dit on vae", "dit on vq"))
     apart = against(0.15, abs(vae - vq), at_most)
@@ -210,13 +232,14 @@ def categorical_forgets(sides: Mapping[str, Side], judge: str) -> Found:
     (lost, when, forget), (in_all, when_in_all, forget_in_all) = (_fall(side, judge, whole) for whole in (False, True))
     numbers = {"lost": lost, "peak_at": when, "forget": float(forget)}
     told = (
-        f"level 1 ends {lost:.2f} under its peak, {when:.0%} on the way, and with {forget} of {len(side.runs)} seeds at least "
-        "0.1 under one in the first half"
+        f"level 1 ends {against(0.1, lost)} under its peak, {against(0.5, when, at_most, percent=True)} on the way, and with "
+        f"{forget} of {len(side.runs)} seeds at least 0.1 under one in the first half"
     )
     told += f"; {lacks}, which are left out" * bool(others)
     holds, would_hold = (2 * count > len(side.runs) for count in (forget, forget_in_all))
     if holds != would_hold:
-        more = f"{in_all:.2f} under one at {when_in_all:.0%} ({forget_in_all} seeds)"
+        at = against(0.5, when_in_all, at_most, percent=True)
+        more = f"{against(0.1, in_all)} under one at {at} ({forget_in_all} seeds)"
         why = "where too little of what was seen is drawn, so the peak that counts may not be the highest"
         return Found(None, f"{told}; by all looks it ends {more}, {why}", numbers, left_out=others)
     return Found(holds, told, numbers, left_out=others)
@@ -244,7 +267,8 @@ def abrupt_on_vq(sides: Mapping[str, Side], judge: str) -> Found:
             return Found(None, f"{why}, so nothing is said of its rise", {})
     vae, vq = (side.median(took) for side in both)
     numbers = {"vae": vae, "vq": vq}
-    told = f"level 2 rises within {vq:.1%} of the steps on vq, {vae:.1%} on vae"
+    vq_told, vae_told = _compared(vq, vae, (".1%", ".2%", ".3%", ".4%"))
+    told = f"level 2 rises within {vq_told} of the steps on vq, {vae_told} on vae"
     told += "".join(f"; {why}, which are left out" for why in without if why)
     look = min(side.median(lambda run: float(run.at[0]) / run.spec.max_steps if len(run.at) else math.nan) for side in both)
     if at_least(look, abs(vae - vq)) is False:
@@ -283,11 +307,10 @@ def quantised_unstable(sides: Mapping[str, Side], judge: str) -> Found:
         (sides[name].final("level2", judge), sides[name].spread("level2", judge)) for name in ("dit, full", "dit, quantised")
     )
     numbers = {"full": full, "full_range": full_range, "quantised": quantised, "quantised_range": quantised_range}
-    told = (
-        f"level 2 {quantised:.2f} over a range of {quantised_range:.2f} if classes are told, {full:.2f} over {full_range:.2f} "
-        "if values are"
-    )
-    return Found(quantised <= full and quantised_range > full_range, told, numbers)
+    share, share_of_full = _compared(quantised, full)
+    over, over_of_full = _compared(quantised_range, full_range)
+    told = f"level 2 {share} over a range of {over} if classes are told, {share_of_full} over {over_of_full} if values are"
+    return Found(at_most(full, quantised) and _below(quantised_range, full_range), told, numbers)
 
 
 def jepa_helps(sides: Mapping[str, Side], judge: str) -> Found:
@@ -298,17 +321,22 @@ def jepa_helps(sides: Mapping[str, Side], judge: str) -> Found:
     )
     numbers = {"level2": level2, "level2_jepa": level2_jepa, "seen": seen, "seen_jepa": seen_jepa, "dit": dit}
     numbers |= {"frechet": frechet, "frechet_jepa": frechet_jepa}
+    more, lost, farther = level2_jepa - level2, seen - seen_jepa, frechet_jepa / frechet - 1 if frechet else math.inf
+    reached, of_dit = _compared(level2_jepa, dit)
     told = (
-        f"with the loss level 2 {level2_jepa:.2f}, without {level2:.2f}, of dit {dit:.2f}; seen {seen_jepa:.2f} and "
-        f"{seen:.2f}; Frechet distance {frechet_jepa:.3g} and {frechet:.3g}"
+        f"level 2 {reached} with the loss, {_change(more, 0.15, at_least, ('more', 'less'))} than without ({level2:.2f}), and "
+        f"{of_dit} of dit; seen {seen_jepa:.2f}, {_change(lost, 0.05, at_most, ('less', 'more'))} than without ({seen:.2f}); "
+        f"Frechet distance {frechet_jepa:.3g}, {_change(farther, 0.1, at_most, ('larger', 'smaller'), percent=True)} than "
+        f"without ({frechet:.3g})"
     )
-    better = at_least(0.15, level2_jepa - level2) and level2_jepa < dit
-    return Found(better and at_least(seen - 0.05, seen_jepa) and at_most(1.1 * frechet, frechet_jepa), told, numbers)
+    better = at_least(0.15, more) and _below(dit, level2_jepa)
+    return Found(better and at_most(0.05, lost) and at_most(0.1, farther), told, numbers)
 
 
 def jepa_many_layers(sides: Mapping[str, Side], judge: str) -> Found:
     one, three = (sides[f"maskgit with jepa at {layers}"].final("level2", judge) for layers in ("one layer", "three layers"))
-    told = f"level 2 {three:.2f} with the loss at three layers, {one:.2f} with it at one"
+    of_three, of_one = _compared(three, one)
+    told = f"level 2 {of_three} with the loss at three layers, {of_one} with it at one"
     return Found(at_least(one, three), told, {"one": one, "three": three})
 
 
@@ -332,11 +360,12 @@ def jepa_circuits(sides: Mapping[str, Side], judge: str) -> Found:
     near, far = (float(np.mean([shared[pair] for pair in APART[name]])) for name in ("one_apart", "two_apart"))
     numbers = {"lower": float(lower), "one_apart": near, "two_apart": far}
     numbers |= {f"{name}_jepa": float(np.mean([with_jepa[pair] for pair in pairs])) for name, pairs in APART.items()}
+    one_apart, two_apart = _compared(near, far)
     told = (
-        f"circuits share less in {lower} of {len(PAIRS)} pairs; without the loss they share {near:.2f} one factor apart "
-        f"and {far:.2f} two apart"
+        f"circuits share less in {lower} of {len(PAIRS)} pairs; without the loss they share {one_apart} one factor apart "
+        f"and {two_apart} two apart"
     )
-    return Found(lower >= 4 and near > far, told, numbers)
+    return Found(lower >= 4 and _below(near, far), told, numbers)
 
 
 def _side(decoder: str, encoding: str) -> dict[str, SideOf]:

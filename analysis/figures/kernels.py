@@ -6,7 +6,7 @@ Matrices have their first row above, as matrices do: positions in the order ID, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def draw_kernels(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(PAGE, 0.3 + 1.75 * len(encodings)), layout="constrained")
     grid = figure.subplots(len(encodings), 4, squeeze=False)
     for axes_column, name in zip(grid.T, rows[0], strict=True):
-        limits = {"vmin": min(row[name].min() for row in rows), "vmax": max(row[name].max() for row in rows)}
+        limits = _limits([row[name] for row in rows])
         for axes, row in zip(axes_column, rows, strict=True):
             shown = _draw_matrix(axes, row[name], **limits)
             _draw_blocks(axes, table)
@@ -66,7 +66,7 @@ def draw_kernel_corner(table: pd.DataFrame) -> Figure:
     cosines = [array_of(table, "cosine_gram", encoding=e)[-points:, -points:] for e in encodings]
     figure = Figure(figsize=(0.9 + 2.1 * len(encodings), 4.4), layout="constrained")
     grid = figure.subplots(2, len(encodings), squeeze=False)
-    limits = {"vmin": min(K.min() for K in cosines), "vmax": max(K.max() for K in cosines)}
+    limits = _limits(cosines)
     for axes_column, encoding, cosine in zip(grid.T, encodings, cosines, strict=True):
         ideal = _draw_matrix(axes_column[0], _binary(table)[-points:, -points:], vmin=0, vmax=1)
         shown = _draw_matrix(axes_column[1], cosine, **limits)
@@ -137,6 +137,12 @@ def _binary(table: pd.DataFrame) -> np.ndarray:
     (low, high), centres = box_of(table), grid_centres(int(table["N"].iloc[0])).numpy()
     inside = ((centres >= low) & (centres <= high)).all(axis=1)
     return binary_kernel(np.concatenate([centres[~inside], centres[inside]]))
+
+
+def _limits(matrices: Sequence[np.ndarray]) -> dict[str, float]:
+    """Of the colours of these matrices: a decoder that draws the same everywhere has one of NaN, which limits no other."""
+    known = np.concatenate([K[np.isfinite(K)] for K in matrices])
+    return {"vmin": known.min(), "vmax": known.max()} if len(known) else {"vmin": 0.0, "vmax": 1.0}
 
 
 def _draw_matrix(axes: Axes, K: np.ndarray, **limits: Any) -> AxesImage:

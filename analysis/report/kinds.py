@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import regularization, scaling, tune
+from analysis.importance import shares_of
 from analysis.remake import AnySearch
 from analysis.report.findings import Picture
 from analysis.report.told import ANSWERED, DOUBTFUL, FAILED, GOING, Around, Sheet, Told, in_words, title_of
@@ -55,6 +56,10 @@ TITLED = ("target", "decoder", "encoding")
 SEARCHED = "the trials in order, and what fresh seeds say of the best"
 OPPOSED = "the trials by the first two objectives, and what fresh seeds say of the confirmed ones"
 """Where there are several objectives."""
+IMPORTANCES = (
+    "how much each setting matters by itself: its share of the variance of the first objective (main effect, by fANOVA). The "
+    "shares need not add up to 1, and with few trials luck looks like a share"
+)
 
 
 def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) -> Told:
@@ -210,36 +215,12 @@ def _trial_sheets(answer: tune.Answer, search: ConfirmBest, rows: Rows) -> list[
     # objectives have the name by which they were asked for, as in the answer
     if len(answer.confirmed):
         sheets.append(Sheet("confirmed", "the best trials on fresh seeds", answer.confirmed, (), answer.counts, heads))
-    if importances := importances_of(search, rows):
-        table = pd.DataFrame([{"setting": name, "importance": value} for name, value in importances.items()])
-        title = "how much each setting matters: its share of the variance of the first objective, by Optuna's fANOVA"
-        sheets.append(Sheet("importances", title, table))
+    if shares := shares_of(search.tuning, rows):
+        table = pd.DataFrame([{"setting": name, "importance": share} for name, share in shares.items()])
+        sheets.append(Sheet("importances", IMPORTANCES, table, heads={"importance": "share of the variance"}))
     if len(answer.trials):
         sheets.append(Sheet("trials", "every trial of the search", answer.trials, ("key",), answer.counts, heads))
     return sheets
-
-
-def importances_of(search: ConfirmBest, rows: Rows) -> dict[str, float]:
-    """The share of each setting in the variance of the first objective (Hutter et al. 2014); empty while too few trials have
-    ended, or if all came out alike."""
-    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
-
-    study = search.tuning.study(rows)
-    complete = [trial for trial in study.trials if trial.values]
-    if len(search.tuning.dimensions) < 2 or len(complete) < 8:
-        return {}
-    logs = search.tuning.geometric(rows)[0]
-
-    def target(trial: Any) -> float:
-        return math.log(trial.values[0]) if logs else float(trial.values[0])
-
-    if len({target(trial) for trial in complete}) < 2:
-        return {}
-    try:
-        found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0), target=target)
-    except (ValueError, RuntimeError):  # a setting that no two trials have in common
-        return {}
-    return {name: float(value) for name, value in found.items()}
 
 
 def _of_penalties(search: Any, question: Question, rows: Rows, around: Around) -> Told:

@@ -164,6 +164,23 @@ def test_the_corner_is_the_block_of_the_box(encodings: pd.DataFrame) -> None:
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["y = 2", "y = 4", "y = 6"]
 
 
+@pytest.mark.parametrize("blank", [("bump",), ("ramp",), ("bump", "ramp")])
+@pytest.mark.parametrize("draw", [kernels.draw_kernels, kernels.draw_kernel_corner])
+def test_a_decoder_that_draws_the_same_everywhere_leaves_the_colours_of_others_alone(
+    draw: Callable[[pd.DataFrame], Figure], blank: tuple[str, ...], encodings: pd.DataFrame
+) -> None:
+    table, cut = encodings.copy(), slice(None) if draw is kernels.draw_kernels else slice(39, None)
+    known = [array_of(table, "cosine_gram", encoding=e)[cut, cut] for e in ("bump", "ramp") if e not in blank]
+    is_blank = (table["quantity"] == "cosine_gram") & table["encoding"].isin(blank)
+    table.loc[is_blank, "array"] = table.loc[is_blank, "array"].map(lambda K: None if K is None else K * np.nan)
+    figure = draw(table)
+    FigureCanvasAgg(figure).draw()
+    panels = maps(figure)
+    cosines = panels[1::4] if draw is kernels.draw_kernels else panels[2:]
+    wanted = (known[0].min(), known[0].max()) if len(known) == 1 else (0, 1)
+    assert [axes.images[0].get_clim() for axes in cosines] == [wanted] * 2
+
+
 @pytest.mark.parametrize("draw", [kernels.draw_kernels, kernels.draw_kernel_corner])
 def test_a_code_without_seed_0_costs_no_picture_of_the_others(
     draw: Callable[[pd.DataFrame], Figure], encodings: pd.DataFrame

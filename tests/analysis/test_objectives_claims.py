@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from analysis import generators
-from analysis.generator_claims import CLAIMS
+from analysis.generator_claims import CLAIMS, Side
 from analysis.generator_verdicts import FAIL, NOT_ENOUGH, PASS, Verdict
+from analysis.generators import Peak
 from analysis.measures.circuits import APART, PAIRS
 from tests.analysis.made_objectives import (
     DIT,
@@ -98,6 +100,124 @@ def test_what_keeps_a_claim_from_a_verdict_does_not_read_like_its_bound() -> Non
     apart = [generator_row(one, level2=0.9, oracle2=0.9 - 0.0504) for one in seeds(DIT)]
     found = verdict("continuous-beats-categorical", [*apart, *rows_of(maskgit=0.1)])
     assert "the judges agree on 94.96% of the pictures, under 95%" in found.told
+
+
+def side_of(**about: Sequence[float]) -> Side:
+    """Runs with these numbers at the end: level 2, the seen ones or the Frechet distance, one of each run."""
+    runs: list[Any] = []
+    for numbers in zip(*about.values(), strict=True):
+        of = dict(zip(about, numbers, strict=True))
+        runs.append(SimpleNamespace(final=lambda level, judge, of=of: of[level], frechet=of.get("frechet")))
+    return Side("side", runs)
+
+
+@pytest.mark.parametrize(
+    ("quantised", "full", "holds", "told"),
+    [
+        ((0.5, 0.7049, 0.75), (0.69, 0.7001, 0.71), False, "0.705 over a range of 0.25 if classes are told, 0.700 over 0.02"),
+        ((0.6, 0.7, 0.7041), (0.6, 0.7, 0.7043), False, "0.70 over a range of 0.1041 if classes are told, 0.70 over 0.1043"),
+        ((0.6, 0.7, 0.7043), (0.6, 0.7, 0.7041), True, "0.70 over a range of 0.1043 if classes are told, 0.70 over 0.1041"),
+        ((0.4, 0.6, 0.7), (0.5, 0.6, 0.8), False, "0.60 over a range of 0.30 if classes are told, 0.60 over 0.30"),
+        ((0.4, 0.6, 0.9), (0.6, 0.6 - 1e-15, 0.7), True, "0.60 over a range of 0.50 if classes are told, 0.60 over 0.10"),
+        ((0.4, 0.12500001, 0.1), (0.1, 0.12499999, 0.2), True, "0.13 over a range of 0.30 if classes are told, 0.13 over 0.10"),
+    ],
+)
+def test_medians_that_are_compared_do_not_read_alike_unless_they_are(
+    quantised: Sequence[float], full: Sequence[float], holds: bool, told: str
+) -> None:
+    sides = {"dit, full": side_of(level2=full), "dit, quantised": side_of(level2=quantised)}
+    found = CLAIMS["quantised-unstable"].rule(sides, "both")
+    assert (found.holds, found.told) == (holds, f"level 2 {told} if values are")
+
+
+def test_a_loss_at_several_layers_that_is_a_little_worse_does_not_read_like_the_other() -> None:
+    def told(one: float, three: float) -> tuple[bool | None, str]:
+        sides = {f"maskgit with jepa at {name}": side_of(level2=[share]) for name, share in
+                 (("one layer", one), ("three layers", three))}  # fmt: skip
+        found = CLAIMS["jepa-many-layers"].rule(sides, "both")
+        return found.holds, found.told
+
+    assert told(0.0703, 0.0698) == (False, "level 2 0.0698 with the loss at three layers, 0.0703 with it at one")
+    assert told(0.07, 0.07) == (True, "level 2 0.07 with the loss at three layers, 0.07 with it at one")
+    assert told(0.072, 0.09) == (True, "level 2 0.09 with the loss at three layers, 0.07 with it at one")
+
+
+@pytest.mark.parametrize(
+    ("about", "wanted", "told"),
+    [
+        ({}, PASS, "level 2 0.30 with the loss, 0.20 more than without (0.10), and 0.90 of dit; seen 0.90, 0.05 less than "
+         "without (0.95); Frechet distance 2, 0% larger than without (2)"),
+        ({"level2": 0.2496}, FAIL, "level 2 0.25 with the loss, 0.1496 more than without (0.10)"),
+        ({"level2": 0.05}, FAIL, "level 2 0.05 with the loss, 0.05 less than without (0.10)"),
+        ({"level2": 0.7203, "dit": 0.7198}, FAIL, "2 0.7203 with the loss, 0.62 more than without (0.10), and 0.7198 of dit"),
+        ({"level2": 0.7198, "dit": 0.7203}, PASS, "2 0.7198 with the loss, 0.62 more than without (0.10), and 0.7203 of dit"),
+        ({"level2": 0.9, "dit": 0.9 + 1e-9}, FAIL, "2 0.90 with the loss, 0.80 more than without (0.10), and 0.90 of dit"),
+        ({"seen": 0.8996}, FAIL, "seen 0.90, 0.0504 less than without (0.95)"),
+        ({"seen": 1.0}, PASS, "seen 1.00, 0.05 more than without (0.95)"),
+        ({"frechet": 2.2049}, FAIL, "Frechet distance 2.2, 10.2% larger than without (2)"),
+        ({"frechet": 2.2004}, FAIL, "Frechet distance 2.2, 10.02% larger than without (2)"),
+        ({"frechet": 2.2}, PASS, "Frechet distance 2.2, 10% larger than without (2)"),
+        ({"frechet": 1.5}, PASS, "Frechet distance 1.5, 25% smaller than without (2)"),
+    ],
+)  # fmt: skip
+def test_what_the_loss_changes_is_told_beside_its_bound(about: dict[str, float], wanted: str, told: str) -> None:
+    of = {"level2": 0.3, "seen": 0.9, "frechet": 2.0, "dit": 0.9} | about
+    dit = side_of(level2=[of.pop("dit")])
+    sides = {"maskgit": side_of(level2=[0.1], seen=[0.95], frechet=[2.0]), "dit": dit}
+    found = CLAIMS["jepa-helps"].rule({**sides, "maskgit with jepa": side_of(**{n: [v] for n, v in of.items()})}, "both")
+    assert (found.holds, told in found.told) == (wanted == PASS, True), found.told
+
+
+def test_circuits_that_share_almost_as_much_one_factor_apart_as_two_do_not_read_alike() -> None:
+    def told(two_apart: float) -> str:
+        rows, inside = helped(jaccard=0.9)
+        with_loss = {key for key, of in inside.items() if of["jaccard_000_001"] < 0.4}
+        far = {f"jaccard_{a}_{b}": two_apart for a, b in APART["two_apart"]}
+        found = verdict_of("jepa-circuits", rows, {key: of if key in with_loss else of | far for key, of in inside.items()})
+        return f"{found.verdict}: {found.told.split('; ')[1].removeprefix('without the loss they share ')}"
+
+    assert told(0.4004) == "fail: 0.4000 one factor apart and 0.4004 two apart"
+    assert told(0.3996) == "pass: 0.4000 one factor apart and 0.3996 two apart"
+    assert told(0.4) == "fail: 0.40 one factor apart and 0.40 two apart"
+    assert told(0.3) == "pass: 0.40 one factor apart and 0.30 two apart"
+
+
+@pytest.mark.parametrize(
+    ("peak", "at", "holds", "told"),
+    [
+        (0.4996, 400, False, "0.0996 under its peak, 40% on the way, and with 0 of 3"),
+        (0.7, 504, False, "0.30 under its peak, 50.4% on the way, and with 0 of 3"),
+        (0.5, 500, True, "0.10 under its peak, 50% on the way, and with 3 of 3"),
+    ],
+)
+def test_a_fall_that_just_does_not_count_does_not_read_like_its_bound(peak: float, at: int, holds: bool, told: str) -> None:
+    spec = SimpleNamespace(max_steps=1000)
+    run: Any = SimpleNamespace(final=lambda *_: 0.4, peak=lambda *_: Peak(peak, at), key="a", spec=spec)
+    found = CLAIMS["categorical-forgets"].rule({"maskgit on vq": Side("maskgit on vq", [run] * 3)}, "both")
+    assert (found.holds, found.told.split(" seeds")[0]) == (holds, f"level 1 ends {told}")
+
+
+def test_a_fall_among_all_looks_does_not_read_like_its_bound_either() -> None:
+    def peak(level: str, judge: str, whole: bool = False) -> Peak:
+        return Peak(0.7, 504 if whole else 400)
+
+    run: Any = SimpleNamespace(final=lambda *_: 0.4, peak=peak, key="a", spec=SimpleNamespace(max_steps=1000))
+    found = CLAIMS["categorical-forgets"].rule({"maskgit on vq": Side("maskgit on vq", [run] * 3)}, "both")
+    assert (found.holds, "it ends 0.30 under one at 50.4% (0 seeds)" in found.told) == (None, True)
+
+
+def test_rises_that_differ_by_little_do_not_read_alike() -> None:
+    def of(vae: float, vq: float) -> tuple[bool | None, str]:
+        def side(took: float) -> Side:
+            spec = SimpleNamespace(max_steps=10_000)
+            run: Any = SimpleNamespace(rise=lambda *_: (0, took), final=lambda *_: 0.5, at=[1], key="a", spec=spec)
+            return Side("dit", [run] * 3)
+
+        found = CLAIMS["abrupt-on-vq"].rule({"dit on vae": side(vae), "dit on vq": side(vq)}, "both")
+        return found.holds, found.told
+
+    assert of(1002, 1004) == (False, "level 2 rises within 10.04% of the steps on vq, 10.02% on vae")
+    assert of(3000, 1000) == (True, "level 2 rises within 10.0% of the steps on vq, 30.0% on vae")
 
 
 def test_claims_are_numbered_in_their_order() -> None:

@@ -287,6 +287,10 @@ def test_a_command_that_continues_goes_on_in_the_store_of_the_page(ask: Ask, tmp
     read = "--address=local --out plots/a --export-optuna o.db --data /data --mnist /m"
     for harmless in ("--address auto", read, "--out .."):  # the last is left out of another store
         assert "look at it first" not in shown(f"sweep scaling {harmless}", "b")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert shown(f"sweep scaling --store {tmp_path}/loop", "b").endswith("sweep scaling --store b")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert shown(f"sweep scaling --store {tmp_path}/link/a", f"{tmp_path}/a").endswith(f"--store {tmp_path}/link/a")
 
 
 def test_options_of_studies_that_name_files_write_to_them_or_only_read_them() -> None:
@@ -522,6 +526,9 @@ def test_a_study_whose_settings_do_not_always_matter_is_told_without_its_task(
         assert told[0].state != GOING
     [loaded] = told_of(tmp_path, (own,))
     assert agrees(loaded, printed)
+    shares = [{*sheet.table["setting"]} for sheet in loaded.sheets if sheet.name == "importances"]
+    names = {one.split("=")[0] for one in space.split(",")}
+    assert shares == ([] if space == "kind=mlp|lin,hid=8|16" else [names]), "this space has three points"
 
 
 @pytest.mark.parametrize("is_older", [False, True])
