@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,11 @@ LONGEST = 1000
 """Bytes that a word may have by which rows are chosen."""
 DEEPEST = 32
 """Levels that lists and objects in `measures` may have."""
+LONGEST_JSON = {**dict.fromkeys(("options", "measures", "parents"), 4 << 20), "curve_summary": 64 << 20}
+"""Bytes of JSON that a row may have in a column: 30,000 files of a program, or measures; 60,000 looks of 50 curves."""
+MOST_MARKS = 1 << 18
+"""Quotes and opening brackets that such a text may have: a list, object or string of a few bytes takes up to a hundred bytes of
+memory, many times what a number does."""
 
 FAILED = "failed"
 """The status of a run that could not be carried out."""
@@ -159,7 +164,9 @@ def _fault_of_column(name: str, column: pa.ChunkedArray) -> str | None:
         return f"has values that are no {'run' if name == 'key' else name} keys, {KEY_LENGTH} letters long"
     if name in _WORDS and not _within(pc.binary_length(column), 0, LONGEST):
         return f"has words of more than {LONGEST} bytes"
-    if name in ("options", "measures", "curve_summary", "parents"):
+    if name in LONGEST_JSON:
+        if column.nbytes > MOST_MARKS and not _is_light(column, LONGEST_JSON[name]):  # most columns have fewer bytes
+            return "has JSON that is too large"
         texts = pc.unique(column.drop_null()).to_pylist()
         if not _are_objects(texts):
             return "has values that are no JSON objects"
@@ -215,6 +222,13 @@ def _within(column: pa.ChunkedArray | pa.Array, low: int, high: int) -> bool:
 
 def _are_keys(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.match_substring_regex(column, f"^{_OF_KEY}$"), min_count=0).as_py())
+
+
+def _is_light(column: pa.ChunkedArray, most: int) -> bool:
+    """Whether each of its texts has at most so many bytes, and can be read in little more memory."""
+    if not _within(pc.binary_length(column), 0, most):
+        return False
+    return _within(reduce(pc.add, (pc.count_substring(column, mark) for mark in '"[{')), 0, MOST_MARKS)
 
 
 def _are_objects(texts: Iterable[str]) -> bool:

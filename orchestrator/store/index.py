@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -32,6 +33,10 @@ _SCHEMA = pa.schema([("key", _KEY), *((name, SCHEMA.field(name).type) for name i
 _HEAD = pa.schema([SCHEMA.field(name) for name in INDEXED])
 _PARTS = b"orchestrator.parts"
 _CHECKSUM_LENGTH = 8
+_END = b"PAR1"
+"""How a Parquet file ends."""
+MOST_BYTES = 1 << 30
+"""Of an index: one of 16 million rows has as many. Of a larger file, not every byte is read to see that it is none."""
 MOST_TEXT = len(CHOICES) * LONGEST
 """Bytes of words that a row may have here, on average."""
 
@@ -82,7 +87,11 @@ class Index:
     def open(cls, path: Path) -> Index:
         """The index in this file; an empty one if there is none, or it is not as `extended` makes it."""
         try:
-            open_file(path).close()  # so it is a file, and opening it does not wait
+            with open_file(path) as file:  # so it is one, and opening it does not wait
+                size = file.seek(0, os.SEEK_END)
+                file.seek(-min(size, len(_END)), os.SEEK_END)
+                if size > MOST_BYTES or file.read() != _END:
+                    return cls()
             data = pa.memory_map(str(path)).read_buffer()
             checksum, body = data.slice(0, _CHECKSUM_LENGTH).to_pybytes(), data.slice(_CHECKSUM_LENGTH)
             return cls(body) if _checksum(body) == checksum else cls()

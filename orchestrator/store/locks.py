@@ -144,7 +144,7 @@ class StoreLocks:
 
 def _offset(kind: Kind, name: str) -> int:
     """A byte in the range of `kind`: two names meet with probability 2**-56."""
-    return _RANGE[kind] + int.from_bytes(hashlib.sha256(name.encode()).digest()[:7])
+    return _RANGE[kind] + int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:7])
 
 
 def _machine(file: os.stat_result) -> str:

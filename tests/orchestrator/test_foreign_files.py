@@ -21,6 +21,7 @@ import pytest
 from spoil import replaced
 from store_child import row
 
+import orchestrator.store.index as index_module
 import orchestrator.store.register as register_module
 from orchestrator.store import Artifacts, MeasureTable, ResultStore, StoreError, UnreadableError
 from orchestrator.store.artifacts import PACK_SIZES
@@ -91,6 +92,7 @@ INDICES: dict[str, Callable[[Path], bytes]] = {
     "a word": lambda store: b"x",
     "only a checksum": lambda store: sealed(b""),
     "nonsense": lambda store: sealed(b"nonsense" * 100),
+    "nonsense that ends well": lambda store: sealed(b"nonsense" * 100 + b"PAR1"),
     "no list of parts": lambda store: sealed(parquet_bytes(table_of(store).replace_schema_metadata({}))),
     "a list of brackets": lambda store: sealed(parquet_bytes(table_of(store).replace_schema_metadata({PARTS: b"[" * 200_000}))),
     "a list of numbers": relisted(lambda parts: [1, 2, 3]),
@@ -132,6 +134,20 @@ def test_an_index_that_is_wrong_changes_nothing(store: Path, kind: str, read_onl
     with ResultStore(store) as opened:
         assert sorted(r["data_count"] for r in opened.rows()) == list(range(45 if read_only else 50))
         assert opened.notices == []
+
+
+@pytest.mark.parametrize(("size", "end"), [(4 << 30, b"PAR1"), (1 << 30, b"\0")])
+def test_a_file_that_no_index_fills_is_not_read(store: Path, monkeypatch: pytest.MonkeyPatch, size: int, end: bytes) -> None:
+    with (store / ".index").open("r+b") as file:
+        file.truncate(size - len(end))
+        file.seek(0, os.SEEK_END)
+        file.write(end)
+
+    def unread(data: object) -> bytes:
+        raise AssertionError("every byte of it was read")
+
+    monkeypatch.setattr(index_module, "_checksum", unread)
+    assert Index.open(store / ".index").parts == {}
 
 
 def test_rows_that_an_index_hides_are_reported_when_they_are_appended(store: Path) -> None:
@@ -211,6 +227,14 @@ def test_a_folder_among_the_temporaries_stays(tmp_path: Path) -> None:
     with ResultStore(tmp_path) as opened:
         opened.append([row(1)])
     assert [file.name for file in (tmp_path / ".tmp").iterdir()] == ["x.y.token"]
+
+
+def test_a_temporary_whose_name_is_no_text_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp").mkdir()
+    (tmp_path / ".tmp" / "x.y.\udcff").touch()
+    with ResultStore(tmp_path) as opened:
+        opened.append([row(1)])
+    assert list((tmp_path / ".tmp").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [".tmp", "checkpoints"])

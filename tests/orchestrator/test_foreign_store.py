@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import resource
 import subprocess
 import sys
@@ -18,10 +20,14 @@ from store_child import row
 
 import orchestrator.store.register as register_module
 from orchestrator.store import SCHEMA, MeasureTable, ResultStore, StoreError
+from orchestrator.store import contents as contents_module
 from orchestrator.store import parts as parts_module
+from orchestrator.store import rows as rows_module
 from orchestrator.store.measures import encode
+from trainables.spec import RunSpec
 
 NESTED = '{"x":' * 100_000 + "1" + "}" * 100_000
+EMPTY = '{"x": [' + "{}, " * (1 << 18) + "{}]}"
 NO_TIME = pa.array([2**62] * 2, pa.int64()).cast(pa.timestamp("us", "UTC"))
 FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "options that are no JSON": first("options", "{'sigma': 1}"),
@@ -30,6 +36,10 @@ FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "measures that are no JSON": first("measures", '{"volume": '),
     "measures of 100,000 levels": first("measures", NESTED),
     "measures of 33 levels": first("measures", '{"x":' + "[" * 32 + "]" * 32 + "}"),
+    "measures of 4 MiB": first("measures", '{"x": [' + "0," * (2 << 20) + "0]}"),
+    "measures with many objects": first("measures", EMPTY),
+    "measures with many lists": first("measures", EMPTY.replace("{}", "[]")),
+    "measures with many texts": first("measures", EMPTY.replace("{}", '""')),
     "measures with NaN": first("measures", '{"x": NaN}'),
     "measures with a number of 10,000 digits": first("measures", '{"x": ' + "9" * 10_000 + "}"),
     "a host that is no UTF-8": lambda table: replaced(table, "host", no_text(2)),
@@ -142,6 +152,35 @@ with ResultStore(sys.argv[1], read_only=True) as store:
     assert number == "2"
     assert notice.startswith(f"left out {bad}: it ")
     assert "MiB" in notice
+
+
+def test_json_that_would_fill_the_memory_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unread(texts: object) -> bool:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(contents_module, "_are_objects", unread)
+    one = rows_module.encode([row(1)])
+    for name in ("options", "measures", "curve_summary", "parents"):
+        for text in ("x" * (65 << 20), EMPTY):
+            column = replaced(one, name, [text]).select([name])
+            assert contents_module.fault(column) == f"column {name} has JSON that is too large"
+
+
+@pytest.mark.slow(2)
+def test_rows_that_are_as_large_as_those_of_long_runs_may_be_are_read_again(tmp_path: Path) -> None:
+    """A program of 20,000 files, 10,000 measures, and 20 curves of 60,000 looks."""
+    files = json.dumps({f"{'folder/' * 8}{i:06d}.py": "0" * 64 for i in range(20_000)})
+    spec = dataclasses.replace(RunSpec.from_dict(row(0)), options=(("files", files),))
+    measures = {f"{'measure_' * 12}{i:04d}": i / 7 for i in range(10_000)}
+    curve = [i / 7 for i in range(60_000)]
+    curves: dict[str, Any] = dict.fromkeys(("curve_loss", "curve_accuracy"), curve)
+    curves |= {"curve_step": range(60_000), "curve_summary": {f"curve_{i}": curve for i in range(20)}}
+    ended: dict[str, Any] = {"task_version": "1", "fixed_count": 0, "status": "passed", "reason": "target"}
+    with ResultStore(tmp_path) as store:
+        written = store.append([row(1, measures=measures), row(2, **curves), rows_module.make_row(spec, **ended)])
+    with ResultStore(tmp_path) as store:
+        assert store.rows() == written
+        assert store.notices == []
 
 
 def test_what_this_program_would_set_aside_it_does_not_write(tmp_path: Path) -> None:
