@@ -51,8 +51,6 @@ class Terminated(BaseException):
 PACKAGES = ("analysis", "trainables")
 """Those beside this one."""
 INTERRUPTS = (KeyboardInterrupt, Terminated)
-UNHEARD = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EPIPE)
-"""What a stream that cannot be written says."""
 FEWEST_COLUMNS = 40
 """In fewer nobody can read a table."""
 _answers: list[TextIO] = []
@@ -62,11 +60,11 @@ _named: list[dict[str, str]] = []
 
 
 class UnheardError(OSError):
-    """Stdout or stderr cannot be written: the disk behind it is full, or the terminal or the reader is gone. It has no number,
-    by which libraries would end the program in silence."""
+    """Stdout or stderr cannot be written: the disk behind it is full, the file has the largest size allowed, or the terminal or
+    the reader is gone. It has no number, by which libraries would end the program in silence."""
 
     def __init__(self, cause: OSError) -> None:
-        super().__init__(cause.strerror)
+        super().__init__(cause.strerror or str(cause))
         self.is_left = cause.errno == errno.EPIPE
         """Whether the reader is gone, as `head` is when it has enough. Only a launch says so."""
         self.resume = ""
@@ -99,9 +97,9 @@ class _Heard:
 def _as_unheard() -> Iterator[None]:
     try:
         yield
+    except UnheardError:  # the stream of a command in a command
+        raise
     except OSError as error:
-        if error.errno not in UNHEARD:
-            raise
         raise UnheardError(error) from error
 
 
@@ -335,7 +333,7 @@ def _run(command: Any, words: Sequence[str], name: str | None, named: Mapping[st
 
 
 def _unheard(error: UnheardError) -> int:
-    """What is printed goes nowhere: the disk behind it is full, or the terminal or the reader is gone."""
+    """The exit code of a command whose output cannot be written. What it still prints goes nowhere."""
     with contextlib.suppress(OSError, ValueError):
         told = f"stopped: the output cannot be written ({error}); all finished runs are kept"
         if error.resume or not error.is_left:

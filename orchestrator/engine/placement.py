@@ -14,6 +14,10 @@ STOPPED_SECONDS = 30.0
 """In a longer gap between two ticks the launch was stopped, or its machine asleep: it was not Ray that let packs wait."""
 PATIENCE_SECONDS = 60.0
 """The user is told of packs that no machine takes after so long; again after twice the time, and so on."""
+LEAST_HOPELESS_SECONDS = 100.0
+"""A launch gives up the embedded Ray after so long at the earliest. Ray notices a worker that was killed as it started only
+after a minute (RAY_worker_register_timeout_seconds), and the next one takes up to half a minute to start on a busy machine."""
+WHY_NO_WORKER = "the machine is too busy, Ray hangs, or a worker was killed as it started, which Ray notices after a minute"
 
 
 @dataclass(slots=True)
@@ -106,14 +110,14 @@ class Placement:
         now = time.monotonic()
         silent = now - max(self._waiting_since, self._last_sign)
         if self.hopeless_after is not None and silent > self.hopeless_after:
-            told = f"Ray has started no worker on this machine for {silent:.0f} s (--stall-minutes)"
-            return LostRayError(f"{told}; it hangs, or the machine is too busy")
+            option = " (--stall-minutes)" if self.hopeless_after > LEAST_HOPELESS_SECONDS else ""
+            return LostRayError(f"Ray has started no worker on this machine for {silent:.0f} s{option}: {WHY_NO_WORKER}")
         if (waited := now - self._waiting_since) <= self._patience:
             return None
         self._patience = 2 * waited
         hint = "run `ray status` on the head of the cluster to see what it waits for"
         if self.hopeless_after is not None:
-            hint = "this machine is too busy, or Ray hangs"
+            hint = WHY_NO_WORKER
         waiting = len(self._waiting)
         about = f"{waiting:,} of {counted(packs, 'worker')} {'is' if waiting == 1 else 'are'} waiting"
         return f"no machine was available for {waited:.0f} s, {about}: {hint}"

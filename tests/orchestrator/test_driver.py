@@ -50,11 +50,12 @@ def order(
     def fit(execution: Any, cluster: Cluster, folder: Path) -> None:
         happened.append("trained")
         execution.fatal, execution.outcome.stopped = ended.get("fatal"), ended.get("stopped")
+        ended["hopeless"] = execution.placement.hopeless_after
 
     monkeypatch.setattr(Cluster, "connected", connected)
     monkeypatch.setattr(Cluster, "parts", lambda cluster: [])
     monkeypatch.setattr(driver, "_fit", fit)
-    nothing = SimpleNamespace(connected=lambda workers: None, hopeless_after=0.0, stall_seconds=0.0)
+    nothing = SimpleNamespace(connected=lambda workers: None, hopeless_after=0.0, stall_seconds=ended.get("stall", 0.0))
     execution: Any = SimpleNamespace(
         is_over=lambda: False, outcome=Outcome(), fatal=None, workers=1, cpu_workers=0, placement=nothing, observer=nothing,
         limits=nothing,
@@ -68,6 +69,15 @@ def order(
     except StoreError as error:
         return happened, str(error)
     return happened, ""
+
+
+@pytest.mark.parametrize(("stall", "hopeless"), [(30.0, 100.0), (600.0, 600.0)])
+def test_an_embedded_ray_has_the_time_to_replace_a_worker_that_was_killed_as_it_started(
+    stall: float, hopeless: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: Ended = {"stall": stall}
+    order(monkeypatch, ended)
+    assert ended["hopeless"] == hopeless
 
 
 @pytest.mark.parametrize("stopped", [None, "time", "cost", "error"])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -151,6 +152,27 @@ def test_a_worker_that_dies_beside_a_process_that_it_forked_is_replaced_and_the_
     assert "lost its worker (once), trying again in 1 s" in command.stdout
     assert not psutil.pid_exists(int(left_one))
     assert survivors(psutil.Process().children()) == []
+    assert left(place) == []
+
+
+@pytest.mark.deep
+@pytest.mark.slow(100)
+def test_a_worker_that_is_killed_as_it_starts_is_replaced_before_the_launch_gives_up(start: Start, place: Path) -> None:
+    """Ray misses it after a minute."""
+
+    def starting(process: psutil.Process) -> bool:
+        with suppress(psutil.NoSuchProcess):
+            return any(word.endswith("default_worker.py") for word in process.cmdline())
+        return False
+
+    command = start(*OPTIONS, "--N", "8", "--seeds", "1", "--workers", "1", "--stall-minutes", "0.5")
+    while not (found := [process for process in ray_processes(command) if starting(process)]):
+        assert command.process.poll() is None
+        time.sleep(0.05)
+    found[0].kill()
+    killed_at = time.monotonic()
+    assert command.wait(timeout=200) == 0, command.stdout + command.stderr
+    assert time.monotonic() - killed_at > 50
     assert left(place) == []
 
 

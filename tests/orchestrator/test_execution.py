@@ -30,9 +30,10 @@ from orchestrator.engine import worker as of_worker
 from orchestrator.engine.execution import Execution, Limits, pruned_result
 from orchestrator.engine.messages import Order, PackReport, ParentOrder, RunOrder, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
+from orchestrator.engine.placement import LEAST_HOPELESS_SECONDS, WHY_NO_WORKER
 from orchestrator.engine.ray_tune import Ending, NewestFirst, StudySearcher, Workers, kill_worker
 from orchestrator.engine.worker import PackTrainable
-from orchestrator.errors import StuckError, UserError, shown, storable
+from orchestrator.errors import LostRayError, StuckError, UserError, shown, storable
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.grid import GridSearch
@@ -775,10 +776,21 @@ def test_workers_that_an_embedded_ray_never_places_end_the_launch(store: ResultS
         assert not result_of(execution, "a", step=1, accuracy=0.1)
     assert execution.fatal is None, "one of them works"
     assert len(watcher.notices) > 1
-    assert all(notice.endswith("this machine is too busy, or Ray hangs") for notice in watcher.notices)
+    assert all(notice.endswith(f"workers is waiting: {WHY_NO_WORKER}") for notice in watcher.notices)
     listen(execution, clock, 301)
-    assert str(execution.fatal).startswith("Ray has started no worker on this machine for 301 s (--stall-minutes)")
+    told = f"Ray has started no worker on this machine for 301 s (--stall-minutes): {WHY_NO_WORKER}"
+    assert (type(execution.fatal), str(execution.fatal)) == (LostRayError, told)
     assert execution.is_over()
+
+
+def test_the_least_time_that_ray_has_is_not_said_to_be_that_of_the_option(store: ResultStore, clock: Clock) -> None:
+    execution, _ = make(store, seeds=1, workers=1)
+    execution.placement.hopeless_after = LEAST_HOPELESS_SECONDS
+    next_run(execution, "a")
+    listen(execution, clock, 100)
+    assert execution.fatal is None
+    listen(execution, clock, 1)
+    assert str(execution.fatal) == f"Ray has started no worker on this machine for 101 s: {WHY_NO_WORKER}"
 
 
 def test_a_launch_that_was_stopped_while_the_first_workers_start_waits_on(store: ResultStore, clock: Clock) -> None:

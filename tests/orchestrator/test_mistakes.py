@@ -254,6 +254,9 @@ def test_help_has_the_true_defaults(capsys: pytest.CaptureFixture[str], monkeypa
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 LEFT = BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+TOO_LARGE = OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+STALE = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+UNASKED = io.UnsupportedOperation("not writable")
 
 
 def failing_app(fails: Any) -> cli.App:
@@ -303,7 +306,7 @@ def test_a_full_disk_under_a_task_is_not_said_to_be_the_output(capsys: pytest.Ca
     assert (sys.stdout, sys.stderr) == before
 
 
-@pytest.mark.parametrize("why", [FULL, LEFT])
+@pytest.mark.parametrize("why", [FULL, LEFT, TOO_LARGE, STALE, UNASKED])
 @pytest.mark.parametrize("how", ["write", "flush"])
 def test_an_output_that_cannot_be_written_is_told_as_such(how: str, why: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
@@ -321,7 +324,20 @@ def test_an_output_that_cannot_be_written_is_told_as_such(how: str, why: OSError
     monkeypatch.setattr(sys, "stdout", Full())
     monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
     assert run(failing_app(lambda: print("answer")), []) == 1
-    assert [(str(error), error.is_left) for error in told] == [(why.strerror, why is LEFT)]
+    assert [(str(error), error.is_left) for error in told] == [(why.strerror or str(why), why is LEFT)]
+
+
+def test_a_reader_that_leaves_a_command_in_a_command_is_known_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Left(io.StringIO):
+        def write(self, text: str) -> int:
+            raise LEFT
+
+    told: list[cli.UnheardError] = []
+    monkeypatch.setattr(sys, "stdout", Left())
+    monkeypatch.setattr(cli, "_unheard", lambda error: told.append(error) or cli.Exit.NOT_ANSWERED)
+    inner = failing_app(lambda: print("answer"))
+    assert run(failing_app(lambda: run(inner, [])), []) == 0
+    assert [(str(error), error.is_left) for error in told] == [(LEFT.strerror, True)]
 
 
 def test_a_code_stays_if_what_was_printed_cannot_be_written_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
