@@ -5,7 +5,8 @@ STORE ?= results
 REPORT ?= report
 CLUSTER ?= cluster/gpu.yaml
 STUDY ?= scaling
-JOB ?= $(STUDY)
+JOB ?=
+BUCKET ?=
 JOBS ?= logical
 SMALL := --N 24 --max-steps 1200
 TORCH ?= torch
@@ -13,15 +14,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Names, which may come from a page or with a store. Recipes take them as "$$NAME": make expands nothing in them, and no shell runs them.
+NAMES := STORE REPORT CLUSTER STUDY JOB BUCKET
+$(foreach name,$(NAMES),$(eval override $(name) := $$(value $(name))))
+export $(NAMES)
+
 # Empty: Python keeps what it has compiled of the modules and the tests, whatever the shell says. It is a tenth of the work of `make check`.
 export PYTHONDONTWRITEBYTECODE :=
 
-ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin
+ON_HEAD := cd ~/sweep && RAY_AUTH_MODE=token .venv/bin/ray job
+JOB_NAME := shlex.quote(os.environ["JOB"] or os.environ["STUDY"])
 JOB_OF_STUDY := import os, shlex; \
-	study = "cd ~/sweep && exec .venv/bin/python -m orchestrator.$(STUDY) --address auto " + os.environ["OF_STUDY"]; \
-	print("$(ON_HEAD)/ray job submit --no-wait --submission-id $(JOB) -- sh -c", shlex.quote(study))
-REGION = $(shell sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" $(CLUSTER) | head -n 1)
+	module = shlex.quote("orchestrator." + os.environ["STUDY"]); \
+	study = "cd ~/sweep && exec .venv/bin/python -m " + module + " --address auto " + os.environ["OF_STUDY"]; \
+	print("$(ON_HEAD) submit --no-wait --submission-id", $(JOB_NAME), "-- sh -c", shlex.quote(study))
+LOGS_OF_JOB := import os, shlex; print("$(ON_HEAD) logs --follow", $(JOB_NAME))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
+# Ends a recipe if one of these is a link: what it leads to is none of the store.
+no_links = for path in $(1); do test ! -L "$$path" || { echo "$$path is a link: remove it" >&2; exit 2; }; done
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
 # weights and measures that are there stay, as the rows do that they belong to. A head that has no runs yet has no store to merge.
 into_results = mkdir -p results && { test ! -d $(1)/runs || $(2)/python -m orchestrator.merge $(1) results; } \
@@ -53,43 +63,45 @@ generative: $(VENV)/.installed ## the studies of generators, also after one that
 		$(BIN)/python -m orchestrator.$$study $(ARGS) || { all=$$?; test $$all = 1 || break; }; done; exit $$all
 
 paper: $(VENV)/.installed ## the six studies of the first paper at a small size, then the report; about 75 minutes on two cores; STORE=results REPORT=report
-	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store $(STORE)
-	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store $(STORE)
-	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store $(STORE)
-	@$(BIN)/python -m orchestrator.rotation --N 20 --epochs 50 --store $(STORE)
+	@$(BIN)/python -m orchestrator.encodings $(SMALL) --by-depth 2,6 --store "$$STORE"
+	@$(BIN)/python -m orchestrator.geometry $(SMALL) --depths 2,4,6 --store "$$STORE"
+	@$(BIN)/python -m orchestrator.tuning $(SMALL) --store "$$STORE"
+	@$(BIN)/python -m orchestrator.rotation --N 20 --epochs 50 --store "$$STORE"
 	@$(BIN)/python -m orchestrator.regularization --seeds 3 --epochs 1000 --schedule constant \
-		--lambda-entropy 0.1 --lambda-variance 0.01 --store $(STORE)
-	@$(BIN)/python -m orchestrator.scaling --N 16..40 --store $(STORE)
-	@$(BIN)/python -m analysis.report --store $(STORE) --out $(REPORT)
+		--lambda-entropy 0.1 --lambda-variance 0.01 --store "$$STORE"
+	@$(BIN)/python -m orchestrator.scaling --N 16..40 --store "$$STORE"
+	@$(BIN)/python -m analysis.report --store "$$STORE" --out "$$REPORT"
 
 report: $(VENV)/.installed ## measure what is in the store, then draw and judge it; STORE=results REPORT=report
-	@$(BIN)/python -m analysis.report --store $(STORE) --out $(REPORT) $(ARGS)
+	@$(BIN)/python -m analysis.report --store "$$STORE" --out "$$REPORT" $(ARGS)
 
 up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 	@{ test -f ~/.ray/auth_token || $(BIN)/ray get-auth-token --generate > /dev/null; } && chmod 600 ~/.ray/auth_token
-	@! grep -q 'type: aws' $(CLUSTER) || $(BIN)/python cluster/aws.py setup $(if $(REGION),--region $(REGION)) $(if $(BUCKET),--bucket $(BUCKET))
-	@$(BIN)/ray up --yes $(CLUSTER)
+	@region=$$(sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" "$$CLUSTER" | head -n 1); \
+		! grep -q 'type: aws' "$$CLUSTER" || $(BIN)/python cluster/aws.py setup $${region:+--region "$$region"} $${BUCKET:+--bucket "$$BUCKET"}
+	@$(BIN)/ray up --yes "$$CLUSTER"
 
 submit: export OF_STUDY = $(value ARGS)
 submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"
-	@job=$$($(BIN)/python -c '$(JOB_OF_STUDY)') && $(BIN)/ray exec $(CLUSTER) "$$job"
+	@job=$$($(BIN)/python -c '$(JOB_OF_STUDY)') && $(BIN)/ray exec "$$CLUSTER" "$$job"
 
 logs: $(VENV)/.installed-cluster ## follow it; JOB=scaling
-	@$(BIN)/ray exec $(CLUSTER) '$(ON_HEAD)/ray job logs --follow $(JOB)'
+	@logs=$$($(BIN)/python -c '$(LOGS_OF_JOB)') && $(BIN)/ray exec "$$CLUSTER" "$$logs"
 
 fetch: $(VENV)/.installed-cluster ## add the results of the head to those here, at any time
+	@$(call no_links,results/.tmp)
 	@rm -rf results/.tmp/fetched && mkdir -p results/.tmp/fetched
 	@rsync --archive $(BESIDE_ROWS) --link-dest=../.. results/ results/.tmp/fetched/
-	@$(BIN)/ray rsync-down $(CLUSTER) '~/sweep/results/' results/.tmp/fetched/
+	@$(BIN)/ray rsync-down "$$CLUSTER" '~/sweep/results/' results/.tmp/fetched/
 	@$(call into_results,results/.tmp/fetched,$(BIN))
 
 send: $(VENV)/.installed-cluster ## add the results that are here to those of the head
-	@$(BIN)/ray exec $(CLUSTER) 'mkdir -p ~/sweep/results/.tmp/sent'
-	@$(BIN)/ray rsync-up $(CLUSTER) results/ '~/sweep/results/.tmp/sent/'
-	@$(BIN)/ray exec $(CLUSTER) 'cd ~/sweep && $(call into_results,results/.tmp/sent,.venv/bin)'
+	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(call no_links,results/.tmp results/.tmp/sent) && mkdir -p results/.tmp/sent'
+	@$(BIN)/ray rsync-up "$$CLUSTER" results/ '~/sweep/results/.tmp/sent/'
+	@$(BIN)/ray exec "$$CLUSTER" 'cd ~/sweep && $(call into_results,results/.tmp/sent,.venv/bin)'
 
 down: $(VENV)/.installed-cluster ## delete the cluster, and what is on its machines
-	@$(BIN)/ray down --yes $(CLUSTER)
+	@$(BIN)/ray down --yes "$$CLUSTER"
 
 check: $(VENV)/.installed-test ## lint, types, imports and the quick tests; side by side
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy lint-imports unit

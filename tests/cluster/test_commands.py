@@ -38,7 +38,10 @@ match words:
     case ["job", "status", *_]:
         sys.exit(1)
     case ["job", "submit", *rest]:
+        open(os.environ["SAID"] + ".job", "w").write(rest[rest.index("--submission-id") + 1])
         subprocess.run(shlex.join(rest[rest.index("--") + 1:]), shell=True, check=True)
+    case ["job", "logs", "--follow", *jobs]:
+        print(json.dumps(jobs))
 """
 STUDY = f"""#!{sys.executable}
 import json, os, pathlib, sys
@@ -71,10 +74,14 @@ class Cluster:
         }  # fmt: skip
 
     def make(self, *words: str) -> str:
-        make = ["make", f"--file={ROOT}/Makefile", "--old-file=.venv/.installed-cluster", f"BIN={self.bins}"]
-        made = subprocess.run([*make, *words], cwd=self.here, env=self.environment, capture_output=True, text=True)
+        made = self.tried(*words)
         assert made.returncode == 0, made.stdout + made.stderr
         return made.stdout
+
+    def tried(self, *words: str) -> subprocess.CompletedProcess[str]:
+        make = ["make", f"--file={ROOT}/Makefile", *(f"--old-file=.venv/.installed{of}" for of in ("", "-cluster"))]
+        command = [*make, f"BIN={self.bins}", *words]
+        return subprocess.run(command, cwd=self.here, env=self.environment, capture_output=True, text=True)
 
     def started(self) -> list[str]:
         """The folder and the words of the study that was started on the head."""
@@ -127,6 +134,51 @@ PROGRAM = "awk -v n={data_count} -f '/opt/my x.awk' \"$1\" `a` \\n"
 def test_a_study_is_submitted_as_it_was_typed(cluster: Cluster, typed: str, words: list[str]) -> None:
     cluster.make("submit", f"ARGS={typed}", "STUDY=tune")
     assert cluster.started() == [str(cluster.head / "sweep"), "-m", "orchestrator.tune", "--address", "auto", *words]
+
+
+ODD = (
+    "my results", "s;touch BAD;", "r$(shell touch BAD)", "$(touch BAD)", "x'; touch BAD; echo '", 'x"; touch BAD; "',
+    "a$HOME#`b`",
+)  # fmt: skip
+
+
+def no_bad(folder: Path) -> bool:
+    return not list(folder.rglob("*BAD*"))
+
+
+@pytest.mark.parametrize("target", ["report", "paper"])
+@pytest.mark.parametrize("name", ODD)
+def test_a_store_and_a_page_may_have_any_name(cluster: Cluster, tmp_path: Path, target: str, name: str) -> None:
+    cluster.make(target, f"STORE={name}", f"REPORT={name} too")
+    assert cluster.started() == [str(cluster.here), "-m", "analysis.report", "--store", name, "--out", f"{name} too"]
+    cluster.make(target)
+    assert cluster.started()[3:] == ["--store", "results", "--out", "report"]
+    cluster.environment |= {"STORE": name}
+    cluster.make(target)
+    assert cluster.started()[3:] == ["--store", name, "--out", "report"]
+    assert no_bad(tmp_path)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_job_a_study_and_a_cluster_may_have_any_name(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    assert json.loads(cluster.make("logs", f"JOB={name}", f"CLUSTER={name}")) == [name]
+    cluster.make("submit", f"JOB={name}", f"STUDY={name}", f"CLUSTER={name}", "ARGS=--N 16")
+    assert cluster.started() == [str(cluster.head / "sweep"), "-m", f"orchestrator.{name}", "--address", "auto", "--N", "16"]
+    assert Path(f"{cluster.said}.job").read_text() == name
+    text = (ROOT / "cluster" / "gpu.yaml").read_text()
+    (cluster.here / name).write_text(text)
+    cluster.environment["HOME"] = str(tmp_path / "home")
+    cluster.make("up", f"CLUSTER={name}", f"BUCKET={name}")
+    assert cluster.started()[1:] == ["cluster/aws.py", "setup", "--region", "us-east-1", "--bucket", name]
+    (cluster.here / name).unlink()
+    assert no_bad(tmp_path)
+
+
+def test_a_job_is_called_as_its_study_unless_it_is_named(cluster: Cluster) -> None:
+    assert json.loads(cluster.make("logs")) == ["scaling"]
+    assert json.loads(cluster.make("logs", "STUDY=tune")) == ["tune"]
+    cluster.make("submit", "STUDY=tune")
+    assert Path(f"{cluster.said}.job").read_text() == "tune"
 
 
 @pytest.mark.parametrize("token", ["new", "as Ray leaves it"])
@@ -230,6 +282,26 @@ def test_a_fetch_needs_no_results_on_either_side(cluster: Cluster) -> None:
     add(here, 1)
     cluster.make("fetch")
     assert seeds(here) == [1]
+
+
+@copies
+@pytest.mark.parametrize(("target", "link"), [("fetch", ".tmp"), ("send", ".tmp"), ("send", ".tmp/sent")])
+def test_nothing_is_removed_or_written_where_a_link_of_a_store_leads(
+    cluster: Cluster, tmp_path: Path, target: str, link: str
+) -> None:
+    store = cluster.stores[target == "send"]
+    thesis = tmp_path / "mine" / "fetched" / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("years")
+    add(cluster.here / "results", 1)
+    (store / link).parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(store / link, ignore_errors=True)
+    (store / link).symlink_to(tmp_path / "mine")
+    made = cluster.tried(target)
+    assert made.returncode == 2
+    assert f"results/{link} is a link: remove it" in made.stderr
+    assert thesis.read_text() == "years"
+    assert [file.name for file in (tmp_path / "mine").rglob("*")] == ["fetched", "thesis.txt"]
 
 
 def test_a_plain_copy_over_a_store_loses_no_row_of_either(tmp_path: Path) -> None:
