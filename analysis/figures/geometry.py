@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from analysis.figures.panels import (
     DECODER_NAMES,
     ENCODING_NAMES,
+    MOST_LAYERS,
     PAGE,
     SMALL,
     array_of,
@@ -27,8 +28,6 @@ from analysis.measures.geometry import LEAST_VOLUME
 
 DATASET_NAMES = {"bumps": "bumps", "stripes+bumps": "stripes + bumps"}
 DATASET_COLOURS = {"bumps": COLOURS[1], "stripes+bumps": COLOURS[0]}
-MOST_LAYERS = 40
-"""Layers or depths that a figure names or shows: measures from elsewhere may be of thousands."""
 LEAST_R2 = -1.0
 """Lower end of the axis of R^2, which has none."""
 

@@ -20,6 +20,8 @@ COLUMN, PAGE = 3.4, 7.0
 """Widths of a figure in inches."""
 SMALL = 7
 """Least font size in points at that width."""
+MOST_LAYERS = 40
+"""Layers or depths that a figure names or shows: measures from elsewhere may be of thousands."""
 ENCODING_NAMES = {"bump": "bump code", "one-hot": "one-hot code", "positional": "positional code", "ramp": "ramp code"}
 DECODER_NAMES = {"cnn": "CNN", "mlp": "MLP"}
 DECODER_MARKERS = {"cnn": "o", "mlp": "s"}

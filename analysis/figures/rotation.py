@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 
-from analysis.figures.panels import PAGE, SMALL, array_of, bands, rows_of
+from analysis.figures.panels import MOST_LAYERS, PAGE, SMALL, array_of, bands, rows_of
 from analysis.figures.style import COLOURS
 
 SHOWN = 10
@@ -63,9 +63,9 @@ def _draw_gap(figure: SubFigure, table: pd.DataFrame) -> None:
 def _draw_layers(figure: SubFigure, table: pd.DataFrame) -> None:
     angles = array_of(table, "embedding_angles")
     layers = sorted({int(layer) for layer in rows_of(table, "embedding")["layer"]})
-    panels = figure.subplots(1, len(layers), squeeze=False)[0]
+    panels = figure.subplots(1, min(MOST_LAYERS, len(layers)), squeeze=False)[0]
     colours: dict[str, Any] = {"cmap": CYCLIC, "norm": Normalize(0, 360)}
-    for axes, layer in zip(panels, layers, strict=True):
+    for axes, layer in zip(panels, layers, strict=False):
         x, y = array_of(table, "embedding", layer).T
         axes.scatter(x, y, c=angles, s=4, **colours)
         axes.set(xticks=[], yticks=[])

@@ -9,9 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.figures.panels import PAGE, SMALL, array_of, box_of, draw_box, draw_map, lines_by_layer
+from analysis.figures.panels import MOST_LAYERS, PAGE, SMALL, array_of, box_of, draw_box, draw_map, lines_by_layer
 from analysis.figures.style import COLOURS
 from analysis.measures.tuning import STRIPED, additive_share
+
+MOST_PAIRS = 200
+"""Pairs of maps that a figure shows: it takes a tenth of a second to draw one."""
 
 
 def draw_tuning(table: pd.DataFrame) -> Figure:
@@ -19,7 +22,8 @@ def draw_tuning(table: pd.DataFrame) -> Figure:
     marginals: the mean over y as a curve above, that over x beside the map. A row per layer, two columns per number of bumps
     (figures 4e, f, 15)."""
     maps = table[table["quantity"] == "maps"]
-    counts, layers = sorted(maps["data_count"].unique()), sorted(maps["layer"].unique())
+    layers = sorted(maps["layer"].unique())[:MOST_LAYERS]
+    counts = sorted(maps["data_count"].unique())[: MOST_PAIRS // len(layers)]
     figure = Figure(figsize=(PAGE, 0.5 + 1.02 * len(layers)), layout="constrained")
     grid = figure.subplots(len(layers), 2 * len(counts), squeeze=False)
     for row, layer in enumerate(layers):

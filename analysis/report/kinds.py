@@ -95,6 +95,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
 def _threshold_sheet(search: ThresholdSearch, rows: Rows, results: Sequence[ThresholdResult], task: str) -> Sheet:
     """Every threshold, with the runs on both sides of it."""
     axes = results[0].axes
+    contradicted = any(result.outliers for result in results)
     records = []
     for i, result in zip(search.numbers(rows), results, strict=True):
         found = search.found(rows, i)
@@ -109,7 +110,7 @@ def _threshold_sheet(search: ThresholdSearch, rows: Rows, results: Sequence[Thre
         head = {"dataset": result.dataset, axes.along: result.along, "seed": result.seed, "verdict": result.verdict}
         cost = {"lower_ended": result.lower_ended, "runs": result.runs, "steps": result.steps}
         records.append({**head, **ends, **cost, **of_runs})
-        if any(one.outliers for one in results):
+        if contradicted:
             records[-1]["contradicted_by"] = row["contradicted_by"]
     table = pd.DataFrame(records)
     if not table["fixed_images"].any():

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.figures.geometry import LEAST_R2, MOST_LAYERS, draw_by_layer, draw_volume_gap, draw_volumes
-from analysis.figures.panels import SMALL
-from analysis.figures.tuning import draw_striped, draw_tuning, draw_unit
+from analysis.figures.geometry import LEAST_R2, draw_by_layer, draw_volume_gap, draw_volumes
+from analysis.figures.panels import MOST_LAYERS, SMALL
+from analysis.figures.tuning import MOST_PAIRS, draw_striped, draw_tuning, draw_unit
 
 N = 12
 Y, X = np.mgrid[:N, :N].astype(float)
@@ -172,6 +172,20 @@ def test_tuning_has_a_row_per_layer_and_the_most_and_least_additive_unit_for_eve
     np.testing.assert_allclose(shown[1].images[0].get_array(), 6 * pixel)
     np.testing.assert_allclose(shown[3].images[0].get_array(), 6 * pixel * 51)
     assert shown[0].get_xlabel() == "additive 1.00"
+
+
+@pytest.mark.parametrize(("layers", "counts", "drawn"), [(1500, 1, (40, 1)), (1, 30, (1, 25)), (12, 4, (12, 2))])
+def test_tuning_shows_only_so_many_layers_and_numbers_of_bumps(
+    layers: int, counts: int, drawn: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.figures.tuning.draw_unit", lambda *_: None)
+    monkeypatch.setattr("analysis.figures.tuning.MOST_PAIRS", MOST_PAIRS // 8 if counts > 1 else MOST_PAIRS)
+    stack = np.ones((8, 2, 2))
+    made = [row for count in range(counts) for row in rows(run(0, data_count=count), range(layers), maps=lambda _: stack)]
+    axes = draw_tuning(pd.DataFrame(made)).axes
+    assert len(axes) == drawn[0] * drawn[1] * 2
+    assert axes[-2 * drawn[1]].get_ylabel() == f"layer {drawn[0] - 1}"
+    assert axes[2 * drawn[1] - 2].get_title(loc="left") == f"{drawn[1] - 1} bumps"
 
 
 def test_striped_units_are_counted_by_layer_and_number_of_bumps() -> None:

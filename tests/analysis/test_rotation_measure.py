@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from analysis.figures.panels import MOST_LAYERS
 from analysis.figures.rotation import draw_rotation
 from analysis.measures.quantity import Quantity
 from analysis.measures.rotation import TrainedRotation, best_mix, embed, measure
@@ -157,6 +158,15 @@ def test_the_figure_shows_errors_of_all_seeds_images_in_the_gap_and_the_rings() 
     assert panels[0].collections[0].get_cmap().name == "twilight"
     without = draw_rotation(table[table["quantity"] != "embedding"])
     assert len(without.axes) == 31
+
+
+@pytest.mark.parametrize("layers", [MOST_LAYERS, MOST_LAYERS + 1, 1500])
+def test_the_figure_shows_the_rings_of_only_so_many_layers(layers: int) -> None:
+    rings = [Quantity("embedding", array=np.zeros((3, 2)), layer=layer) for layer in range(layers)]
+    seen = [*measure(decoder(blank)), Quantity("embedding_angles", array=np.arange(3.0)), *rings]
+    panels = draw_rotation(pd.DataFrame(rows(seen, 0))).axes[31:-1]
+    assert len(panels) == MOST_LAYERS
+    assert panels[-1].get_title() == ("image" if layers == MOST_LAYERS else "layer 39")
 
 
 @pytest.mark.slow
