@@ -19,7 +19,7 @@ from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.confirm import TUNED, ConfirmAndJudge, ConfirmBest
 from orchestrator.searches.grid import MOST_SPARES, GridSearch
-from orchestrator.searches.narrowing import NarrowingSearch
+from orchestrator.searches.narrowing import MOST_SEEDS, NarrowingSearch
 from orchestrator.searches.narrowing import threshold_search as narrowed
 from orchestrator.searches.optuna import OptunaSearch
 from orchestrator.searches.space import in_turn, known_points
@@ -36,8 +36,11 @@ from trainables.task import Task
 OF_THRESHOLDS = ("scaling", "signal")
 """Studies that ask for the least value of a setting."""
 
-MOST_RUNGS = 10 * MOST_PLANNED
-"""Values that all thresholds of a stored question may ask for; any file may be in a store."""
+MOST_RUNGS, MOST_OTHER_RUNGS = 10 * MOST_PLANNED, 2 * MOST_PLANNED
+"""Values that all thresholds of a stored question may ask for, of the data count and of another setting, whose runs take longer
+to tell; any file may be in a store."""
+MOST_PAIRS = 50_000_000
+"""Its thresholds times the values along which they lie: each may learn from those at all smaller ones."""
 
 AnySearch = ThresholdSearch | NarrowingSearch | ConfirmAndJudge | ConfirmBest | GridSearch
 
@@ -75,11 +78,15 @@ def threshold_search(question: Question, task: Task | None) -> ThresholdSearch:
     resolution, stop = (question.search.get(name) for name in ("resolution", "stop"))
     if not isinstance(resolution, float):
         raise ValueError(f"resolution must be a number in (0, 1), not {resolution!r:.100}")
-    if 0 < resolution < 1 and sum(_rungs(bracket, resolution) for bracket in brackets) > MOST_RUNGS:
-        raise ValueError(f"its ranges have more than {MOST_RUNGS:,} values at a resolution of {resolution:g}")
+    most = MOST_RUNGS if question.search.get("least", "data_count") == "data_count" else MOST_OTHER_RUNGS
+    if 0 < resolution < 1 and sum(_rungs(bracket, resolution) for bracket in brackets) > most:
+        raise ValueError(f"its ranges have more than {most:,} values at a resolution of {resolution:g}")
     width = question.search.get("until_width")
     if not (width is None or isinstance(width, float)):
         raise ValueError(f"until_width must be a number, not {width!r:.100}")
+    values, thresholds = len({bracket.along for bracket in brackets}), len(brackets) * (1 if width is None else MOST_SEEDS)
+    if thresholds * values > MOST_PAIRS:
+        raise ValueError(f"its {thresholds:,} possible thresholds lie at {values:,} values, which are too many")
     return narrowed(brackets, resolution, True, str(stop), width, widths)
 
 

@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 
 from analysis.asked import Asked, asked_again, tuned
+from analysis.budget import MOST_SECONDS, affordable
 from analysis.generators import MEASURES, numbers_of
 from analysis.measures.registry import VERSIONS
 from analysis.objectives import Answer
 from analysis.tasks import BUILT_IN, load_all
+from orchestrator.errors import counted, printable
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.questions import left_out
 from trainables.spec import RunSpec, run_key
@@ -45,13 +47,15 @@ class Results:
     tuned: frozenset[str] = frozenset()
     """The keys of `runs` that are trials of the tune study, or confirm them."""
     questions: Sequence[Question] = ()
-    """All that launches asked, of whatever study and version."""
+    """All that launches asked, of whatever study and version, but those that are `unanswered`."""
     tasks: Mapping[str, Task] = field(default_factory=dict)
     """The tasks that are loaded, by path."""
     former: int = 0
     """Runs of former versions, which are left out."""
     damaged: int = 0
     """Files of rows that could not be read."""
+    unanswered: int = 0
+    """Questions that are left out, as it would take too long to answer them all."""
 
     @cached_property
     def generators(self) -> Answer:
@@ -60,18 +64,23 @@ class Results:
         return Answer.of_store(self.runs, numbers_of(table.dropna(subset="value").to_dict("records")), {})
 
     @classmethod
-    def of(cls, store: str | Path, tasks: Sequence[str] = ()) -> Results:
+    def of(cls, store: str | Path, tasks: Sequence[str] = (), all_questions: bool = False) -> Results:
         """
         Args:
             tasks: import paths that may be loaded, besides those of this project's own tasks.
+            all_questions: whether questions are answered however long this takes.
 
         Raises:
             StoreError: the store cannot be read.
             UserError: a task cannot be loaded.
         """
         with ResultStore(store, read_only=True) as rows:
-            found, questions = rows.rows(), load_questions(rows)
+            found, stored = rows.rows(), load_questions(rows)
             notices, damaged = rows.notices, rows.damaged
+        questions = stored if all_questions else affordable(stored)
+        if unanswered := len(stored) - len(questions):
+            told = f"{counted(unanswered, 'question')} of {store} left out: to answer all {len(stored):,} may take more than"
+            notices.append(printable(f"{told} {MOST_SECONDS / 60:.0f} minutes; --all-questions answers them"))
         named = {*(row["task"] for row in found), *(question.task for question in questions)}
         loaded = load_all({*tasks, *named.intersection(BUILT_IN)})
         versions = {path: task.version for path, task in loaded.items()}
@@ -88,7 +97,8 @@ class Results:
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += measures.notices
         table = table.astype({"layer": float, "value": float})
-        return cls(runs, table, notices, str(store), asked, tuned(questions, runs), questions, loaded, former, damaged)
+        trials = tuned(stored, runs)
+        return cls(runs, table, notices, str(store), asked, trials, questions, loaded, former, damaged, unanswered)
 
 
 def _is_current(run: dict[str, Any], versions: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.cli import INTERRUPTS, App, Exit, check_folder, ended_by, ends_on_interrupt, heeding_sigterm, main_of
 from orchestrator.command.reading import check_apart, check_runs, open_store
 from orchestrator.errors import LostRayError, UserError, counted, printable, unwritten
-from orchestrator.store import StoreError
+from orchestrator.store import StoreError, lies_at
 
 if TYPE_CHECKING:
     from analysis.report.build import Builder
@@ -49,6 +50,9 @@ def report(
         bool, typer.Option("--serve", help="Show the page at an address that this machine alone can open, until Ctrl-C.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of --serve; 0 takes a free one.")] = 8700,
+    all_questions: Annotated[
+        bool, typer.Option("--all-questions", help="Answer all stored questions, even if they are so many that it takes hours.")
+    ] = False,
     address: opt.Address = "local",
     workers: opt.Workers = None,
     task: opt.TaskPaths = None,
@@ -81,6 +85,9 @@ def report(
     for name, location in (("--store", store), *(("--with", one) for one in beside or ())):
         if name != "--store" or not waits:
             check_runs(name, location)
+    for one, other in combinations((store, *(beside or ())), 2):
+        if lies_at(one) == lies_at(other):
+            raise UserError(f"{one!r} and {other!r} are the same store: there is nothing to compare")
     _check_out(out, (store, *(beside or ())))
     if serve:
         _check_port(out, port)
@@ -96,7 +103,7 @@ def report(
     from analysis.measure import Steps, measure_missing
     from analysis.report.build import LOOK_EVERY, Builder
 
-    builder = Builder(store, out, task or (), beside or (), LOOK_EVERY if follow else 0.0)
+    builder = Builder(store, out, task or (), beside or (), LOOK_EVERY if follow else 0.0, all_questions)
     try:
         with ends_on_interrupt():
             unmeasured, told = list[str](), list[str]()
@@ -165,8 +172,9 @@ def _tell(page: Report) -> None:
     for claim, finding, _ in page.sections:
         if not finding.speaks:
             continue
-        seeds = counted(finding.seeds, "seed")
-        print(f"{finding.verdict:<16}{claim.id:<30}{seeds:<10}{f'figures {claim.figures}' if claim.figures else ''}".rstrip())
+        found = counted(finding.seeds, "seed") if finding.seeds else f"too few {finding.lacking}"
+        figures = f"figures {claim.figures}" if claim.figures else ""
+        print(f"{finding.verdict:<16}{claim.id:<30}{found:<8}  {figures}".rstrip())
     if silent := [finding for _, finding, _ in page.sections if not finding.speaks]:
         of_some = f"; of {sum(bool(one.unmet) for one in silent)} there are runs, but {page.unmet}" if page.unmet else ""
         print(f"{NOT_ENOUGH:<16}{counted(len(silent), 'claim')} of papers: no run counts{of_some}")

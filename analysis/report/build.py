@@ -43,6 +43,7 @@ class Builder:
     Args:
         others: stores whose studies stand beside those of this one.
         every: an open page looks so often whether there is a new one; 0: never.
+        all_questions: whether questions are answered however long this takes.
     """
 
     store: str
@@ -50,6 +51,7 @@ class Builder:
     tasks: Sequence[str] = ()
     others: Sequence[str] = ()
     every: float = 0.0
+    all_questions: bool = False
     notices: list[str] = field(default_factory=list)
     """Lines about what could not be read, of the last page."""
     _files: RunFiles = field(default_factory=RunFiles)
@@ -76,7 +78,7 @@ class Builder:
             UserError: a task cannot be loaded.
         """
         say("reading the store", 0, 1)
-        results = Results.of(self.store, self.tasks) if results is None else results
+        results = self._read(self.store) if results is None else results
         beside = self._beside() if beside is None else beside
         told, notices = studies_of(results, _around(self.store, results), say)
         others, unread = {}, len(notices)
@@ -116,7 +118,7 @@ class Builder:
             wait(self.every)
             started, report, failed = time.monotonic(), None, list[str]()
             try:
-                results = Results.of(self.store, self.tasks)
+                results = self._read(self.store)
                 if not (self.out / PAGE).is_file():
                     self._files, self._mark = RunFiles(), None
                 if self._shown and not results.runs:
@@ -138,7 +140,10 @@ class Builder:
             wait(max(0.0, (time.monotonic() - started) * (1 / SHARE - 1) - self.every))
 
     def _beside(self) -> list[Results]:
-        return [Results.of(store, self.tasks) for store in self.others]
+        return list(map(self._read, self.others))
+
+    def _read(self, store: str) -> Results:
+        return Results.of(store, self.tasks, self.all_questions)
 
 
 def _uncounted(notice: str) -> str:
@@ -150,7 +155,7 @@ def _mark_of(results: Results) -> tuple[Any, ...]:
     """What changes with every run, question and measure, also if a run takes the place of one that failed."""
     runs = hash(frozenset((run["key"], run["finished_at"]) for run in results.runs))
     questions = tuple(question.name for question in results.questions)
-    return len(results.runs), runs, questions, len(results.table), results.damaged
+    return len(results.runs), runs, questions, results.unanswered, len(results.table), results.damaged
 
 
 def _marks_of(results: Results, beside: Sequence[Results]) -> tuple[Any, ...]:

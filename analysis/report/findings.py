@@ -47,6 +47,8 @@ class Condition:
     relation: str
     bound: float
     estimate: float | None = None
+    lacking: str = ""
+    """What there are too few of for a value of any seed, where further seeds would not help."""
 
     @property
     def judged(self) -> float:
@@ -147,6 +149,11 @@ class Finding:
         if self.counted is not None:
             return self.counted
         return min((len(condition.values) for condition in self.conditions), default=0)
+
+    @property
+    def lacking(self) -> str:
+        """What the condition that has no seed has too few of."""
+        return next((condition.lacking for condition in self.conditions if condition.lacking), "seeds")
 
     @property
     def speaks(self) -> bool:

@@ -93,6 +93,8 @@ class Report:
     """Runs of former versions, which are not among these."""
     unread: int = 0
     """Questions that could not be asked again, whose studies are not among these."""
+    unanswered: int = 0
+    """Questions that were left out, as it would take too long to answer them all."""
     damaged: int = 0
     """Files of rows that could not be read, whose runs are not among these."""
 
@@ -142,7 +144,7 @@ class Report:
         others = len(runs) - len(with_needed((run for key, run in runs.items() if key in asked), runs.get))
         failed = sum(run["status"] == "failed" for run in results.runs)
         ended = ended_badly(results.runs)
-        counts = others, failed, results.former, unread, results.damaged
+        counts = others, failed, results.former, unread, results.unanswered, results.damaged
         return cls(parts, len(results.runs), hours, results.store, studies, compared, ended, *counts)
 
     @property
@@ -151,9 +153,9 @@ class Report:
         return [section for part in self.parts for section in part.sections]
 
     @property
-    def has_seeds(self) -> bool:
+    def speaks(self) -> bool:
         """Whether any run speaks of any claim."""
-        return any(finding.seeds for _, finding, _ in self.sections)
+        return any(finding.speaks for _, finding, _ in self.sections)
 
     @property
     def unmet(self) -> str:
@@ -304,5 +306,5 @@ def spread(values: Mapping[int, float]) -> str:
 def outcome(condition: Condition) -> str:
     """Whether a condition is met, in words."""
     if not condition.enough:
-        return "too few seeds"
+        return f"too few {condition.lacking or 'seeds'}"
     return "met" if condition.met else "not met"

@@ -37,6 +37,7 @@ FOUR = tuple(SETTINGS.values())
 PAPER_CUBIC = scaling.CLAIMS["bumps"]
 LEAST_N = 16
 """From this grid size on, bumps alone must need more images than stripes and bumps."""
+GRID_SIZES = "grid sizes"
 MOST_WIDTH = 1.0
 """A wider interval of an exponent holds too many others to say which it is."""
 
@@ -79,14 +80,17 @@ def stripes_scale_linearly(results: Results) -> Finding:
     bumps, stripes = _exponents(answer, "bumps"), _exponents(answer, "stripes+bumps")
     fits = {} if answer is None else answer.fits
     of_bumps, of_stripes = (fits[d].exponent if d in fits else None for d in ("bumps", "stripes+bumps"))
-    slope = _slope(answer)
+    slope, few = _slope(answer), {dataset: _lacking(answer, dataset) for dataset in ("bumps", "stripes+bumps")}
+    small = answer is not None and len(answer.known) and answer.known["N"].max() < LEAST_N
+    difference = "exponent of bumps alone minus that of stripes + bumps"
+    ratios = f"images, bumps alone / stripes + bumps, least over N >= {LEAST_N}"
     apart = None if of_bumps is None or of_stripes is None else of_bumps - of_stripes
     conditions = [
-        Condition(f"exponent of stripes + bumps{slope}", stripes, ">=", 0.8, of_stripes),
-        Condition(f"exponent of stripes + bumps{slope}", stripes, "<=", 1.2, of_stripes),
-        Condition(f"exponent of bumps alone{slope}", bumps, ">=", 1.4, of_bumps),
-        Condition(f"exponent of bumps alone minus that of stripes + bumps{slope}", paired(sub, bumps, stripes), ">", 0, apart),
-        Condition(f"images, bumps alone / stripes + bumps, least over N >= {LEAST_N}", _least_ratio(answer), ">", 1),
+        Condition(f"exponent of stripes + bumps{slope}", stripes, ">=", 0.8, of_stripes, few["stripes+bumps"]),
+        Condition(f"exponent of stripes + bumps{slope}", stripes, "<=", 1.2, of_stripes, few["stripes+bumps"]),
+        Condition(f"exponent of bumps alone{slope}", bumps, ">=", 1.4, of_bumps, few["bumps"]),
+        Condition(f"{difference}{slope}", paired(sub, bumps, stripes), ">", 0, apart, few["bumps"] or few["stripes+bumps"]),
+        Condition(ratios, _least_ratio(answer), ">", 1, lacking=GRID_SIZES if small else ""),
     ]
     return _scaling_finding(conditions, found, ("bumps", "stripes+bumps"), draws=True)
 
@@ -98,12 +102,12 @@ def bumps_scale_cubically(results: Results) -> Finding:
     fit = answer.fits.get("bumps") if answer else None
     values = _exponents(answer, "bumps")
     lower, upper = (math.nan, math.nan) if fit is None or fit.lower is None or fit.upper is None else (fit.lower, fit.upper)
-    slope = _slope(answer, "bumps")
+    slope, few = _slope(answer, "bumps"), _lacking(answer, "bumps")
     conditions = [
-        Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper),
-        Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower),
+        Condition(f"upper end of the 95 % interval of the exponent{slope}", values, ">=", PAPER_CUBIC, upper, few),
+        Condition(f"lower end of the 95 % interval of the exponent{slope}", values, "<=", PAPER_CUBIC, lower, few),
     ]
-    width = Condition(f"width of the 95 % interval of the exponent{slope}", values, "<=", MOST_WIDTH, upper - lower)
+    width = Condition(f"width of the 95 % interval of the exponent{slope}", values, "<=", MOST_WIDTH, upper - lower, few)
     finding = _scaling_finding([*conditions, width], found, ("bumps",), draws=False)
     return finding if verdict(conditions) != REPRODUCED or width.met else _too_wide(finding, width.judged)
 
@@ -160,6 +164,12 @@ def _slope(answer: scaling.Answer | None, *datasets: str) -> str:
     fits = {} if answer is None else answer.fits
     few = any(1 < fit.sizes < LEAST_SIZES for name, fit in fits.items() if name in datasets or not datasets)
     return " (two grid sizes: a slope, not a fit)" if few else ""
+
+
+def _lacking(answer: scaling.Answer | None, dataset: str) -> str:
+    """What keeps all seeds of a data set from an exponent, if that is not seeds."""
+    known = None if answer is None else answer.known[answer.known["dataset"] == dataset]
+    return GRID_SIZES if known is not None and len(known) and fitted(known)["N"].nunique() < LEAST_SIZES else ""
 
 
 def _exponents(answer: scaling.Answer | None, dataset: str) -> BySeed:

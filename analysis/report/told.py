@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from orchestrator.errors import printable
 from orchestrator.searches.axes import BUMPS
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import Question
+from orchestrator.store.questions import check_values
 from trainables.program import COMMAND, FILES, VALUES
 from trainables.program import PATH as PROGRAMS
 from trainables.settings import IN_SPEC, listed, value_of
@@ -192,7 +194,7 @@ def shortened(items: Sequence[str], most: int) -> str:
 
 def _is_same(store: str, other: str) -> bool:
     """Whether two ways to name a store, from where the page is made, are of one place."""
-    return store == other or ("://" not in store + other and Path(store).resolve() == Path(other).resolve())
+    return store == other or ("://" not in store + other and realpath(store) == realpath(other))
 
 
 def _taken_out(words: Sequence[str], option: str) -> tuple[list[str], list[str]]:
@@ -216,7 +218,9 @@ def _values_of(words: Sequence[str], option: str) -> list[str]:
 def _read(files: Any) -> Any:
     """The files of a program with their digests, which a spec holds as JSON."""
     try:
-        return json.loads(files)
+        found = json.loads(files)
+        check_values(found)
+        return found
     except (TypeError, ValueError, RecursionError):
         return files
 

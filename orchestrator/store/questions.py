@@ -79,7 +79,7 @@ class Question:
             value = json.loads(data)
         except (ValueError, RecursionError):
             raise ValueError("it is no JSON text") from None
-        _check_values(value)
+        check_values(value)
         kinds = {"study": str, "task_version": str, "specs": dict, "search": dict, "settings": dict, "command": list}
         if not isinstance(value, dict) or any(not isinstance(value.get(n), kind) for n, kind in kinds.items()):
             raise ValueError(f"it must have {', '.join(kinds)}")
@@ -197,7 +197,7 @@ def _unpacked(packed: Any) -> list[RunSpec]:
     return [RunSpec.from_dict({**shared, **dict(zip(varied, row, strict=True))}) for row in rows]
 
 
-def _check_values(value: Any, levels: int = 0) -> None:
+def check_values(value: Any, levels: int = 0) -> None:
     """
     Raises:
         ValueError: a number is not finite, a text is none, or lists and objects are too deep.
@@ -210,4 +210,4 @@ def _check_values(value: Any, levels: int = 0) -> None:
         value.encode()  # a UnicodeEncodeError is a ValueError
     elif isinstance(value, dict | list):
         for part in [*value, *value.values()] if isinstance(value, dict) else value:
-            _check_values(part, levels + 1)
+            check_values(part, levels + 1)

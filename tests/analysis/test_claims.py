@@ -13,6 +13,7 @@ from analysis import scaling
 from analysis.report.answers import regularization_answer, scaling_answer
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Claim, Condition, Finding, beside, choose, choose_depth, in_words, verdict
+from analysis.report.page import outcome
 from analysis.report.papers import Paper
 from analysis.report.study_rules import _exponents, _least_ratio
 from analysis.results import OF_QUANTITY, OF_RUN, Results
@@ -365,11 +366,13 @@ class TestChoice:
 
 
 @cache
-def probes(threshold: Callable[[str, int, int], float], seeds: int = 3, resolution: float = 0.05) -> list[dict[str, Any]]:
+def probes(
+    threshold: Callable[[str, int, int], float], seeds: int = 3, resolution: float = 0.05, sizes: tuple[int, ...] = (16, 24, 32)
+) -> list[dict[str, Any]]:
     """The rows of a whole scaling study in which a run passes from `threshold(dataset, N, seed)` drawn images on."""
     task, brackets = BumpTask(), []
     for dataset in ("bumps", "stripes+bumps"):
-        for N in (16, 24, 32):
+        for N in sizes:
             for seed in range(seeds):
                 spec = RunSpec(
                     task=BUMP_TASK, N=N, data_count=0, seed=seed, **spec_fields(task, {"dataset": dataset, "decoder": "cnn"})
@@ -522,7 +525,23 @@ class TestScaling:
             assert finding.verdict == "not enough runs"
             texts = [condition.text for condition in finding.conditions]
             assert sum(text.endswith(" (two grid sizes: a slope, not a fit)") for text in texts) == count
+            outcomes = [outcome(condition) for condition in finding.conditions]
+            assert outcomes == ["too few grid sizes"] * count + ["met"] * (claim == "scaling")
             assert not any("slope" in condition.text for condition in judge(claim, runs=probes(power(1.9))).conditions)
+
+    def test_what_is_missing_is_named(self) -> None:
+        """A further seed helps only where there are grid sizes enough."""
+
+        def outcomes(runs: list[dict[str, Any]]) -> list[str]:
+            return [outcome(condition) for condition in judge("scaling", runs=runs).conditions]
+
+        runs = probes(power(1.9))
+        assert outcomes([run for run in runs if run["seed"] < 2]) == ["too few seeds"] * 5
+        assert outcomes([]) == ["too few seeds"] * 5
+        assert outcomes([run for run in runs if run["N"] == 16]) == [*["too few grid sizes"] * 4, "met"]
+        of_bumps = [run for run in runs if run["dataset"] == "bumps" and run["N"] < 32]
+        assert outcomes(of_bumps) == [*["too few seeds"] * 2, *["too few grid sizes"] * 2, "too few seeds"]
+        assert outcomes(probes(power(1.9), sizes=(8, 12, 14)))[-1] == "too few grid sizes", "this one begins at N = 16"
 
     def test_two_seeds_are_not_enough(self) -> None:
         runs = probes(power(1.9), seeds=2)

@@ -449,6 +449,20 @@ def test_a_claim_that_depends_on_settings_is_told_everywhere(
     assert capsys.readouterr().out == "depends         continuous-beats-categorical  3 seeds\n"
 
 
+def test_a_study_of_two_grid_sizes_is_told_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the first study of the README leaves a store: it speaks of a claim, and further seeds would not decide that."""
+    report = pages.Report.of([PAPERS[0]], Results(probes(power(1.9), sizes=(16, 24)), table_of([])))
+    [finding] = [finding for claim, finding, _ in report.sections if claim.id == "scaling"]
+    assert (finding.verdict, finding.speaks, report.speaks) == ("not enough runs", True, True)
+    assert "<summary>The claims and their verdicts</summary>" in report.html()
+    assert not pages.Report.of([PAPERS[0]], Results([], table_of([]))).speaks
+    _tell(report)
+    assert capsys.readouterr().out.splitlines() == [
+        "not enough runs scaling                       too few grid sizes  figures 4c",
+        "not enough runs 14 claims of papers: no run counts",
+    ]
+
+
 def drawing(dit: float, maskgit: float, seeds: int = 3, **about: Any) -> list[dict[str, Any]]:
     """Generators on codes with these shares at level 2."""
     shares = {"dit": dit, "maskgit": maskgit}
@@ -586,6 +600,21 @@ def test_figures_beside_a_claim_are_of_the_comparison_with_most_seeds() -> None:
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--store", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]
     check_refusal(app, arguments, "has no runs", tmp_path, capsys)
+
+
+@pytest.mark.parametrize("others", [["store"], ["other", "./link"], ["other", "other"]])
+def test_a_store_beside_itself_is_a_mistake(
+    others: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("store", "other", "work"):
+        (tmp_path / name / "runs").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    twice = {"other": "'other' and 'other'"}.get(others[-1], f"'store' and '{others[-1]}'")
+    arguments = ["--store", "store", *(word for one in others for word in ("--with", one)), "--out", "work/out"]
+    assert run(app, arguments) == 2
+    assert capsys.readouterr() == ("", f"error: {twice} are the same store: there is nothing to compare\n")
+    assert not (tmp_path / "work" / "out").exists()
 
 
 REFUSED = {

@@ -298,6 +298,11 @@ def test_settings_are_told_in_words(ask: Ask, tmp_path: Path) -> None:
     assert told_with("trainables.program:ProgramTask", of_program).settings == {
         "lr": "0.1", "target": "0.9", "N": "8, 16", "program": "awk {lr} {N}", "files": "a.awk 4f", "counts": "1..9",
     }  # fmt: skip
+    for deep in (9, *range(900, 1000, 10), 10**5):  # what json can read at one depth it may not write at another
+        files = f"[0,{deep * '['}{deep * ']'}]"
+        assert _beside([told_with("trainables.program:ProgramTask", {"options": {"files": one}}) for one in ("{}", files)]) == [
+            "", f"files {files if deep < 60 else files[:59] + '…'}"
+        ]  # fmt: skip
 
 
 def test_pictures_are_told_by_the_question_and_the_page_has_one_heading(ask: Ask, tmp_path: Path) -> None:

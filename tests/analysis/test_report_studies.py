@@ -221,6 +221,30 @@ def test_a_question_for_more_runs_than_can_be_planned_is_left_out(ask: Ask, tmp_
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "seeds", "search", "why"),
+    [
+        ("least width", 1, 13, {"between": [4, 16_384]}, "its ranges have more than 200,000 values at a resolution of 1e-09"),
+        ("thresholds", 8000, 1, {}, "its 8,000 possible thresholds lie at 8,000 values, which are too many"),
+        ("thresholds", 1500, 1, {"until_width": 0.1}, "its 48,000 possible thresholds lie at 1,500 values, which are too many"),
+    ],
+)
+def test_a_question_of_which_the_search_would_take_too_long_is_left_out(
+    name: str, sizes: int, seeds: int, search: dict[str, Any], why: str, ask: Ask, tmp_path: Path
+) -> None:
+    question = ask(f"{QUESTIONS[name]} --store {tmp_path}").question
+    one = question.specs["thresholds"][0]
+    specs = [dataclasses.replace(one, N=8 + size, seed=seed) for size in range(sizes) for seed in range(seeds)]
+    facts = {**question.facts, "counts": [1, 10, 0] if name == "thresholds" else None}
+    asked = {**question.search, "resolution": 1e-9 if name == "least width" else 0.05, **search}
+    with ResultStore(tmp_path) as store:
+        save_question(store, dataclasses.replace(question, specs={"thresholds": specs}, facts=facts, search=asked))
+    began = time.process_time()
+    told, [notice] = studies_of(Results.of(tmp_path, all_questions=True), AROUND)
+    assert (told, notice.partition("left out of the studies: ")[2]) == ([], why)
+    assert time.process_time() - began < 5
+
+
 COMMANDS = {
     "sweep scaling --N 16,24": True,
     "python -m orchestrator.scaling --N 16": True,
