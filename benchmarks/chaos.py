@@ -1,7 +1,8 @@
 """Disturbs small real studies in every way that machines do, and counts what that cost: nothing but time, it must be.
 
     python -m benchmarks.chaos --faults driver,worker --cycles 20 --seed 1
-    python -m benchmarks.chaos --faults driver --cycles 200 --generators    studies of generators, in three stages
+
+    python -m benchmarks.chaos --faults driver --cycles 200 --generators
 
 The table: *rows* in the stores at the end; *lost*, rows that a reader saw or the program acknowledged and that are gone;
 *doubled* rows; *torn reads*, when `pandas.read_parquet` failed; *trained again*, finished runs of which a further training was
@@ -106,7 +107,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Of every study: how long it is.")] = 5,
     join: Annotated[bool, typer.Option("--join", help="Launches join a Ray that is up, as on a cluster.")] = False,
     here: Annotated[bool, typer.Option("--here", help="Launches train in their own process: no Ray starts.")] = False,
-    generators: Annotated[bool, typer.Option("--generators", help="Studies of generators in place of bumps.")] = False,
+    generators: Annotated[bool, typer.Option("--generators", help="Studies of generators, in three stages.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Three disturbances a fault, small studies, short stops.")] = False,
     log: Annotated[Path | None, typer.Option(help="Gets the verdict on every study as a line of JSON.")] = None,
     read: Annotated[list[Path] | None, typer.Option(help="Only print the table of such files.", show_default=False)] = None,

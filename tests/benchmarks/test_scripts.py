@@ -9,14 +9,24 @@ import numpy as np
 import pytest
 import torch
 import typer
+from typer.testing import CliRunner
 
 from benchmarks import __main__ as all_benchmarks
-from benchmarks import analysis, decoder_parts, gpu, validation
+from benchmarks import analysis, chaos, decoder_parts, gpu, validation
 from benchmarks.step import operations
 from trainables.bumps import BumpTask
 from trainables.regularization import DECODER_TASK
 from trainables.training.loop import Training
 from trainables.training.packs import Pack
+
+
+def test_each_command_in_the_help_of_chaos_stands_by_itself() -> None:
+    printed = CliRunner().invoke(chaos.app, ["--help"], env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"}).output
+    commands = [line.strip() for line in printed.splitlines() if "benchmarks.chaos --" in line]
+    assert commands == [
+        "python -m benchmarks.chaos --faults driver,worker --cycles 20 --seed 1",
+        "python -m benchmarks.chaos --faults driver --cycles 200 --generators",
+    ]
 
 
 def test_operations_are_those_of_the_layers() -> None:
