@@ -60,9 +60,10 @@ _warned: set[tuple[str, str]] = set()
 
 
 def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
-    """Make and measure one batch of `spec`, whose own `data_count` is not looked at. Torch's global generator stays as it was.
-    If its weights will be kept, a file has to be able to hold them; those of runs that it needs always will be.
-    Training samples among the held-out ones are told as a warning on stderr: in a small domain they may repeat by right.
+    """Make and measure one batch of `spec`, of the smallest data count. Its own `data_count` is the largest that is asked for;
+    0: the largest that the task allows. Torch's global generator stays as it was. If its weights will be kept, a file has to be
+    able to hold them; those of runs that it needs always will be. Training samples among the held-out ones are told as a
+    warning on stderr: in a small domain they may repeat by right.
 
     Raises:
         ValueError: a member gives something else than it should, or raises an exception.
@@ -70,12 +71,12 @@ def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
     check_words(task)
     check_kept(settings_class(task), spec)
     with torch.random.fork_rng(devices=[]), one_thread(), printed_to_stderr():
-        counts = counts_of(task, spec)
+        counts, asked = counts_of(task, spec), spec.data_count
         spec = spec.with_count(counts.least_trained)
         task = _check_needs(task, spec)
         model = _started(task, spec)
         warnings: list[str] = []
-        data = check_data(task, spec, counts, _loss(task, model), warnings.append)
+        data = check_data(task, spec, counts, asked or counts.high, _loss(task, model), warnings.append)
         _check_training(task, spec, model, data.train)
         if keeps_weights:
             _check_kept(model)
@@ -86,8 +87,10 @@ def check_task(task: Task, spec: RunSpec, keeps_weights: bool = False) -> None:
             outputs = _check_measure(task, spec, model.eval(), part, twice=split is judged.held_out)
             _check_measure(task, spec, model, split.take(slice(1)), twice=False)  # the last part of a set may be one sample
         _check_alone(task, spec, outputs, part)
-        if brings(model, "losses") and (lacks := _lacking_of_one(model.eval(), data.train.take(slice(1)))):
-            warnings.append(lacks)
+        if brings(model, "losses"):
+            _check_losses_of_look(model.eval(), data.train.take(_batch(spec, data.train)))
+            if lacks := _lacking_of_one(model, data.train.take(slice(1))):
+                warnings.append(lacks)
     for text in warnings:
         _warn(spec, text)
 
@@ -257,7 +260,7 @@ def _loss(task: Task, model: nn.Module) -> str:
 def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -> None:
     """One batch goes forth and back. Another model of the same seed has to give the same loss, and one that loads what a
     checkpoint has the same further step."""
-    index = torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
+    index = _batch(spec, train)
     batch = train.take(index)
     loss = _step_loss(task, spec, model, batch)
     with blamed("model() in the backward pass"):
@@ -268,6 +271,11 @@ def _check_training(task: Task, spec: RunSpec, model: nn.Module, train: Split) -
         raise ValueError(f"the task's model() must have dense gradients, and {given}")
     _check_model_again(task, spec, model, batch, loss)
     _check_saved(task, spec, model, train.take((index + len(index)) % len(train.inputs)))
+
+
+def _batch(spec: RunSpec, train: Split) -> Tensor:
+    """The places of the samples of a batch."""
+    return torch.arange(min(spec.batch_size, SAMPLES)) % len(train.inputs)
 
 
 def _step_loss(task: Task, spec: RunSpec, model: nn.Module, batch: Split) -> Tensor:
@@ -543,6 +551,22 @@ def _own_losses(model: nn.Module, batch: Split) -> Tensor:
     if not is_finite(losses):
         raise ValueError("the task's model().losses() must give finite losses, and those of the untrained network are not")
     return losses
+
+
+def _check_losses_of_look(model: nn.Module, batch: Split) -> None:
+    """Whether a look can take the losses of a batch that a step can take."""
+    try:
+        with torch.no_grad():
+            _own_losses(model, batch)
+    except ValueError as error:
+        try:
+            _own_losses(model, batch)
+        except ValueError as other:
+            raise ValueError(f"{other}, in eval mode, in which it is called at a look") from error
+        raise ValueError(
+            f"{error}. It is also called at a look, under torch.no_grad(): put `with torch.enable_grad():` around what "
+            "differentiates"
+        ) from error
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from trainables.training.seeds import stream
 DRAWN = 16
 """Images, about, of the set that a larger one must contain."""
 MOST_SAMPLES, MOST_BYTES = 4096, 2**28
-"""Of the largest training set and the largest data that are made, whatever `Counts.high` is: if not the smallest is larger."""
+"""Of the largest training set and the largest data that are made, whatever is asked for: if not the smallest is larger."""
 COMPARED = 128
 """Samples that are compared, from each end of a set."""
 CLOSE = 1e-4
@@ -28,16 +28,21 @@ REPEATED = 0.01
 """Share of a set from which on it is told that the other one has these samples, too: a few may be alike by chance."""
 
 
-def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str, tell: Callable[[str], None]) -> Data:
+def check_data(task: Task, spec: RunSpec, counts: Counts, asked: int, loss: str, tell: Callable[[str], None]) -> Data:
     """A small training set and some of the held-out samples, after the smallest data and larger ones were looked at, too. If
-    training samples are among the held-out ones, this is told."""
+    training samples are among the held-out ones, this is told.
+
+    Args:
+        asked: the largest data count that is asked for.
+    """
     low = counts.least_trained
     whole = _data(task, spec, counts, low, loss)
     room = MOST_BYTES - sum(t.nbytes for split in whole for t in split)
-    most = min(counts.high, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
+    most = min(counts.high, asked, MOST_SAMPLES, low + room // max(1, sum(t[0].nbytes for t in whole.train)))
     smallest = _part(whole)
+    hint = "hold out others" if asked < counts.high else "hold out others, or lower Counts.high"
     if most <= low:
-        _seek_repeats(whole, f"at N = {spec.N}, data_count = {low}", tell)
+        _seek_repeats(whole, f"at N = {spec.N}, data_count = {low}", hint, tell)
     del whole
     half = (low + max(low, most)) // 2
     few = min(low + DRAWN - 1, (low + half) // 2)
@@ -46,7 +51,7 @@ def check_data(task: Task, spec: RunSpec, counts: Counts, loss: str, tell: Calla
     if half > few:
         _check_nested(some.train, _data(task, spec, counts, half, loss).train, f"{few} and {half}")
     if most > half:
-        _seek_repeats(_data(task, spec, counts, most, loss), f"at N = {spec.N}, data_count = {most}", tell)
+        _seek_repeats(_data(task, spec, counts, most, loss), f"at N = {spec.N}, data_count = {most}", hint, tell)
     return some
 
 
@@ -155,7 +160,7 @@ def check_repeats(member: str, first: Data, second: Data, at: str) -> None:
             )
 
 
-def _seek_repeats(data: Data, at: str, tell: Callable[[str], None]) -> None:
+def _seek_repeats(data: Data, at: str, hint: str, tell: Callable[[str], None]) -> None:
     """Tell of training samples whose inputs and targets are those of held-out ones, to the bit. Inputs alone may repeat by
     right, as classes of which a network draws pictures do; so may samples of a task that has no others than one."""
     train, held_out = (_digests(split) for split in data)
@@ -164,7 +169,7 @@ def _seek_repeats(data: Data, at: str, tell: Callable[[str], None]) -> None:
     if len(known) > 1 and any(n >= REPEATED * len(ours) for n, ours in zip(shared, (train, held_out), strict=True)):
         tell(
             f"{shared[0]} of {len(train)} training samples {at} are among {len(held_out)} held-out ones, so these say little "
-            "of new data: hold out others, or lower Counts.high. If samples repeat by right, ignore this"
+            f"of new data: {hint}. If samples repeat by right, ignore this"
         )
 
 

@@ -51,7 +51,8 @@ class Objective(Protocol):
         they draw alone. The batch lies where the run is trained, which may be a GPU: look at its shapes."""
 
     def losses(self, batch: Split, draws: Draws, teacher: nn.Module | None) -> Tensor:
-        """The loss of each sample (n,), a function of its arguments and the parameters; their mean is minimised.
+        """The loss of each sample (n,), a function of its arguments and the parameters; their mean is minimised. It is also
+        called at a look, in eval mode and under `torch.no_grad()`: what differentiates in it needs `torch.enable_grad()`.
 
         Args:
             draws: those of `draws`, on the device of the batch; empty if there is no such member.

@@ -644,6 +644,29 @@ class ContrastedOrAlone(Contrasted):
         return super().losses(batch, draws, teacher) if len(batch.inputs) > 1 else torch.zeros(1)
 
 
+class Informed(Regressor):
+    """Its loss has the slope of its outputs."""
+
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        inputs = batch.inputs.clone().requires_grad_()
+        outputs = self(inputs)
+        (slope,) = torch.autograd.grad(outputs.sum(), inputs, create_graph=True)
+        return (outputs - batch.targets).square().mean(1) + slope.square().mean(1)
+
+
+class InformedAtLooks(Informed):
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        with torch.enable_grad():
+            return super().losses(batch, draws, teacher)
+
+
+class TrainedOnly(Regressor):
+    def losses(self, batch: Split, draws: tuple[Tensor, ...], teacher: nn.Module | None) -> Tensor:
+        if not self.training:
+            raise LookupError("no dropout")
+        return (self(batch.inputs) - batch.targets).square().mean(1)
+
+
 class Apart(Regressor):
     """Its loss is the distance from complex targets."""
 
@@ -761,6 +784,29 @@ def test_the_example_is_short_and_sound() -> None:
     shares = [(training.subset.truth == digit).double().mean().item() for digit in range(3)]
     mean = sum(curve[-1] * share for curve, share in zip(result.curve_summary.values(), shares, strict=True))
     assert mean == pytest.approx(result.curve_accuracy[-1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (Informed, "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn. It is also called at "
+                   "a look, under torch.no_grad(): put `with torch.enable_grad():` around what differentiates"),
+        (TrainedOnly, "LookupError: no dropout, in eval mode, in which it is called at a look"),
+    ],
+)  # fmt: skip
+def test_losses_that_no_look_can_take_are_refused(made: type[nn.Module], told: str) -> None:
+    with pytest.raises(ValueError, match="losses") as caught:
+        check_task(changed(Points, made=made)(), spec())
+    assert str(caught.value) == f"the task's model().losses() fails with {told}"
+
+
+def test_losses_may_differentiate_with_gradients_enabled(capsys: pytest.CaptureFixture[str]) -> None:
+    task = changed(Points, made=InformedAtLooks)()
+    check_task(task, spec())
+    assert capsys.readouterr().err == ""
+    run = Training(spec(max_steps=20), task)
+    run.advance()
+    assert math.isfinite(run.result().measures["loss"])
 
 
 @pytest.mark.parametrize(

@@ -132,8 +132,8 @@ def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_warned", set())
 
 
-def check_leak(task: Leak, seed: int = 0, **fields: Any) -> None:
-    check_task(task, RunSpec(task="tests:Task", N=8, data_count=0, seed=seed, **spec_fields(task, {}), **fields))
+def check_leak(task: Leak, seed: int = 0, data_count: int = 0) -> None:
+    check_task(task, RunSpec(task="tests:Task", N=8, data_count=data_count, seed=seed, **spec_fields(task, {})))
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,17 @@ def test_nothing_is_told_where_samples_are_held_out_or_repeat_by_right(
 ) -> None:
     check_leak(task())
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("fixed", "repeated"), [(200, 0), (239, 0), (260, 20), (290, 50)])
+def test_samples_are_sought_at_the_data_count_of_the_study(
+    fixed: int, repeated: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_leak(AtTheEnd(), data_count=fixed)
+    told = warning(repeated, fixed, 60)
+    if fixed < 290:
+        told = told.replace(", or lower Counts.high", "")
+    assert capsys.readouterr().err == told * bool(repeated)
 
 
 def test_nothing_is_told_of_a_task_that_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

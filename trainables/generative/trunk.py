@@ -106,9 +106,9 @@ class Conditions(nn.Module):
     As in DiT all weights begin small. So no factor begins as louder than another.
 
     With `dropout` every factor is left out at this chance, in every loss, those of looks too, so that a model learns to do
-    without it. It draws pictures with all factors told. What takes the place of its term is a learned vector, which begins as zeros (`null_sample`). With `zero_batch` a factor is left
-    out of a whole batch, and what the model is told of it is 0: of the shape that is class 0, of the size the middle between
-    its classes, of the colour a grey that no picture has.
+    without it. It draws pictures with all factors told. What takes the place of its term is a learned vector, which begins as
+    zeros (`null_sample`). With `zero_batch` a factor is left out of a whole batch, and what the model is told of it is 0: of
+    the shape that is class 0, of the size the middle between its classes, of the colour a grey that no picture has.
     """
 
     def __init__(self, width: int, embedding: str = "linear", dropout: float = 0.0, mode: str = "null_sample") -> None:
