@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,17 @@ MOST_PICTURED = 1 << 30
 
 
 @usual_style()
-def write_scaling(answer: scaling.Answer, out: Path) -> list[Path]:
-    """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step."""
+def write_scaling(answer: scaling.Answer, out: Path, notes: Sequence[str] = ()) -> list[Path]:
+    """Write `scaling.csv`, `.json`, `.png` and `.svg` into `out`, each replaced in one step.
+
+    Args:
+        notes: of single thresholds, which the JSON has beside those of the answer.
+    """
     from analysis.figures.scaling import draw
     from analysis.figures.style import image
 
-    tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes(answer.to_json())}
+    told = answer.to_json() | {"notes": [*answer.notes, *notes]}
+    tables = {"scaling.csv": csv_bytes(answer.shown, answer.counts), "scaling.json": json_bytes(told)}
     files = write_files(out, tables)  # first: a figure may fail
     figure = draw(answer)
     return files + write_files(out, {f"scaling.{kind}": image(figure, kind) for kind in ("png", "svg")})
@@ -90,16 +95,20 @@ def write_tune(answer: tune.Answer, out: Path) -> list[Path]:
 
 
 @usual_style()
-def write_signal(answer: signal.Answer, out: Path) -> list[Path]:
+def write_signal(answer: signal.Answer, out: Path, notes: Sequence[str] = ()) -> list[Path]:
     """Write `signal.csv`, a line per generator, `signal-thresholds.csv`, `signal.json`, `.png` and `.svg` into `out`, each
-    replaced in one step."""
+    replaced in one step.
+
+    Args:
+        notes: as in `write_scaling`.
+    """
     from analysis.figures.signal import draw
     from analysis.figures.style import image
 
     tables = {
         "signal.csv": csv_bytes(answer.runs, ("seed", "steps")),
         "signal-thresholds.csv": csv_bytes(answer.thresholds.shown, answer.thresholds.counts),
-        "signal.json": json_bytes(answer.to_json()),
+        "signal.json": json_bytes(answer.to_json() | {"notes": [*answer.notes, *notes]}),
     }
     files = write_files(out, tables)  # first: a figure may fail
     figure = draw(answer)

@@ -104,9 +104,13 @@ class Answer:
         return CLAIMS.get(dataset) if self.axes.is_usual and self.task == BUMPS else None
 
     def lines(self) -> list[str]:
-        """Per data set: the exponent, its interval, and the paper's claim; a broken law that fits far better; and what its
-        lower bounds rest on."""
-        exponents = [f"{dataset}: {self.describe(dataset)}" for dataset in self.fits]
+        """Per data set: the exponent, its interval, and the paper's claim; then the `notes`."""
+        return [*(f"{dataset}: {self.describe(dataset)}" for dataset in self.fits), *self.notes]
+
+    @property
+    def notes(self) -> list[str]:
+        """What else there is to say of a data set: a broken law that fits far better; what speaks against its thresholds; and
+        what its lower bounds rest on."""
         breaks = [
             f"{dataset}: a law that breaks between {self.axes.along} = {broken.last:g} and {broken.first:g} fits far better: "
             f"{self.describe_broken(broken)}"
@@ -114,7 +118,7 @@ class Answer:
             if (broken := fit.broken) is not None and broken.is_better
         ]
         rules = (line for dataset in self.rules for line in self._rule_lines(dataset))
-        return [*exponents, *breaks, *self._cuts(), *self.doubts, *rules]
+        return [*breaks, *self._cuts(), *self.doubts, *rules]
 
     def _cuts(self) -> list[str]:
         """Of categories, where less than the lowest value may do. Of numbers the note of a fit says so."""

@@ -53,6 +53,8 @@ class Answer:
     settings: Mapping[str, Any]
     level: int
     """The farthest one of the split, which the shares of `runs` are of."""
+    notes: Sequence[str] = ()
+    """Beside the `lines`: none, as each of these has those of its factor."""
 
     @classmethod
     def of(

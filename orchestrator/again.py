@@ -28,6 +28,7 @@ from orchestrator.command.real_pictures import pictures_of
 from orchestrator.command.sources import SOURCE, with_source_of_another
 from orchestrator.command.subject import own_task
 from orchestrator.command.tables import FittingTable
+from orchestrator.engine.estimate import Work
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Curve, Row, Rows, ending
@@ -103,21 +104,20 @@ class Again(GridStudy):
     def line(self, row: Mapping[str, Any]) -> str:
         return f"run {row['key']}: {ending(row)} ({time_taken(row)})"
 
-    def seconds_left(self, rows: Rows) -> float | None:
-        return 0.0 if self.answered(rows) else self.stored["seconds"]
+    def work_left(self, rows: Rows) -> Work:
+        return Work() if self.answered(rows) else Work([(self.stored["seconds"], 1)])
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work]:
         """How the run ended before, and how long it took."""
         table = FittingTable(printable(f"run {self.stored['key']} of {self.settings['from']}"))
         for name in ("task", "N", "data count", "seed", "ended", "steps", "time then", "now"):
             table.add_column(name, justify="right" if name in ("N", "data count", "seed", "steps") else "left")
-        seconds = self.seconds_left(rows) or 0.0
         row, now = self.stored, "finished" if self.answered(rows) else "missing"
         counts = (str(row[name]) for name in ("N", "data_count", "seed"))
         took = format_seconds(row["seconds"])
         table.add_row(Text(printable(row["task"])), *counts, ending(row), str(row["steps"]), took, now)
         where = f"its row goes to {self.settings['store']}/runs, what is found to {self.settings['out']}"
-        return Group(table, Text(printable(where))), seconds
+        return Group(table, Text(printable(where))), self.work_left(rows)
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """The two endings side by side; before the second is known, how far it is."""

@@ -47,7 +47,7 @@ from orchestrator.command.sources import made_by_other_source, made_with_fewer_f
 from orchestrator.command.stages import ELSEWHERE, Stages
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.driver import executed
-from orchestrator.engine.estimate import UntimedError, was_on_gpu
+from orchestrator.engine.estimate import UntimedError, Work, was_on_gpu
 from orchestrator.engine.execution import INTERRUPTED, Execution, Limits, Outcome
 from orchestrator.engine.pack_sizes import PackSizes
 from orchestrator.engine.scratch import no_room
@@ -155,6 +155,8 @@ def launch(study: Study, options: LaunchOptions, command: Sequence[str]) -> int:
         UserError: something the user can put right, before any run was stored.
     """
     options.check()
+    if options.out is None and "://" not in options.store:
+        _check_own(options.folder(study.name))
     console = Console(file=sys.stderr if options.json else sys.stdout)
     cluster = options.cluster()
     try:
@@ -261,12 +263,12 @@ class _Launch:
             UserError: a step cannot be timed on this machine.
         """
         try:
-            plan, seconds = self.stages.plan(*self.study.plan(self.rows))
+            plan, work = self.stages.plan(*self.study.plan(self.rows))
         except UntimedError as error:
             hint = "ask for a smaller batch or network, or omit --dry-run if the workers have more"
             raise UserError(f"{error}: {hint}") from error
         self.console.print(plan)
-        self._say_estimate(seconds)
+        self._say_estimate(work)
         self.say_notices()
         return Exit.ANSWERED
 
@@ -285,6 +287,8 @@ class _Launch:
             except UnheardError:
                 if not (code := self._signalled()):  # with a terminal that is closed both come
                     raise
+                with contextlib.suppress(OSError):  # stderr may lead elsewhere
+                    say(Console(file=sys.stderr), self._end_told(None))
             self.outcome.code = code
         return code
 
@@ -370,9 +374,9 @@ class _Launch:
             where = "starting Ray on this machine" if address == "local" else f"joining Ray at {address}"
             self._say(f"{where}: the first run starts in about 10 to 30 s")
 
-    def _say_estimate(self, seconds: float | None) -> None:
-        self._say(estimate_text(seconds, self.cluster.all_workers(), self.options.price))
-        if seconds is None or not self.options.gpus_per_run or any(map(was_on_gpu, self.rows)):
+    def _say_estimate(self, work: Work | None) -> None:
+        self._say(estimate_text(work, self.cluster.all_workers(), self.options.price))
+        if work is None or not self.options.gpus_per_run or any(map(was_on_gpu, self.rows)):
             return
         import torch
 
@@ -432,35 +436,38 @@ class _Launch:
             "lost": "some runs lose their workers again and again (see above), because of their task or their machines",
         }
         why, price = reasons.get(self.outcome.stopped or "", "it was interrupted"), self.options.price
-        if (seconds := self._work_left()) is None:
+        if (work := self._work_left()) is None:
             return why
-        why += f", and about {rough_seconds(seconds)} of one worker's time are still needed"
-        return f"{why} ({cost_text(seconds, price)})" if price else why
+        why += f", and about {rough_seconds(work.seconds)} of one worker's time are still needed"
+        return f"{why} ({cost_text(work.seconds, price)})" if price else why
 
     def _farewell(self, error: BaseException | None) -> None:
         """Say that the launch ends before its answer: by a signal (None), or by what."""
         self.progress.__exit__()
         self.say_notices()
+        self._say(self._end_told(error))
+
+    def _end_told(self, error: BaseException | None) -> str:
+        """What is said of an end by a signal (None), or by what, and how to continue."""
         store, kept = self.options.store, KEPT
         if identity(self._runs) != self._place and "://" not in store:
             kept = f"{store} was moved or removed while in use, with its runs: move it back, or all are trained again"
         if error is None:
-            self._say(f"interrupted; {kept}\nto continue: {self.resume}")
-        else:
-            self._say(f"stopped: {error}\n{kept}; to continue: {self.resume}")
+            return f"interrupted; {kept}\nto continue: {self.resume}"
+        return f"stopped: {error}\n{kept}; to continue: {self.resume}"
 
     def _signalled(self) -> int:
         """The exit code of a launch that a signal has ended; 0 for any other."""
         stopped = self.outcome.stopped
         return 128 + signal.Signals[stopped] if stopped in INTERRUPTED else 0
 
-    def _work_left(self) -> float | None:
-        """Seconds of one worker up to the answer, if that can be guessed."""
-        return self.stages.seconds_left(self.study.seconds_left(self.rows))
+    def _work_left(self) -> Work | None:
+        """What is left to train up to the answer, if that can be guessed."""
+        return self.stages.work_left(self.study.work_left(self.rows))
 
     def _seconds_left(self) -> float | None:
-        seconds = self._work_left()
-        return None if seconds is None else seconds / self.cluster.all_workers()
+        work = self._work_left()
+        return None if work is None else work.on(self.cluster.all_workers())
 
     def _table(self, running: Mapping[str, Running]) -> RenderableType:
         """The table of the study, and what its runs need."""
@@ -579,6 +586,19 @@ def _check_out(out: Path) -> None:
     """
     if out.parts and out.parts[0].endswith(":"):  # of s3://bucket one slash is left
         raise UserError("--out must be a folder of this machine: omit it, and tables and figures go to the store")
+
+
+def _check_own(folder: str) -> None:
+    """A store that comes from elsewhere may hold a link where a study writes unless `--out` says otherwise.
+
+    Raises:
+        UserError: this folder of the store is one.
+    """
+    if Path(folder).is_symlink():
+        raise UserError(
+            f"{folder!r} is a link, and tables and figures might replace files in what it leads to: remove the link, or name "
+            "the folder they go to with --out"
+        )
 
 
 @contextlib.contextmanager

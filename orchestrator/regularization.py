@@ -37,11 +37,11 @@ from orchestrator.command.trials import (
     judged_table,
     plan_table,
     rows_of,
-    runs_left,
     trials_table,
     with_export,
+    work_left,
 )
-from orchestrator.engine.estimate import StepTimes
+from orchestrator.engine.estimate import Chain, StepTimes, Work
 from orchestrator.errors import UserError, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Row, Rows, ending
@@ -173,7 +173,7 @@ class RegularizationStudy(PlainStudy):
         from analysis.tune import interval_text
 
         confirming = self.search.confirming
-        title = f"judged on the OOD {self.settings['region']}: arithmetic mean over seeds"
+        title = f"judged on the OOD {self.settings['region']}: means over seeds, those of the errors geometric"
         with rows.turn:  # all of one moment
             answer = self._known.of(rows)
             tables = [trials_table(self.search.tuning, rows, running)]
@@ -182,12 +182,12 @@ class RegularizationStudy(PlainStudy):
             tables.append(judged_table(title, self.search, rows, running, WEIGHTS, answer.summary))
         return Group(*tables, *map(Text, answer.lines()))
 
-    def seconds_left(self, rows: Rows) -> float | None:
+    def work_left(self, rows: Rows) -> Work | None:
         times = StepTimes.of(self._rows(rows), on_gpu=rows.on_gpu)
         template = self.search.tuning.template
-        return self._steps_left(rows) * times(template) if times.knows(template) else None
+        return self._work(rows, times(template)) if times.knows(template) else None
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work]:
         """The runs of the search, of its confirmation and of every setting: done, to do, and their estimated time."""
         template = self.search.tuning.template
         table = plan_table(self.search.confirming, rows, f"{template.max_steps}")
@@ -203,12 +203,18 @@ class RegularizationStudy(PlainStudy):
             f"searched: {searched}\n"
             + printable(f"rows go to {s['store']}/runs, weights to {s['store']}/weights, tables and figures to {s['out']}")
         )
-        return Group(table, Text(where)), self._steps_left(rows) * times(template)
+        return Group(table, Text(where)), self._work(rows, times(template))
 
-    def _steps_left(self, rows: Rows) -> float:
-        searching = runs_left(self.search.confirming, rows) * self.search.tuning.template.max_steps
-        finals = [spec for specs in self.search.planned(rows).values() for spec in specs]
-        return searching + sum(spec.max_steps for spec in finals if self.search.row(rows, spec) is None)
+    def _work(self, rows: Rows, step: float) -> Work:
+        """What is left, where a step takes so many seconds. The tuned setting waits for the search and its confirmation."""
+        searching = work_left(self.search.confirming, rows, step * self.search.tuning.template.max_steps)
+        missing = {
+            setting: [(step * spec.max_steps, 1) for spec in specs if self.search.row(rows, spec) is None]
+            for setting, specs in self.search.planned(rows).items()
+        }
+        last = max((seconds for seconds, _ in missing[TUNED]), default=0.0)
+        finals = [run for runs in missing.values() for run in runs]
+        return Work([*searching.runs, *finals], [Chain(chain.fixed + last) for chain in searching.chains])
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:

@@ -20,6 +20,7 @@ from orchestrator.command import options as opt
 from orchestrator.command.axes import HINT, check_resolution, read_between
 from orchestrator.command.cli import App, checked, grouped, invocation, main_of, one_of, words
 from orchestrator.command.ranges import MOST_PLANNED
+from orchestrator.engine.estimate import Work
 from orchestrator.errors import UserError
 from orchestrator.generator_study import WithMeasures
 from orchestrator.generators import OPTIONS, GeneratorOptions, planned
@@ -94,9 +95,9 @@ class SignalStudy(WithMeasures, ThresholdStudy):
     def keeps_weights(self, spec: RunSpec) -> bool:
         return True
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
-        plan, seconds = ThresholdStudy.plan(self, rows)
-        return Group(plan, *map(Text, self.told)) if self.told else plan, seconds
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work | None]:
+        plan, work = ThresholdStudy.plan(self, rows)
+        return Group(plan, *map(Text, self.told)) if self.told else plan, work
 
     def _answer(self, rows: Rows) -> Answer:
         """The answer as far as it is known: every further run is in it, also of a threshold that is still open."""
@@ -107,10 +108,10 @@ class SignalStudy(WithMeasures, ThresholdStudy):
 
         return Answer.of(self.results(rows), self.search.runs(rows), rows.get, self.settings, self._measured)
 
-    def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
+    def write_answer(self, answer: Any, out: Path, notes: Sequence[str]) -> Sequence[Path]:
         from analysis.files import write_signal
 
-        return write_signal(answer, out)
+        return write_signal(answer, out, notes)
 
 
 def signal(

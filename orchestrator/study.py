@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable, runs_text
-from orchestrator.engine.estimate import StepTimes
+from orchestrator.engine.estimate import StepTimes, Work
 from orchestrator.errors import printable
 from orchestrator.searches import Row, Rows, Search, ending
 from orchestrator.searches.axes import USUAL, Axes, Between
@@ -167,9 +167,8 @@ class Study(Protocol):
     def wanted(self) -> Mapping[str, Collection[object]]:
         """The finished runs that matter to this study, as `ResultStore.rows` takes it."""
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
-        """Runs done and to do, and what will be written where; and the seconds of one worker's work that this may take, if they
-        can be guessed."""
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work | None]:
+        """Runs done and to do, and what will be written where; and how much there is to train, if that can be guessed."""
 
     def table(self, rows: Rows, running: Mapping[str, Running]) -> RenderableType:
         """The state of the question, for the live display and the end."""
@@ -177,8 +176,8 @@ class Study(Protocol):
     def line(self, row: Mapping[str, Any]) -> str:
         """A finished run in one plain line."""
 
-    def seconds_left(self, rows: Rows) -> float | None:
-        """Estimated work of one worker up to the answer; None while nothing is known."""
+    def work_left(self, rows: Rows) -> Work | None:
+        """What is left to train up to the answer, as far as can be expected; None while nothing is known."""
 
     def read_measures(self, *, patient: bool = False) -> None:
         """Take in what was measured in the store, if the study shows any of it; `write` and `answer` do so first.
@@ -292,32 +291,32 @@ class GridStudy(PlainStudy):
             table.add_row(*self._cells(setting), runs, *means)
         return table
 
-    def seconds_left(self, rows: Rows) -> float | None:
+    def work_left(self, rows: Rows) -> Work | None:
         times = self._times(rows)
         missing = [spec for spec in self.search.asked(rows) if self.search.row(rows, spec) is None]
         is_known = bool(times) and all(map(times.knows, missing))
-        return sum(spec.max_steps * times(spec) for spec in missing) if is_known else None
+        return Work([(spec.max_steps * times(spec), 1) for spec in missing]) if is_known else None
 
     def _times(self, rows: Rows) -> StepTimes:
         return StepTimes.of(self.search.runs(rows), on_gpu=rows.on_gpu)
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float]:
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work]:
         """Runs done and to do in every setting, and how long they may take."""
         table = self._begun("plan", "runs done", "runs to do", "steps of a run", "time (about)")
-        times, total = self._times(rows), 0.0
+        times, runs = self._times(rows), list[tuple[float, float]]()
         for setting, specs in self._by_setting(rows).items():
             missing = [spec for spec in specs if self.search.row(rows, spec) is None]
             if missing:
                 times.measure(missing[0], self.task)
-            seconds = sum(spec.max_steps * times(spec) for spec in missing)
-            total += seconds
+            seconds = [spec.max_steps * times(spec) for spec in missing]
+            runs += [(of_run, 1) for of_run in seconds]
             done, steps = str(len(specs) - len(missing)), str(specs[0].max_steps)
-            table.add_row(*self._cells(setting), done, str(len(missing)), steps, format_seconds(seconds))
+            table.add_row(*self._cells(setting), done, str(len(missing)), steps, format_seconds(sum(seconds)))
         where = (
             f"rows go to {self.settings['store']}/runs, weights to {self.settings['store']}/weights, "
             f"the table to {self.settings['out']}"
         )
-        return Group(table, *map(Text, (*self.notes, printable(where)))), total
+        return Group(table, *map(Text, (*self.notes, printable(where)))), Work(runs)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """`NAME.csv`, a line per run, and `NAME.json`, at the end of a launch."""

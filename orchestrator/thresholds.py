@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from orchestrator.command.progress import Running, time_taken
 from orchestrator.command.thresholds import At, at, brackets_table, plan_table, what_is_trained
-from orchestrator.engine.estimate import GUESSED_STEPS, Mean, Pace, Usual, probes_left, usual_of
+from orchestrator.engine.estimate import GUESSED_STEPS, Chain, Mean, Pace, Usual, Work, is_alike, probes_left, usual_of
 from orchestrator.errors import printable
 from orchestrator.searches import Latest, Row, Rows
 from orchestrator.searches.axes import BUMPS, Axes, value_of
@@ -31,6 +31,19 @@ TIMED = ("dataset", "N", "decoder", "depth", "width", "encoding", "seconds")
 """Columns from which the time of further runs is guessed."""
 
 
+class Left(NamedTuple):
+    """What a threshold may still take: so many probes and audits, and the seconds of one."""
+
+    probes: float = 0.0
+    probe: float = 0.0
+    audits: float = 0.0
+    audit: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.probes * self.probe + self.audits * self.audit
+
+
 @dataclass(slots=True)
 class ThresholdStudy(PlainStudy):
     """Thresholds for every data set, grid size (or other value along) and seed; a `Study`."""
@@ -47,8 +60,9 @@ class ThresholdStudy(PlainStudy):
     _written: frozenset[At] = frozenset()
     _results: Latest[list[ThresholdResult]] = field(init=False)
     _known: tuple[object, Any] | None = None
-    _drawn: tuple[Any, Sequence[Path]] | None = None
-    """The answer that was written last, and its files: the last run of a launch often writes what its end would write again."""
+    _drawn: tuple[Any, Sequence[str], Sequence[Path]] | None = None
+    """The answer that was written last, its notes, and its files: the last run of a launch often writes what its end would
+    write again."""
     _typical: dict[At, RunSpec] = field(init=False)
     """A run of each place."""
 
@@ -57,7 +71,8 @@ class ThresholdStudy(PlainStudy):
         self.search = threshold_search(self.brackets, *how, self.until_width, _widths)
         self._results = Latest(self.search.answer)
         rungs = map(self.search.rungs, range(len(self.brackets)))
-        typical = [values[0 if self.axes.least == "data_count" else len(values) // 2] for values in rungs]
+        # a walk of which nothing is foretold begins two thirds of the way up
+        typical = [values[0 if self.axes.least == "data_count" else len(values) * 2 // 3] for values in rungs]
         runs = [b.at(value) for b, value in zip(self.brackets, typical, strict=True)]
         self._typical = {at(run, self.axes.along): run for run in runs}
 
@@ -144,39 +159,61 @@ class ThresholdStudy(PlainStudy):
             self._known = settled, Answer.of_results(results, self.settings)
         return self._known[1]
 
-    def write_answer(self, answer: Any, out: Path) -> Sequence[Path]:
-        """Write its files."""
+    def write_answer(self, answer: Any, out: Path, notes: Sequence[str]) -> Sequence[Path]:
+        """Write its files, with these notes beside its own."""
         from analysis.files import write_scaling
 
-        return write_scaling(answer, out)
+        return write_scaling(answer, out, notes)
 
-    def seconds_left(self, rows: Rows) -> float | None:
+    def work_left(self, rows: Rows) -> Work | None:
         """Probes and audits left, of as many steps as those of their grid size and data set so far."""
-        results, pace = self.results(rows), self._pace(rows)
-        return sum(self._by_place(results, pace).values()) if self._is_timed(results, pace) else None
+        with rows.turn:  # all of one moment
+            results, numbers = self.results(rows), self.search.numbers(rows)
+        pace = self._pace(rows)
+        return self._work(self._left(results, pace), numbers) if self._is_timed(results, pace) else None
 
     def _is_timed(self, results: Sequence[ThresholdResult], pace: Pace) -> bool:
         """Whether something is known of the time of every open threshold."""
         still_open = (self._typical[r.dataset, r.along] for r in results if r.verdict == "open")
         return bool(pace.times) and all(map(pace.times.knows, still_open))
 
-    def _by_place(self, results: Sequence[ThresholdResult], pace: Pace) -> dict[At, float]:
-        """Seconds of work left, by data set and grid size."""
-        seconds, usual = dict.fromkeys(self._typical, 0.0), usual_of(results)
+    def _left(self, results: Sequence[ThresholdResult], pace: Pace) -> list[Left]:
+        """What each threshold may still take."""
+        usual, ends = usual_of(results), dict[At, float]()
         for r in results:
-            if r.verdict == "open":
-                seconds[r.dataset, r.along] += self._seconds_left(r, pace, usual[r.dataset])
-        return seconds
+            if self.axes.least != "data_count" and (end := _end_of(r)) is not None:
+                ends.setdefault((r.dataset, r.along), end)
+        return [self._left_of(r, pace, usual[r.dataset], ends) if r.verdict == "open" else Left() for r in results]
 
-    def _seconds_left(self, result: ThresholdResult, pace: Pace, usual: Usual) -> float:
-        """Work that one open threshold may still take."""
-        spec = self._typical[result.dataset, result.along]
+    def _left_of(self, result: ThresholdResult, pace: Pace, usual: Usual, ends: Mapping[At, float]) -> Left:
+        """
+        Args:
+            ends: where the searched setting changes the time of a step: by place, a value near which runs have come.
+        """
+        place, least = (result.dataset, result.along), self.axes.least
+        spec = self._typical[place]
+        if place in ends:
+            spec = spec.with_value(least, ends[place] if (own := _end_of(result)) is None else own)
+        probe, audit = pace.steps(spec) * pace.times(spec), spec.max_steps * pace.times(spec)
         if result.audits_left and result.tried and not result.probes_left:  # its walk is over
-            steps: float = result.audits_left * spec.max_steps
-        else:
-            audits = result.audits_left * usual.share_audited
-            steps = probes_left(result, usual.probes) * pace.steps(spec) + audits * spec.max_steps
-        return steps * pace.times(spec)
+            return Left(0.0, probe, result.audits_left, audit)
+        return Left(probes_left(result, usual.probes), probe, result.audits_left * usual.share_audited, audit)
+
+    def _work(self, left: Sequence[Left], numbers: Sequence[int]) -> Work:
+        """The probes of a walk come one after another, and so do the walks of thresholds that wait for each other. Audits keep
+        no other threshold waiting.
+
+        Args:
+            left: of each threshold.
+            numbers: those of their brackets.
+        """
+        walks = {number: one.probes * one.probe for number, one in zip(numbers, left, strict=True)}
+        chains = list[Chain]()
+        for number, one in zip(numbers, left, strict=True):
+            walk = walks[number] + sum(walks[before] for before in self.search.waits_for(number))
+            audit = min(one.audits, 1.0) * one.audit
+            chains.append(Chain(audit, walk) if self.speculate else Chain(audit + walk))
+        return Work([run for one in left for run in ((one.probe, one.probes), (one.audit, one.audits))], chains)
 
     def _pace(self, rows: Rows) -> Pace:
         """How long runs take. What N means to a program is not known, nor what it trains on, so nothing is assumed of its
@@ -192,33 +229,43 @@ class ThresholdStudy(PlainStudy):
             return [{**{name: row[name] for name in TIMED}, "steps": 1} for row in found if row["status"] != "failed"]
         return [row for row in found if row["steps"]]
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work | None]:
         """Runs done and to do, and how long they may take, judged by rows in the store or by a few steps timed here. How long a
         program takes is not known before it has run."""
         results = self.results(rows)
         pace = self._pace(rows)
-        if not pace.times and not self.of_program:
-            self._measure(pace)
-        seconds = self._by_place(results, pace)
+        if not self.of_program:
+            self._measure(rows, pace)
+        left = self._left(results, pace)
+        seconds = dict.fromkeys(self._typical, 0.0)
+        for r, one in zip(results, left, strict=True):
+            seconds[r.dataset, r.along] += one.seconds
         guessed = {dataset: round(usual.probes) for dataset, usual in usual_of(results).items()}
         is_timed = self._is_timed(results, pace)
         table = plan_table(results, seconds if is_timed else {}, guessed)
         declared = settings_of(settings_class(self.task))
         alike = what_is_trained([bracket.template for bracket in self.brackets], self.axes, declared)
-        places = printable(f"rows go to {self.settings['store']}/runs, the table and the figure to {self.settings['out']}")
+        store, out = self.settings["store"], self.settings["out"]
+        weights = f"weights to {store}/weights, " if self.keeps_weights(self.brackets[0].template) else ""
+        places = printable(f"rows go to {store}/runs, {weights}the table and the figure to {out}")
         where = "\n".join(filter(None, (alike, places)))
-        return Group(table, Text(where)), sum(seconds.values()) if is_timed else None
+        return Group(table, Text(where)), self._work(left, self.search.numbers(rows)) if is_timed else None
 
-    def _measure(self, pace: Pace) -> None:
-        """Time a few steps of two sizes of each data set, here and now, and guess how many a run takes."""
-        of_dataset = dict[str, list[RunSpec]]()
-        for spec in self._typical.values():
-            of_dataset.setdefault(spec.dataset, []).append(spec if spec.data_count else spec.with_count(1))
-        for dataset, specs in of_dataset.items():
+    def _measure(self, rows: Rows, pace: Pace) -> None:
+        """Time a few steps here and now, as far as no runs tell: of two sizes of each data set, or of each value along. Guess
+        how many steps a run takes."""
+        typical = {place: spec if spec.data_count else spec.with_count(1) for place, spec in self._typical.items()}
+        along, is_known = self.axes.along, bool(pace.times)
+        for dataset in dict.fromkeys(name for name, _ in typical) if not is_known else ():
+            specs = [spec for spec in typical.values() if spec.dataset == dataset]
             pace.times.measure_sizes(specs, self.task)
             # under `budget` half of the runs, which do not pass, take all steps
             steps = (GUESSED_STEPS + specs[0].max_steps) // 2 if self.stop == "budget" else GUESSED_STEPS
             pace.steps_taken.setdefault(dataset, {specs[0].N: Mean(steps, 1)})
+        if along != "N":
+            done = {value_of(row, along) for row in self._timed_runs(rows) if is_alike(row, rows.on_gpu)}
+            unknown = {value: spec for (_, value), spec in typical.items() if value not in done}
+            pace.times.measure_each(unknown, self.task, self.axes.scaled)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """The files of the answer, from the first answered grid size on, renewed with every further one."""
@@ -230,10 +277,10 @@ class ThresholdStudy(PlainStudy):
         if not (answered - self._written) and not (force and any(r.runs for r in results)):
             return []
         self._written = answered
-        answer = self._answer(rows)
-        if self._drawn is None or self._drawn[0] is not answer:
-            self._drawn = answer, self.write_answer(answer, out)
-        return self._drawn[1]
+        answer, notes = self._answer(rows), self.notes(rows)
+        if self._drawn is None or self._drawn[0] is not answer or self._drawn[1] != notes:
+            self._drawn = answer, notes, self.write_answer(answer, out, notes)
+        return self._drawn[2]
 
     def answer(self, rows: Rows) -> dict[str, Any]:
         self.read_measures(patient=True)
@@ -244,7 +291,13 @@ class ThresholdStudy(PlainStudy):
             for r in self.results(rows)
             if r.outliers
         ]
-        return {**self._answer(rows).to_json(), "outliers": outliers, "notes": self.notes(rows)}
+        answer = self._answer(rows)
+        return {**answer.to_json(), "outliers": outliers, "notes": [*answer.notes, *self.notes(rows)]}
+
+
+def _end_of(result: ThresholdResult) -> float | None:
+    """The end of its bracket near which the runs to come lie; None while it has none."""
+    return result.lower if result.upper is None else result.upper
 
 
 def _widths(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:

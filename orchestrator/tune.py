@@ -51,11 +51,11 @@ from orchestrator.command.trials import (
     confirmed_table,
     plan_table,
     rows_of,
-    runs_left,
     trials_table,
     with_export,
+    work_left,
 )
-from orchestrator.engine.estimate import StepTimes
+from orchestrator.engine.estimate import StepTimes, Work
 from orchestrator.errors import UserError, printable
 from orchestrator.launch import LaunchOptions, launch
 from orchestrator.searches import Latest, Rows, ending
@@ -201,19 +201,19 @@ class TuneStudy(PlainStudy):
                 tables.append(confirmed_table(self.search, rows, running, answer.confirmed, interval_text))
         return Group(*tables, *map(Text, answer.lines()))
 
-    def seconds_left(self, rows: Rows) -> float | None:
-        found, left = rows_of(self.search, rows), runs_left(self.search, rows)
+    def work_left(self, rows: Rows) -> Work | None:
+        found = rows_of(self.search, rows)
         if self.of_program:
             done = [row["seconds"] for row in found if row["status"] != "failed"]
-            return left * sum(done) / len(done) if done else None
+            return work_left(self.search, rows, sum(done) / len(done)) if done else None
         times = StepTimes.of(found, on_gpu=rows.on_gpu)
-        return left * self._seconds(times) if all(map(times.knows, self.ends)) else None
+        return work_left(self.search, rows, self._seconds(times)) if all(map(times.knows, self.ends)) else None
 
     def _seconds(self, times: StepTimes) -> float:
         """Of a run, as far as this can be guessed."""
         return sum(spec.max_steps * times(spec) for spec in self.ends) / len(self.ends)
 
-    def plan(self, rows: Rows) -> tuple[RenderableType, float | None]:
+    def plan(self, rows: Rows) -> tuple[RenderableType, Work | None]:
         """What is searched, and the runs of the search and its confirmation: done, to do, and their estimated time."""
         tuning = self.search.tuning
         space = FittingTable("searched")
@@ -232,11 +232,11 @@ class TuneStudy(PlainStudy):
         if (passed_over := Tried.of(tuning.searched, tuning.searched.corners()).passed_over()) is not None:
             where = Text(f"{passed_over}\n{where}")
         if self.of_program:
-            return Group(space, table, where), self.seconds_left(rows)
+            return Group(space, table, where), self.work_left(rows)
         times = StepTimes.of(rows_of(self.search, rows), on_gpu=rows.on_gpu)
         for spec in self.ends:
             times.measure(spec, self.task)
-        return Group(space, table, where), runs_left(self.search, rows) * self._seconds(times)
+        return Group(space, table, where), work_left(self.search, rows, self._seconds(times))
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:
         """Tables, JSON and figures, at the end of a launch; and the Optuna study, if it was asked for and nothing will follow:
@@ -291,7 +291,7 @@ def tune(
         opt.searched(
             help="Ends a trial early that is worse than the median of the others (`median`) or not in their best quarter "
             "(`percentile`), or none (`none`).",
-            show_default="median, where runs have a curve of the objective and equal steps",
+            show_default="median, for mse, loss and accuracy, where all runs have equal steps",
         ),
     ] = None,
     seeds_per_trial: SeedsPerTrial = 1,

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from orchestrator.engine.estimate import Work
 from orchestrator.engine.messages import RunReport
 from orchestrator.errors import printable
 from trainables.program import PATH as PROGRAM_TASK
@@ -264,12 +265,12 @@ def time_taken(row: Mapping[str, Any]) -> str:
     return f"{steps}{row['seconds']:.1f} s"
 
 
-def estimate_text(seconds: float | None, workers: int, price: float | None) -> str:
-    """Time and cost of so many seconds of one worker's work; None: nobody knows of how many."""
-    if seconds is None:
+def estimate_text(work: Work | None, workers: int, price: float | None) -> str:
+    """Time and cost of what is left to train; None: nobody knows how much it is."""
+    if work is None:
         return f"with {workers} in parallel; how long it takes is known when some runs have ended"
-    text = f"about {rough_seconds(seconds / workers)} with {workers} in parallel"
-    return text if price is None else f"{text}, cost {cost_text(seconds, price)}"
+    text = f"about {rough_seconds(work.on(workers))} with {workers} in parallel"
+    return text if price is None else f"{text}, cost {cost_text(work.seconds, price)}"
 
 
 def cost_text(seconds: float, price: float) -> str:

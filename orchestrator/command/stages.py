@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from rich.text import Text
 from orchestrator.command.cli import checked
 from orchestrator.command.progress import Running, format_seconds
 from orchestrator.command.tables import FittingTable
-from orchestrator.engine.estimate import StepTimes, runs_left
+from orchestrator.engine.estimate import StepTimes, Work, runs_left
 from orchestrator.errors import UserError, counted, printable
 from orchestrator.searches import Latest, Row, Rows, Search, ending
 from orchestrator.searches.grid import GridSearch
@@ -52,10 +53,14 @@ class _Kind:
         """How many are still to be trained, as far as can be said."""
         return len(self.missing) + round(self.unnamed)
 
-    def seconds(self, times: StepTimes) -> float:
-        """Work of one worker that is left."""
+    def seconds(self, times: StepTimes) -> dict[RunSpec, float]:
+        """Of each run that is missing."""
+        return {spec: spec.max_steps * times(spec) for spec in self.missing}
+
+    def unnamed_runs(self, times: StepTimes) -> tuple[float, float]:
+        """Seconds of one of these, and how many there are."""
         typical = next(iter(self.specs.values()))
-        return sum(spec.max_steps * times(spec) for spec in self.missing) + self.unnamed * typical.max_steps * times(typical)
+        return typical.max_steps * times(typical), self.unnamed
 
 
 class _Asked(Tasks):
@@ -154,12 +159,13 @@ class Stages:
         told = ", ".join(f"{count} {name}" for name, count in self._look_up(self._staged).items())
         return f"{told}: finished, but without weights in {self._store.location}/weights, so trained again" if told else None
 
-    def plan(self, plan: RenderableType, seconds: float | None) -> tuple[RenderableType, float | None]:
+    def plan(self, plan: RenderableType, work: Work | None) -> tuple[RenderableType, Work | None]:
         """The plan of a study, and before it the runs that its runs need: of those that nobody can name yet, how many they may
         be."""
         if self._staged is None:
-            return plan, seconds
+            return plan, work
         self._look_up(self._staged)
+        runs, known = list[tuple[float, float]](), dict[RunSpec, float]()
         table = FittingTable("trained first, as other runs need them")
         for name in ("what", "runs done", "runs to do", "steps of a run", "time (at most)"):
             table.add_column(name, justify="left" if name == "what" else "right")
@@ -168,16 +174,34 @@ class Stages:
             if kind.left:
                 some = kind.missing or list(kind.specs.values())
                 times.measure_sizes(some, self._tasks.of(some[0]))
-            of_kind = kind.seconds(times)
-            seconds = of_kind + (seconds or 0.0)
+            of_kind, unnamed = kind.seconds(times), kind.unnamed_runs(times)
+            runs.append(unnamed)
+            known |= of_kind
             to_do = f"{'about ' if kind.unnamed else ''}{kind.left}"
             done = str(len(kind.specs) - len(kind.missing))
-            table.add_row(kind.name, done, to_do, str(steps), format_seconds(of_kind))
-        return Group(table, plan), seconds
+            table.add_row(kind.name, done, to_do, str(steps), format_seconds(sum(of_kind.values()) + math.prod(unnamed)))
+        if not table.row_count:
+            return plan, work
+        return Group(table, plan), self._with_needed(work or Work(), known, runs)
 
-    def seconds_left(self, seconds: float | None) -> float | None:
+    def work_left(self, work: Work | None) -> Work | None:
         """What a study expects of its own runs (None: nothing is known yet), and the same of those that they need."""
-        return seconds if seconds is None else seconds + self._left.of(self._rows)
+        return None if work is None else self._with_needed(work, *self._left.of(self._rows))
+
+    def _with_needed(self, work: Work, known: Mapping[RunSpec, float], unnamed: Sequence[tuple[float, float]]) -> Work:
+        """The work of a study, and the runs that come before.
+
+        Args:
+            known: seconds of each of these that is known and missing.
+            unnamed: seconds of others, and how many there are.
+        """
+        longest = max((self._chain(spec, known) for spec in known), default=0.0)
+        return work.after([*((seconds, 1.0) for seconds in known.values()), *unnamed], longest)
+
+    def _chain(self, spec: RunSpec, known: Mapping[RunSpec, float]) -> float:
+        """Seconds of a run, and of the longest chain of missing ones before it."""
+        before = (self._chain(parent, known) for parent in self._tasks.needs(spec).values())
+        return known.get(spec, 0.0) + max(before, default=0.0)
 
     def table(self, table: RenderableType, running: Mapping[str, Running]) -> RenderableType:
         """The table of a study, and a line for each kind of run that its runs need."""
@@ -256,10 +280,14 @@ class Stages:
             lines.append(f"{told} ({_reached(parents)} where {target:g} was asked for)")
         return lines
 
-    def _seconds_of_needed(self, rows: Rows) -> float:
-        """Work left on runs that others need, as far as their time is known."""
-        staged = self._staged
-        return 0.0 if staged is None else sum(kind.seconds(self._times(staged, kind.name)) for kind in self._kinds(staged))
+    def _seconds_of_needed(self, rows: Rows) -> tuple[dict[RunSpec, float], list[tuple[float, float]]]:
+        """The runs left that others need, as far as their time is known: as `_with_needed` takes them."""
+        staged, known, unnamed = self._staged, dict[RunSpec, float](), list[tuple[float, float]]()
+        timed = [] if staged is None else [(kind, self._times(staged, kind.name)) for kind in self._kinds(staged)]
+        for kind, times in timed:
+            known |= kind.seconds(times)
+            unnamed.append(kind.unnamed_runs(times))
+        return known, unnamed
 
     def _kinds(self, staged: Staged) -> list[_Kind]:
         """The runs that others need, by what they are called, the earliest stage first. It looks nothing up in the store, so a

@@ -13,6 +13,7 @@ from orchestrator.command.progress import Running
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.command.recipe import short
 from orchestrator.command.tables import FittingTable, digits_for, digits_for_means, number_text, runs_text
+from orchestrator.engine.estimate import Chain, Work
 from orchestrator.errors import FULL_DISK, UnexportedError, UserError, printable
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, MOST_SEARCHES, ConfirmAndJudge, ConfirmBest
@@ -34,7 +35,7 @@ ExportOptuna = Annotated[
 
 SHOWN = 5
 """Trials in the live table."""
-JUDGED = (("id_mse_mean", ".2e"), ("ood_mse_mean", ".2e"), ("accuracy", ".3f"))
+JUDGED = (("id_mse_gmean", ".2e"), ("ood_mse_gmean", ".2e"), ("accuracy", ".3f"))
 """Columns of a summary, and how they are shown."""
 GUESSED_SHARE = 0.6
 """Share of its steps that a trial is expected to take on average, where some are pruned."""
@@ -65,14 +66,21 @@ def plan_table(search: ConfirmBest, rows: Rows, steps: str) -> FittingTable:
     return table
 
 
-def runs_left(search: ConfirmBest, rows: Rows) -> float:
-    """Runs of a search and its confirmation that are expected to come, each as dear as one that is not pruned."""
+def work_left(search: ConfirmBest, rows: Rows, seconds: float) -> Work:
+    """The runs of a search and its confirmation that are expected to come. A trial in contention takes its seeds one after
+    another, and the confirmation follows.
+
+    Args:
+        seconds: of a run that is not pruned.
+    """
     tuning = search.tuning
     share = GUESSED_SHARE if tuning.pruner != "none" else 1.0
-    further = (len(tuning.seeds) - 1) * SEVERAL
-    trials = _trials_left(tuning, rows) * (share + further)
+    trials, further = _trials_left(tuning, rows), len(tuning.seeds) - 1
     finals = [spec for specs in search.planned(rows).values() for spec in specs]
-    return trials + sum(search.row(rows, spec) is None for spec in finals)
+    left = sum(search.row(rows, spec) is None for spec in finals)
+    runs = [(share * seconds, trials), (seconds, trials * further * SEVERAL), (seconds, left)]
+    searching = min(1 + further, trials * (share + further * SEVERAL))
+    return Work(runs, [Chain(seconds * (searching + min(left, 1)))])
 
 
 def _trials_left(tuning: OptunaSearch, rows: Rows) -> int:
@@ -170,7 +178,7 @@ def confirmed_table(
     known: pd.DataFrame,
     interval: Callable[[Any, str, int], str],
 ) -> FittingTable:
-    """The settings on fresh seeds.
+    """The settings on fresh seeds. A mean that not all seeds are in, as some failed or have no number, says how many are.
 
     Args:
         known: the answer's table of them.
@@ -187,7 +195,9 @@ def confirmed_table(
         found = of_setting[setting]
         done = sum(search.row(rows, spec) is not None for spec in specs)
         started = sum(spec in busy for spec in specs)
-        told = [(number_text(found[f"{name}_search"], n), interval(found, name, n)) for name, n in digits.items()]
+        of_some = f" ({found['seeds']} of {done})" if found["failed"] else ""
+        means = {name: interval(found, name, n) for name, n in digits.items()}
+        told = [(number_text(found[f"{name}_search"], n), means[name] and means[name] + of_some) for name, n in digits.items()]
         style = "bold green" if found["winner"] else ""
         cells = [cell for pair in told for cell in pair]
         table.add_row(setting, runs_text(done, len(specs), started), *cells, style=style)

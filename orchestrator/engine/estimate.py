@@ -22,7 +22,10 @@ WARM_STEPS = 5
 SLOW_STEP = 0.5
 """Seconds of a step from which on no look is timed, as one may take minutes."""
 DEAR_STEP, DEAR_RUN = 0.1, 5.0
-"""Seconds of a step, and of all it takes to time some, from which on no second size is timed, as far as can be said before."""
+"""Seconds of a step, and of all it takes to time some, from which on no second size is timed, as far as can be said before. A
+first step of so many seconds is not taken again."""
+PATIENCE = 60.0
+"""Seconds of timing from which on no further value of a setting is timed that can be guessed."""
 APART = 1.5
 """Two sizes tell how a step grows if the larger one is at least so many times the smaller one."""
 
@@ -35,7 +38,53 @@ GUESSED_STEPS = 400
 WEIGHT = 3
 """What is expected beforehand counts as much as so many thresholds, or runs, of which it is known."""
 
+GUESSING, MOST_GUESSING = 0.25, 128
+"""A threshold search that guesses ahead is shorter by the number of workers to this power, and by no more workers than that.
+Simulated (`benchmarks/threshold_search.py`): 1.4 times with 4, 1.6 to 1.9 with 8, 2.3 to 2.5 with 32, 2.7 to 3.4 with 128."""
+
 Shape = tuple[Any, ...]
+
+
+class Chain(NamedTuple):
+    """Seconds of runs that come one after another, however many workers there are."""
+
+    fixed: float
+    walk: float = 0.0
+    """Those of a threshold search, whose workers may guess ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is left to train, and what of it cannot be done at the same time."""
+
+    runs: Sequence[tuple[float, float]] = ()
+    """Seconds of a run, and how many runs take so long, as far as can be expected."""
+    chains: Sequence[Chain] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is left, as far as its time is known."""
+        return self.seconds > 0
+
+    @property
+    def seconds(self) -> float:
+        """Of one worker that does all of it."""
+        return sum(seconds * count for seconds, count in self.runs)
+
+    def on(self, workers: int) -> float:
+        """The least seconds that so many workers take. None of them does less than its share. One of them does at least so many
+        of the longest runs as there are for each, rounded up. And none is done before the longest chain is."""
+        ahead = min(workers, MOST_GUESSING) ** GUESSING
+        least = max([self.seconds / workers, *(chain.fixed + chain.walk / ahead for chain in self.chains)])
+        longer = 0.0
+        for seconds, count in sorted(self.runs, reverse=True):
+            longer += count
+            least = max(least, seconds * min(longer, math.ceil(round(longer / workers, 6))))
+        return least
+
+    def after(self, runs: Sequence[tuple[float, float]], longest: float) -> Work:
+        """This and runs that must be done before it, of which the longest chain takes so many seconds."""
+        own = self.chains or [Chain(max((seconds for seconds, count in self.runs if count), default=0.0))]
+        return Work((*self.runs, *runs), [Chain(chain.fixed + longest, chain.walk) for chain in own])
 
 
 class UntimedError(UserError):
@@ -91,7 +140,7 @@ class StepTimes:
         """From finished runs; those without a step tell nothing."""
         times = cls(power, on_gpu)
         for row in rows:
-            if row["steps"] and (on_gpu is None or was_on_gpu(row) == on_gpu(row["decoder"])):
+            if row["steps"] and is_alike(row, on_gpu):
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
                 times._known.setdefault(shape, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
                 if "options" in row:  # not of a program
@@ -112,17 +161,24 @@ class StepTimes:
             return
         if spec.N in self._settings.get(setting, {}):
             return
+        try:
+            self._take(spec, task)
+        except UserError:
+            if not is_known:
+                raise  # else there is a guess without it, and the workers may be able to do it
+
+    def _take(self, spec: RunSpec, task: Task) -> None:
+        """Take some steps of this run here."""
         began = time.perf_counter()
         try:
             seconds = step_seconds(spec, task, self._on_gpu(spec.decoder))
-        except UserError:
-            if is_known:  # there is a guess without it, and the workers may be able to do it
-                return
-            raise
         finally:
             self._spent += time.perf_counter() - began
-        self._timed.add((shape, spec.N))
-        for known, key in ((self._known, shape), (self._settings, setting)):
+        self._timed.add((_of(spec), spec.N))
+        self._note(spec, seconds)
+
+    def _note(self, spec: RunSpec, seconds: float) -> None:
+        for known, key in ((self._known, _of(spec)), (self._settings, _setting(spec))):
             known.setdefault(key, {}).setdefault(spec.N, Mean()).add(seconds)
 
     def measure_sizes(self, specs: Iterable[RunSpec], task: Task) -> None:
@@ -138,6 +194,24 @@ class StepTimes:
             return
         with contextlib.suppress(UntimedError):  # there is a guess without it
             self.measure(second, task)
+
+    def measure_each(self, specs: Mapping[Any, RunSpec], task: Task, scaled: bool) -> None:
+        """Measure all of these runs whose settings are not known: a step of one may take hundreds of times as long as that of
+        another.
+
+        Args:
+            specs: by the value of a setting.
+            scaled: whether the values are positive numbers. Then a step that would be dear is guessed from smaller values.
+        """
+        timed = dict[Any, float]()
+        for value, spec in sorted(specs.items()) if scaled else specs.items():
+            if spec.N not in self._settings.get(_setting(spec), {}):
+                guess = _beyond_all(value, timed) if scaled else None
+                if guess is not None and (guess > DEAR_RUN or self._spent >= PATIENCE):
+                    self._note(spec, guess)
+                elif scaled or self._spent < PATIENCE:
+                    self._take(spec, task)
+            timed[value] = self(spec)
 
     def __call__(self, spec: RunSpec) -> float:
         sizes = self._sizes(spec)
@@ -174,7 +248,7 @@ class StepTimes:
         return sizes or self._of_any_network(self._on_gpu(spec.decoder))
 
 
-def _line(N: int, at: Mapping[int, float], power: float) -> float:
+def _line(N: float, at: Mapping[float, float], power: float) -> float:
     """Seconds at N by the line in N to this power through two sizes; of one size, those."""
     (low, at_low), (high, at_high) = min(at.items()), max(at.items())
     if low == high or not power:
@@ -182,7 +256,7 @@ def _line(N: int, at: Mapping[int, float], power: float) -> float:
     return at_low + (at_high - at_low) * (N**power - low**power) / (high**power - low**power)
 
 
-def _beyond(N: int, low: int, at_low: float, high: int, at_high: float, power: float) -> float:
+def _beyond(N: float, low: float, at_low: float, high: float, at_high: float, power: float) -> float:
     """Seconds at N below or above two sizes: by their line. If it falls, those of the nearer size. If it is below zero at 0,
     they grow with a higher power, as the two sizes tell, by at most 1.
     """
@@ -193,6 +267,13 @@ def _beyond(N: int, low: int, at_low: float, high: int, at_high: float, power: f
     if _line(0, known, power) >= 0:
         return _line(N, known, power)
     return at_near * (N / near) ** min(math.log(at_high / at_low) / math.log(high / low), power + 1)
+
+
+def _beyond_all(value: float, known: Mapping[float, float]) -> float | None:
+    """Seconds at a value above all that are known, by the largest of these and another one; None unless they are well apart."""
+    high = max(known, default=0.0)
+    low = max((one for one in known if one * APART <= high), default=None)
+    return None if low is None else _beyond(value, low, known[low], high, known[high], 1.0)
 
 
 @dataclass(slots=True)
@@ -257,6 +338,11 @@ def was_on_gpu(row: Row) -> bool:
     return (row.get("device") or "").startswith("cuda")
 
 
+def is_alike(row: Row, on_gpu: Callable[[str], bool] | None) -> bool:
+    """Whether the run of a row trained on the kind of device on which its decoder is trained now, as far as that is known."""
+    return on_gpu is None or was_on_gpu(row) == on_gpu(row["decoder"])
+
+
 def _shape(decoder: str, depth: int, width: int, encoding: str) -> Shape:
     """What the time of a step depends on, besides N, in most studies: the network."""
     return decoder, depth, width, encoding == "ramp"
@@ -313,7 +399,7 @@ def _untimed(spec: RunSpec, error: BaseException) -> UserError:
     run = f"{spec.task} at N = {spec.N}, data_count = {spec.data_count}, batch_size = {spec.batch_size}"
     if is_out_of_memory(error):
         return UntimedError(f"the memory here is too small for a step of {run} ({reason_of(error)})")
-    return UserError(f"a step of {run} fails with {reason_of(error)}: mend the task, or ask for other settings")
+    return UserError(f"timing a few steps of {run} fails with {reason_of(error)}: mend the task, or ask for other settings")
 
 
 def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
@@ -337,7 +423,9 @@ def _step_seconds(spec: RunSpec, task: Task, device: str) -> float:
             float(training.loss_sum)  # a GPU is asked for it when all is done
             return (time.perf_counter() - began) / steps
 
-        seconds(1 if device == "cpu" else WARM_STEPS)
+        step = seconds(1 if device == "cpu" else WARM_STEPS)
+        if step >= DEAR_RUN:
+            return step
         step = seconds(SAMPLED_STEPS)
         if step >= SLOW_STEP:
             return step

@@ -113,7 +113,8 @@ class OptunaSearch:
         if pruner != "none" and len(self.aims) > 1:
             raise ValueError("no pruner can weigh two objectives: use --pruner none")
         if pruner != "none" and not self.aims[0].curve:
-            raise ValueError(f"no pruner can judge {self.objectives}, of which a run has no curve: use the pruner none")
+            only = "pruning is only for accuracy and the loss that runs minimise (mse or loss), and not for programs"
+            raise ValueError(f"no pruner can judge {self.objectives}: {only}: use --pruner none")
         self.seeds = range(template.seed, template.seed + seeds)
         self._space = Space(space, make or self._in_template, matters)
         self._first = list(dict.fromkeys(self.spec(values) for values in known))

@@ -132,6 +132,10 @@ class ThresholdSearch:
         """The values that bracket number `i` may ask for, ascending."""
         return self._places[i].rungs.counts
 
+    def waits_for(self, i: int) -> Sequence[int]:
+        """The numbers of the brackets that bracket number `i` waits for. They wait for each other, in this order."""
+        return self._places[i].after
+
     def numbers(self, rows: Rows) -> Sequence[int]:
         """The numbers of the brackets of an answer, in its order."""
         return range(len(self._places))

@@ -105,6 +105,16 @@ def test_small_errors_have_three_digits() -> None:
     assert "in the search it had 2e-05" in lines[1]
 
 
+def test_a_mean_of_the_seeds_that_have_a_number_says_how_many_these_are() -> None:
+    def error_of(spec: RunSpec) -> float:
+        lost = {8: (1001,), 9: (1000, 1002), 10: (1000, 1001, 1002)}.get(spec.width, ())
+        return math.nan if spec.seed in lost else 0.01 * spec.width
+
+    _, before, means, _ = shown(error_of)
+    assert before == ["0.08", "0.09", "0.1"]
+    assert means == ["0.08 (2 of 3)", "0.09 (1 of 3)", ""]
+
+
 def told(first: float, spread: float, logs: bool) -> str:
     pairs = {seed: (first + spread * off) for seed, off in enumerate((-1, 0, 1))}
     found = compare(

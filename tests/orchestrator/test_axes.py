@@ -349,7 +349,8 @@ def test_files_are_renewed_where_an_answered_place_has_opened_again(
     state, written, rows = list[Any](), list[Any](), Rows()
     study._results = SimpleNamespace(of=lambda _: state)  # type: ignore[assignment]
     monkeypatch.setattr(ThresholdStudy, "_answer", lambda *_: tuple(state))
-    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out: written.append(answer) or [out])
+    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, notes: written.append(answer) or [out])
+    monkeypatch.setattr(ThresholdStudy, "notes", lambda *_: [])
 
     def is_written(*verdicts: tuple[int, str]) -> bool:
         state[:] = [SimpleNamespace(dataset="bumps", along=N, verdict=verdict, runs=1) for N, verdict in verdicts]

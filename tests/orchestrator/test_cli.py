@@ -28,7 +28,7 @@ from analysis import export, measure
 from analysis.report import __main__ as report
 from orchestrator import __main__ as everything
 from orchestrator import again, geometry, launch, merge, objectives, scaling
-from orchestrator.command.cli import App, Terminated, UnheardError, ends_on_interrupt, invocation, run, typed
+from orchestrator.command.cli import App, Terminated, ends_on_interrupt, invocation, run, typed
 from orchestrator.command.progress import say
 from orchestrator.command.ranges import parse_grid
 from orchestrator.command.stages import ELSEWHERE, Stages
@@ -143,6 +143,29 @@ def test_a_store_that_is_a_file_or_newer_or_below_a_file_is_refused(tmp_path: Pa
     assert run(scaling.app, ["--out", str(file), "--store", str(tmp_path / "new")]) == 2
     assert "--out" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("how", [[], ["--dry-run"]], ids=["for real", "a dry run"])
+def test_a_link_where_a_store_has_the_tables_is_not_written_through(
+    how: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "store"):
+        Path(name).mkdir()
+    Path("mine/scaling.csv").write_text("mine")
+    Path("store/scaling").symlink_to("../mine")
+    arguments = ["--N", "8", "--decoder", "mlp", *how]
+    assert run(scaling.app, [*arguments, "--store", "store"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (
+        "",
+        "error: 'store/scaling' is a link, and tables and figures might replace files in what it leads to: remove the link, "
+        "or name the folder they go to with --out\n",
+    )
+    assert [path.name for path in Path("store").iterdir()] == ["scaling"]
+    assert [path.read_text() for path in Path("mine").iterdir()] == ["mine"]
+    assert run(scaling.app, [*arguments, "--dry-run", "--store", "store", "--out", "store/scaling"]) == 0
+    assert run(scaling.app, [*arguments, "--dry-run", "--store", "store/scaling"]) == 0
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -652,21 +675,39 @@ def test_a_store_that_is_moved_away_meanwhile_is_not_said_to_be_kept(
     assert "to continue: " in told.splitlines()[-1]
 
 
+class Hung(io.StringIO):
+    """A terminal, which can be closed."""
+
+    closed_by_user = False
+
+    def write(self, text: str) -> int:
+        if self.closed_by_user:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+
 @pytest.mark.parametrize(("stopped", "code"), [("SIGHUP", 129), (None, 1)])
-def test_a_terminal_that_is_closed_ends_a_study_by_its_signal_though_nothing_can_be_printed(
-    stopped: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("both", [False, True])
+def test_a_terminal_that_is_closed_ends_a_study_by_its_signal_and_a_stderr_elsewhere_has_the_last_word(
+    both: bool, stopped: str | None, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unheard(*_: object) -> None:
-        raise UnheardError(OSError(errno.EIO, os.strerror(errno.EIO)))
+    out, err = Hung(), Hung()
 
     def execute(execution: Execution, *_: object) -> Outcome:
         execution.outcome.stopped = stopped
-        monkeypatch.setattr(launch, "say", unheard)
+        out.closed_by_user, err.closed_by_user = True, both
         return execution.outcome
 
     monkeypatch.setattr(launch, "executed", trained_by(execute))
-    monkeypatch.setattr("orchestrator.command.cli._unheard", lambda error: 1)
+    monkeypatch.setattr("orchestrator.command.cli.os.dup2", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["sweep", "scaling", "--N", "8"])
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
     assert run(scaling.app, ["--N", "8", "--task", "tests.toy:Toy", "--store", str(tmp_path / "store")]) == code
+    why = "interrupted" if stopped else "stopped: the output cannot be written (Input/output error)"
+    kept = "all finished runs are kept" + ("\n" if stopped else "; ")
+    told = rf"{re.escape(why)}; {kept}to continue: \S*sweep scaling --N 8\n"
+    assert re.fullmatch("" if both else told, err.getvalue()), err.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -684,7 +725,7 @@ def test_a_plan_names_its_store_in_printable_words(
     assert re.search(r"rows go to \\x1b\[31m\\nx/runs, .* \\x1b\[31m\\nx/\w+", re.sub(r"\n", " ", told))
 
 
-@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EFBIG])
 def test_a_launch_whose_output_nobody_takes_any_more_says_so_and_how_to_continue(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -950,6 +991,8 @@ def test_an_output_that_cannot_be_written_is_told_in_a_line_and_a_closed_one_is_
     told = "stopped: the output cannot be written (No space left on device); all finished runs are kept\n"
     assert shell(f"{words} > /dev/full") == (1, told)
     assert shell(f"{words} --help > /dev/full") == (1, told)
+    too_large = told.replace("No space left on device", "File too large")
+    assert shell(f"ulimit -f 1; {words} --help > log") == (1, too_large)
     assert shell(f"{words} >&-") == (0, "")
     assert not (tmp_path / "store").exists()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Group
 
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket
@@ -22,14 +26,26 @@ LINE = f"toys: at N = 16, 24 some lower bounds are runs that ended after {MAX_ST
 
 def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: Rows | None = None) -> tuple[list[str], Rows]:
     """What is said of a study whose missed runs have this curve; the stopping rule gives them up, if that is the `reason`."""
+    study, rows = ended(stop, accuracies, reason, rows)
+    return study.notes(rows), rows
+
+
+def ended(
+    stop: str,
+    accuracies: Sequence[float],
+    reason: str = "budget",
+    rows: Rows | None = None,
+    thresholds: Sequence[int] = (40,),
+) -> tuple[ThresholdStudy, Rows]:
+    """The study, with a seed for each of these thresholds."""
     template = RunSpec(task="tests.toy:Toy", dataset="toys", N=16, data_count=0, seed=0, max_steps=MAX_STEPS)
-    templates = [template.with_value("N", N) for N in (16, 24)]
+    templates = [replace(template, N=N, seed=seed) for N in (16, 24) for seed in range(len(thresholds))]
     brackets = [Bracket(template=one, task_version="1", counts=Counts(1, 100)) for one in templates]
     study = ThresholdStudy(Toy(), brackets, 0.05, {"target": 0.9, "max_steps": MAX_STEPS}, False, stop)
     rows = Rows() if rows is None else rows
     while not study.search.finished(rows):
         for spec in study.search.propose(rows, 1):
-            passes = spec.data_count >= 40
+            passes = spec.data_count >= thresholds[spec.seed]
             gives_up = reason == GIVEN_UP and spec.stop == "early"
             end = {"status": "passed", "reason": "target"} if passes else {"status": "missed", "reason": "budget"}
             end |= {"reason": reason} if gives_up and not passes else {}
@@ -39,7 +55,7 @@ def told(stop: str, accuracies: Sequence[float], reason: str = "budget", rows: R
             found = {"accuracy": 0.6, "steps": STEPS[count - 1], "seconds": 1.0, **(curves if accuracies else {})}
             rows.add(make_row(spec, task_version="1", fixed_count=0, **found, **end))
     assert all(result.lower_ended == "budget" for result in study.results(rows))
-    return study.notes(rows), rows
+    return study, rows
 
 
 @pytest.mark.parametrize(
@@ -62,3 +78,28 @@ def test_more_steps_are_said_to_help_only_where_that_is_known(
     if stop == "budget":
         return
     assert told("auto", accuracies, reason, rows)[0] == found
+
+
+@pytest.mark.slow(1)
+def test_every_note_below_the_table_is_in_the_json_of_the_answer(tmp_path: Path) -> None:
+    study, rows = ended("budget", RISING, thresholds=(10, 40))
+    shown = study.table(rows, {})
+    assert isinstance(shown, Group)
+    _, law, *notes = map(str, shown.renderables)
+    assert law.startswith("toys: images ~ N^")
+    apart, short = notes
+    assert "toys: at N = 16 seeds need from 10 images to 40 images" in apart
+    assert short.startswith(LINE)
+    assert study.answer(rows)["notes"] == notes
+    files = {file.name: file for file in study.write(rows, tmp_path, force=True)}
+    assert json.loads(files["scaling.json"].read_text())["notes"] == notes
+
+
+def test_files_are_written_anew_where_only_a_note_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, rows = ended("budget", FLAT)
+    written: list[Sequence[str]] = []
+    monkeypatch.setattr(ThresholdStudy, "write_answer", lambda _, answer, out, notes: written.append(notes) or [out])
+    for notes in ([], ["one"], ["one"]):
+        monkeypatch.setattr(ThresholdStudy, "notes", lambda *_, told=notes: told)
+        assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]
+    assert written == [[], ["one"]]

@@ -1,23 +1,24 @@
 """How long runs take: judged by finished runs like them."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import nn
 
-from orchestrator import launch, scaling
+from orchestrator import launch, scaling, thresholds
 from orchestrator.command.cli import run
 from orchestrator.command.thresholds import plan_table
 from orchestrator.engine import estimate
-from orchestrator.engine.estimate import GUESSED_PROBES, Pace, StepTimes, runs_left, usual_of
+from orchestrator.engine.estimate import GUESSED_PROBES, Chain, Pace, StepTimes, Work, runs_left, usual_of
 from orchestrator.errors import UserError
 from orchestrator.searches import Latest, Rows
-from orchestrator.searches.axes import Axes
+from orchestrator.searches.axes import Axes, Between
 from orchestrator.searches.bracket import Bracket
 from orchestrator.searches.threshold import ThresholdSearch
 from orchestrator.store import make_row
@@ -167,9 +168,9 @@ def test_nothing_is_guessed_of_a_kind_of_device_on_which_no_run_has_finished() -
     cheap, dear = spec(decoder="mlp"), [spec(decoder="cnn", seed=seed) for seed in range(3)]
     study = GridStudy("encodings", Toy(), [cheap, *dear], {"store": "here", "out": "there"})
     rows = Rows([make_row(cheap, task_version="1", fixed_count=0, **DONE)], lambda decoder: decoder == "cnn")
-    assert study.seconds_left(rows) is None
+    assert study.work_left(rows) is None
     rows.add(make_row(dear[0], task_version="1", fixed_count=0, **{**DONE, "device": "cuda"}))
-    assert study.seconds_left(rows) == pytest.approx(2 * 0.01 * dear[0].max_steps)
+    assert study.work_left(rows) == Work([(pytest.approx(0.01 * dear[0].max_steps), 1)] * 2)
 
 
 def test_the_line_of_a_run_tells_an_error_that_it_has_alone() -> None:
@@ -190,9 +191,11 @@ def test_thresholds_of_which_some_are_on_a_kind_of_device_that_is_not_known_have
     rows = Rows([], lambda decoder: decoder == "cnn")
     [first, *_] = study.search.propose(rows, 1)
     rows.add(make_row(first, task_version="1", fixed_count=0, **DONE))
-    assert study.seconds_left(rows) is None
-    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 1e-3)
-    assert study.plan(rows)[1] is None
+    assert study.work_left(rows) is None
+    asked = list[str]()
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: asked.append(spec.decoder) or 1e-3)
+    assert study.plan(rows)[1] is not None
+    assert asked == ["cnn"], "a plan times it"
 
 
 @pytest.mark.parametrize("change", [{"batch_size": 256}, {"options": (("layers", 9),)}, {"precision": "bfloat16"}])
@@ -256,6 +259,133 @@ def test_what_is_not_known_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
         times.measure(spec(N), Toy())
     assert asked == [24]
     assert [times(spec(N)) for N in (16, 24)] == [0.01, 0.5]
+
+
+def along(setting: str, *values: Any, **known: Any) -> ThresholdStudy:
+    """The thresholds along another setting than N."""
+    axes = Axes.of("data_count", setting, values)
+    brackets = [
+        Bracket(template=spec(data_count=0, stop="early").with_value(setting, v), task_version="1", counts=COUNTS, axes=axes)
+        for v in values
+    ]
+    return ThresholdStudy(Toy(), brackets, 0.05, {"store": "here", "out": "there"}, speculate=False, **known)
+
+
+COUNTS = Counts(1, 400)
+SHARES = {"width": 1e-5, "batch_size": 1e-6, "depth": 1e-2}
+
+
+def timed_by(setting: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Steps take time in proportion to a setting; its values, as they are timed."""
+    asked: list[Any] = []
+
+    def timed(spec: RunSpec, *_: Any) -> float:
+        asked.append(getattr(spec, setting))
+        return SHARES[setting] * asked[-1]
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    return asked
+
+
+def seconds_of(study: ThresholdStudy, rows: Rows) -> dict[Any, float]:
+    """What a plan tells of each value along."""
+    told: dict[Any, float] = {}
+    with mock.patch.object(thresholds, "plan_table", lambda results, seconds, guessed: told.update(seconds) or ""):
+        study.plan(rows)
+    return {value: seconds for (_, value), seconds in told.items()}
+
+
+@pytest.mark.parametrize(("setting", "values"), [("width", (8, 64, 512)), ("batch_size", (1, 4096)), ("depth", (1, 20))])
+def test_every_value_along_another_setting_than_the_size_is_timed(
+    setting: str, values: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = timed_by(setting, monkeypatch)
+    told = seconds_of(along(setting, *values), Rows())
+    assert sorted(asked) == sorted(values)
+    least = told[values[0]] / values[0]
+    assert told == pytest.approx({value: least * value for value in values}, rel=0.25), "the first one walks, others wait"
+
+
+@pytest.mark.parametrize(("setting", "values"), [("width", (8, 64, 512)), ("batch_size", (32, 4096))])
+def test_values_along_of_which_no_run_is_known_are_timed(
+    setting: str, values: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = timed_by(setting, monkeypatch)
+    study = along(setting, *values)
+    seconds = 100 * SHARES[setting] * values[0]
+    [first] = study.search.propose(Rows(), 1)
+    rows = Rows([make_row(first, task_version="1", fixed_count=0, **{**DONE, "seconds": seconds})])
+    told = seconds_of(study, rows)
+    assert asked == [*values[1:]]
+    ratio = told[values[-1]] / told[values[0]]
+    assert ratio == pytest.approx(values[-1] / values[0], rel=0.4)
+
+
+@pytest.mark.parametrize(
+    ("taken", "step", "values", "timed"),
+    [
+        (30.0, 1e-3, (1, 2, 3, 4, 400), [1, 2]),
+        (10.0, 0.9, (1, 2, 3, 4, 5, 6), [1, 2, 3, 4, 5]),
+        (0.1, 0.9, (1, 2, 5, 6, 600), [1, 2, 5]),
+        (70.0, 1e-3, (1, 400), [1, 400]),
+    ],
+)
+def test_values_along_whose_steps_are_dear_are_guessed_from_smaller_ones(
+    taken: float, step: float, values: tuple[int, ...], timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a minute to time steps, or a step takes more than five seconds."""
+    clock, asked = [0.0], list[int]()
+
+    def take(spec: RunSpec, *_: Any) -> float:
+        clock[0] += taken
+        asked.append(spec.width)
+        return step * spec.width
+
+    monkeypatch.setattr(estimate, "step_seconds", take)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    told = seconds_of(along("width", *values), Rows())
+    assert asked == timed
+    least = min(told[value] / value for value in values)
+    assert told == pytest.approx({value: least * value for value in values}, rel=0.3)
+
+
+def test_words_along_are_not_timed_for_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [0.0], list[str]()
+
+    def take(spec: RunSpec, *_: Any) -> float:
+        clock[0] += 40.0
+        asked.append(spec.decoder)
+        return 1e-3 * len(asked)
+
+    monkeypatch.setattr(estimate, "step_seconds", take)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    told = seconds_of(along("decoder", "mlp", "cnn", "vit"), Rows())
+    assert asked == ["mlp", "cnn"]
+    assert told["mlp"] < told["vit"] < told["cnn"]
+
+
+def test_a_value_along_that_cannot_be_timed_here_leaves_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(spec: RunSpec, *_: Any) -> float:
+        if spec.batch_size > 8:
+            raise estimate.UntimedError("the memory here is too small")
+        return 1.0
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    with pytest.raises(estimate.UntimedError):
+        along("batch_size", 8, 64).plan(Rows())
+
+
+def test_a_first_step_of_many_seconds_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, steps = [0.0], list[int]()
+
+    def take(self: Training, *_: Any) -> None:
+        clock[0] += 40.0
+        steps.append(1)
+
+    monkeypatch.setattr(Training, "advance", take)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    assert estimate.step_seconds(spec(), Toy()) == 40.0
+    assert len(steps) == 1
 
 
 @pytest.mark.parametrize(("slow", "wanted"), [(99.0, 2.0 + 30.0 / 20), (2.0, 2.0)])
@@ -334,7 +464,7 @@ STEP = "tests.toy:Toy at N = 16, data_count = 1, batch_size = 32"
 def test_a_step_that_fails_is_told_in_a_line(error: BaseException, told: str) -> None:
     with pytest.raises(UserError) as caught:
         estimate.step_seconds(spec(), failing(error))
-    assert str(caught.value) == f"a step of {STEP} fails with {told}: mend the task, or ask for other settings"
+    assert str(caught.value) == f"timing a few steps of {STEP} fails with {told}: mend the task, or ask for other settings"
 
 
 @pytest.mark.parametrize(
@@ -469,4 +599,121 @@ def test_a_threshold_that_nothing_reaches_and_that_waits_for_its_audit_takes_the
             told = {"status": "missed", "reason": GIVEN_UP, "accuracy": 0.2, "seconds": 1.0, "steps": 100}
             rows.add(make_row(asked, task_version="1", fixed_count=0, **told))
     assert (result.verdict, result.upper) == ("open", None)
-    assert study.seconds_left(rows) == pytest.approx(result.audits_left * 0.01 * brackets[0].template.max_steps)
+    assert study.work_left(rows).seconds == pytest.approx(result.audits_left * 0.01 * brackets[0].template.max_steps)
+
+
+@pytest.mark.parametrize(
+    ("runs", "workers", "wanted"),
+    [
+        # equal runs take whole rounds
+        ([(460.0, 3)], 1, 1380.0),
+        ([(460.0, 3)], 2, 920.0),
+        ([(460.0, 3)], 3, 460.0),
+        ([(460.0, 3)], 64, 460.0),
+        ([(10.0, 65)], 64, 20.0),
+        # a run cannot be divided, nor can as many long ones as workers and one more
+        ([(100.0, 1), (1.0, 100)], 4, 100.0),
+        ([(100.0, 1), (1.0, 100)], 1, 200.0),
+        ([(1.0, 100), (100.0, 3)], 2, 200.0),
+        ([(1.0, 100), (100.0, 2)], 2, 150.0),
+        # what is expected of a run that may not be needed
+        ([(100.0, 0.25)], 8, 25.0),
+        ([(100.0, 0.1)] * 20, 2, 100.0),
+        ([(10.0, 0.1)] * 40, 2, 20.0),
+        ([(100.0, 0), (1.0, 3)], 2, 2.0),
+        ([], 4, 0.0),
+    ],
+)
+def test_the_time_of_work_is_never_below_that_of_whole_runs(
+    runs: list[tuple[float, float]], workers: int, wanted: float
+) -> None:
+    assert Work(runs).on(workers) == pytest.approx(wanted)
+    assert Work(runs).seconds == pytest.approx(sum(seconds * count for seconds, count in runs))
+
+
+@pytest.mark.parametrize(("workers", "wanted"), [(1, 100.0), (2, 50.0), (4, 30.0), (4096, 30.0)])
+def test_the_time_of_work_is_never_below_that_of_its_longest_chain(workers: int, wanted: float) -> None:
+    work = Work([(5.0, 20)], [Chain(20.0), Chain(30.0), Chain(0.0)])
+    assert work.on(workers) == wanted
+
+
+@pytest.mark.parametrize(("workers", "wanted"), [(1, 100.0), (4, 10 + 40 / 4**0.25), (16, 30.0), (4096, 10 + 40 / 128**0.25)])
+def test_workers_that_guess_ahead_shorten_the_walk_of_a_threshold(workers: int, wanted: float) -> None:
+    work = Work([(5.0, 20)], [Chain(10.0, 40.0), Chain(12.0)])
+    assert work.on(workers) == pytest.approx(wanted)
+
+
+def test_runs_that_others_need_come_before_these() -> None:
+    own = Work([(100.0, 3)])
+    assert own.on(8) == 100.0
+    assert own.after([(30.0, 3), (10.0, 3)], 30.0).on(8) == 130.0
+    assert own.after([(30.0, 3), (10.0, 3)], 30.0).seconds == 420.0
+    assert own.after([(30.0, 3)], 30.0).on(1) == 390.0
+    assert Work([(5.0, 20)], [Chain(10.0, 40.0)]).after([(7.0, 1)], 7.0).on(16) == pytest.approx(7 + 10 + 40 / 2)
+    assert Work().after([(7.0, 2)], 7.0).on(16) == 7.0
+
+
+def test_three_equal_runs_on_two_workers_take_as_long_as_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.1)
+    specs = [spec(seed=seed) for seed in range(3)]
+    study = GridStudy("rotation", Toy(), specs, {"store": "here", "out": "there"})
+    work, one = study.plan(Rows())[1], 0.1 * specs[0].max_steps
+    assert [work.on(workers) for workers in (1, 2, 3, 64)] == pytest.approx([3 * one, 2 * one, one, one])
+    assert work.seconds == pytest.approx(3 * one)
+
+
+def brackets_of(sizes: Sequence[int], seeds: int) -> list[Bracket]:
+    return [
+        Bracket(template=spec(N, data_count=0, seed=seed, stop="early"), task_version="1", counts=COUNTS)
+        for N in sizes
+        for seed in range(seeds)
+    ]
+
+
+@pytest.mark.parametrize(("sizes", "seeds", "walks"), [((8,), 1, [8]), ((8,), 3, [8, 8]), ((8, 16, 32), 3, [8, 16, 32, 32])])
+def test_thresholds_take_no_less_than_the_walks_that_wait_for_each_other(
+    sizes: tuple[int, ...], seeds: int, walks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pilots of all sizes, then another seed of the last one; and the audit at its end."""
+    monkeypatch.setattr(estimate, "step_seconds", lambda spec, *_: 1e-4 * spec.N**2)
+    monkeypatch.setattr(estimate, "probes_left", lambda result, usual: 4.0)
+    monkeypatch.setattr(thresholds, "probes_left", lambda result, usual: 4.0)
+    plans = {}
+    for speculate in (False, True):
+        study = ThresholdStudy(Toy(), brackets_of(sizes, seeds), 0.05, {"store": "here", "out": "there"}, speculate)
+        plans[speculate] = study.plan(Rows())[1]
+    step = 1e-4 * sizes[-1] ** 2
+    audit = spec().max_steps * step
+    walked = sum(4 * estimate.GUESSED_STEPS * 1e-4 * N**2 for N in walks)
+    assert plans[False].on(4096) == pytest.approx(audit + walked)
+    assert plans[True].on(16) == pytest.approx(audit + walked / 2)
+    assert plans[True].on(1) == plans[True].seconds == plans[False].seconds
+
+
+def test_walks_along_words_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.01)
+    one, three = (along("encoding", *words).plan(Rows())[1] for words in (("none",), ("none", "bump", "ramp")))
+    assert three.seconds > 2 * one.seconds
+    assert three.on(4096) == pytest.approx(one.on(4096))
+
+
+def test_a_least_width_is_timed_where_its_search_begins_and_then_where_it_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = timed_by("width", monkeypatch)
+    axes = Axes("width", "N")
+    brackets = [
+        Bracket(template=spec(N, seed=seed, stop="early"), task_version="1", counts=Between(4, 1024), axes=axes)
+        for N in (16, 24)
+        for seed in range(2)
+    ]
+    study, rows = ThresholdStudy(Toy(), brackets, 0.05, {"store": "here", "out": "there"}, speculate=False), Rows()
+    [first] = study.search.propose(rows, 1)
+    study.plan(rows)
+    assert asked[0] == pytest.approx(first.width, rel=0.5)
+    assert asked[0] > 100, "the middle is 64"
+    while (result := study.results(rows)[0]).verdict == "open":
+        [one] = study.search.propose(rows, 1)
+        told = {"status": "passed" if one.width >= 500 else "missed", "reason": "budget", "steps": 100}
+        rows.add(make_row(one, task_version="1", fixed_count=0, seconds=0.01 * one.width, **told))
+    left = study._left(study.results(rows), study._pace(rows))
+    step = 1e-4 * float(result.upper or 0)
+    assert left[1].audit == pytest.approx(spec().max_steps * step), "the other seed comes to a width like this one"

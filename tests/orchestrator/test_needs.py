@@ -27,7 +27,8 @@ from orchestrator.command.cli import run
 from orchestrator.command.sources import made_by_other_source, source_of
 from orchestrator.command.stages import Stages, _reached, _told
 from orchestrator.command.thresholds import bracket_text
-from orchestrator.engine import ray_tune
+from orchestrator.engine import estimate, ray_tune
+from orchestrator.engine.estimate import Work
 from orchestrator.engine.execution import Execution, Limits, Outcome
 from orchestrator.engine.messages import PackReport, RunReport
 from orchestrator.engine.pack_sizes import PackSizes
@@ -659,11 +660,11 @@ def test_weights_are_listed_once_and_never_looked_for_by_who_only_shows_the_stud
     cells = [str(next(iter(column.cells))) for column in table.renderables[0].columns]  # type: ignore[attr-defined]
     assert cells[:3] == ["teacher", "0", "2"]
     assert asked == ["all"]
-    shown: list[float | None] = []
+    shown: list[Work | None] = []
 
     def show(_: object) -> None:
         so_far = len(asked)
-        shown.append(stages.seconds_left(0.0))
+        shown.append(stages.work_left(Work()))
         assert len(asked) == so_far
 
     monkeypatch.setattr(execution.observer, "dropped", show)
@@ -671,6 +672,24 @@ def test_weights_are_listed_once_and_never_looked_for_by_who_only_shows_the_stud
     assert sum(spec.task == "tests.toy:Teacher" for pack in packs for spec in pack) == len(shown) == 2
     assert asked.count("all") == 1
     assert len(asked) <= 1 + 2 * 2, "once when it is claimed, and once when it has ended"
+
+
+def test_a_plan_says_nothing_of_needed_runs_where_none_is_needed(store: ResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a task whose runs need others with some settings only."""
+    assert stages_of(store, Rows(store.rows())).plan("plan", None)[0] != "plan"
+    monkeypatch.setattr(Pupil, "needs", lambda self, spec: {})
+    assert stages_of(store, Rows(store.rows())).plan("plan", None) == ("plan", None)
+
+
+def test_runs_take_as_long_as_the_longest_one_and_what_it_needs_however_many_workers_there_are(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four pupils of 3 steps, after two teachers of 40."""
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 1.0)
+    _, stages = execution_of(store)
+    _, work = stages.plan("", Work([(3.0, 4)]))
+    assert [work.on(workers) for workers in (1, 2, 64)] == [4 * 3 + 2 * 40, (4 * 3 + 2 * 40) / 2, 3 + 40]
+    assert stages.plan("", None)[1] == Work(((40.0, 1.0), (40.0, 1.0), (40.0, 0.0)), [estimate.Chain(40.0)])
 
 
 def test_weights_that_another_launch_has_made_again_are_not_made_a_third_time(store: ResultStore) -> None:

@@ -458,11 +458,11 @@ def test_the_plan_knows_what_other_seeds_need_and_asks_for_no_weights_that_nobod
         assert [spec.seed for spec in study.search.asked(rows)] == [0, 4, 2]
         assert stages.search.finished(rows)
         assert not store.with_weights()
-        plan, seconds = stages.plan(*study.plan(rows))
+        plan, work = stages.plan(*study.plan(rows))
         assert [cells[:3] for cells in shown(plan) if cells[0] in ("probe", "tokenizer")] == [
             ["probe", "3", "0"], ["tokenizer", "3", "0"],
         ]  # fmt: skip
-        assert not seconds
+        assert not work
 
 
 @pytest.mark.parametrize("spares", [-1, 1.5, "3", True, 10**9])

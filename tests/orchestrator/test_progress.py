@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from orchestrator.command import progress as of_progress
-from orchestrator.command.progress import Progress, Sparing, is_live, rough_seconds, say, say_aside
+from orchestrator.command.progress import Progress, Sparing, estimate_text, is_live, rough_seconds, say, say_aside
+from orchestrator.engine.estimate import Work
 from orchestrator.engine.execution import Outcome
 from orchestrator.engine.messages import RunReport
 from tests.toy import Toy
@@ -229,6 +230,14 @@ def test_what_a_terminal_would_take_for_a_command_is_escaped() -> None:
 )  # fmt: skip
 def test_a_guessed_time_is_told_roughly(seconds: float, told: str) -> None:
     assert rough_seconds(seconds) == told
+
+
+@pytest.mark.parametrize(("workers", "told"), [(1, "23 min"), (2, "15 min"), (64, "8 min")])
+def test_the_time_of_a_plan_is_that_of_whole_runs_and_its_cost_that_of_all(workers: int, told: str) -> None:
+    work = Work([(460.0, 3)])
+    assert estimate_text(work, workers, None) == f"about {told} with {workers} in parallel"
+    assert estimate_text(work, workers, 2.0) == f"about {told} with {workers} in parallel, cost 0.77 at 2 per worker-hour"
+    assert estimate_text(None, workers, 2.0).startswith(f"with {workers} in parallel; how long it takes is known when")
 
 
 def test_who_holds_what_the_table_waits_for_can_tell_something_and_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,13 @@ from unittest import mock
 
 import optuna
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator import regularization
 from orchestrator.command.cli import run
 from orchestrator.command.ranges import parse_range
+from orchestrator.engine import estimate
 from orchestrator.searches import Row, Rows
 from orchestrator.searches.confirm import FRESH, first_seed_of
 from orchestrator.store import make_row
@@ -148,6 +150,17 @@ def made_by(*words: str) -> regularization.RegularizationStudy:
     return found[0]
 
 
+def test_the_tuned_setting_waits_for_the_search_and_its_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "step_seconds", lambda *_: 0.5)
+    study = made_by("--seeds-per-trial", "2", "--pruner", "none")
+    work = study.plan(Rows())[1]
+    trial, final = 0.5 * study.search.tuning.template.max_steps, 0.5 * study.search.final[0].max_steps
+    assert work.on(1000) == pytest.approx(trial * (2 + 1) + final)
+    assert work.on(1) == work.seconds > 8 * trial
+    monkeypatch.undo()
+    assert study.work_left(Rows()) is None
+
+
 def finish(spec: RunSpec, second: int, **changes: Any) -> Row:
     """The row of a run, `second` seconds after the first, with an error by chance."""
     error = 1e-3 * math.exp(random.Random(run_key(spec, "1")).gauss(0, 1))
@@ -217,6 +230,17 @@ def test_the_winner_in_the_file_is_the_one_that_is_judged() -> None:
     assert told["winner"]["setting"] == f"trial {winner.number}"
     assert told["best"]["number"] == winner.number
     assert sum(one["winner"] for one in told["confirmed"]) >= 1
+
+
+def test_the_last_table_has_the_means_of_the_lines_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    study = made_by("--confirm-seeds", "0", "--seeds", "3")
+    rows = carried_out(study)
+    Console(width=200).print(study.table(rows, {}))
+    printed = capsys.readouterr().out
+    assert "judged on the OOD corner: means over seeds, those of the errors geometric" in printed
+    [told] = [line for line in study._known.of(rows).lines() if line.startswith("tuned: ID MSE ")]
+    [shown] = re.findall(r"tuned +│ .* │ +3/3 │ +(\S+) │ +(\S+) │ +0\.500 │", printed)
+    assert [f"{float(error):.1e}" for error in shown] == re.findall(r"MSE (\S+) \[", told)
 
 
 DIVERGED = {"status": "diverged", "reason": "diverged", "ood_mse": math.nan, "id_mse": math.nan}

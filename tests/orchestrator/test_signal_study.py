@@ -106,18 +106,19 @@ def test_a_plan_counts_the_runs_that_unnamed_runs_will_need(monkeypatch: pytest.
     with ResultStore(tmp_path) as store:
         rows = Rows()
         stages = Stages(study.task, study.search, study.question, store, rows, gates=False)
-        table, seconds = stages.plan(*study.plan(rows))
+        table, work = stages.plan(*study.plan(rows))
         cells = [[str(cell) for cell in column.cells] for column in table.renderables[0].columns]
         assert cells[:3] == [["probe", "tokenizer"], ["0", "0"], ["about 15", "about 15"]]
         runs, steps = 3 * GUESSED_PROBES, 60
-        guessed = study.plan(rows)[1]
-        assert seconds == pytest.approx(guessed + 2 * runs * steps)
-        assert stages.seconds_left(None) is None
+        plan, guessed = study.plan(rows)
+        assert "/weights, the table and the figure to" in plan.renderables[-1].plain
+        assert work.seconds == pytest.approx(guessed.seconds + 2 * runs * steps)
+        assert stages.work_left(None) is None
         for row in made(study.search.propose(rows, 1)[0]):
             rows.add({**row, "seconds": 120.0, "steps": 60})
-        own = study.seconds_left(rows)
+        own = study.work_left(rows)
         left = sum(r.probes_left or GUESSED_PROBES for r in study.results(rows))
-        assert stages.seconds_left(own) == pytest.approx(own + 2 * 120 * left, rel=0.1)
+        assert stages.work_left(own).seconds == pytest.approx(own.seconds + 2 * 120 * left, rel=0.1)
 
 
 def test_the_plan_says_what_the_options_mean_and_nothing_of_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ def test_the_answer_has_thresholds_and_says_what_fails_below_them(monkeypatch: p
 def test_an_answer_is_written_once_until_it_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     study = study_of("--seeds 1 --resolution 0.5", monkeypatch)
     rows, written = answered(study), []
-    monkeypatch.setattr(signal.SignalStudy, "write_answer", lambda _, answer, out: written.append(answer) or [out])
+    monkeypatch.setattr(signal.SignalStudy, "write_answer", lambda _, answer, out, notes: written.append(answer) or [out])
     assert list(study.write(rows, tmp_path, force=False)) == [tmp_path]
     assert list(study.write(rows, tmp_path, force=False)) == [], "nothing more is answered"
     assert list(study.write(rows, tmp_path, force=True)) == [tmp_path]

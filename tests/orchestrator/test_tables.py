@@ -119,13 +119,13 @@ def test_a_plan_for_a_gpu_is_timed_where_only_runs_on_cpus_are_known(monkeypatch
     assert where == [True, True], "both sizes"
     assert by_rows
     assert timed
-    assert study.seconds_left(on_gpu) is None
+    assert study.work_left(on_gpu) is None
 
 
 def test_what_a_program_took_counts_wherever_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     study = study_of("scaling --program 'echo {data_count} {N} {seed}' --counts 10..40 --N 8", monkeypatch)
     known, _ = in_the_middle(study)
-    assert study.seconds_left(Rows(known, on_gpu=lambda decoder: True)) == study.seconds_left(Rows(known)) is not None
+    assert study.work_left(Rows(known, on_gpu=lambda decoder: True)) == study.work_left(Rows(known)) is not None
 
 
 def settled(seed: int, verdict: str, threshold: int | None, lower: int | None, **more: Any) -> ThresholdResult:

@@ -45,7 +45,7 @@ from orchestrator import launch, tune
 from orchestrator.command.cli import run
 from orchestrator.command.files import csv_bytes
 from orchestrator.command.searched import OF_RUN, check_columns, read_search
-from orchestrator.command.trials import SHOWN, plan_table, runs_left, trials_table
+from orchestrator.command.trials import SHOWN, plan_table, trials_table, work_left
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.execution import Execution, Outcome
 from orchestrator.errors import UserError
@@ -223,7 +223,11 @@ MISTAKES = [
     (["lr=1e-4..1e-2", "--objective", "mse,mse"], "names a number twice"),
     (["lr=1e-4..1e-2", "--objective", "min:seeds"], "--objective seeds is not possible, because the tables of the answer have"),
     (["max_steps=20..40", "--max-steps", "2000", "--objective", "steps"], "search other settings than max_steps"),
-    (["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"], "of which a run has no curve: use the pruner none"),
+    (
+        ["lr=1e-4..1e-2", "--objective", "max:shift", "--pruner", "median"],
+        "no pruner can judge shift: pruning is only for accuracy and the loss that runs minimise (mse or loss), and not for "
+        "programs: use --pruner none\n",
+    ),
     (["lr=1e-4..1e-2", "--objective", "mse,id_mse", "--pruner", "median"], "two objectives: use --pruner none\n"),
     (["lr=1e-4..1e-2", "--sampler", "best"], "choose tpe, nsga2, random, grid or gp"),
     (["width=8|16"], "--search width would change nothing: of the settings that are searched, none makes it matter"),
@@ -404,7 +408,7 @@ PROGRAM = ("--program", "echo {lr} {seed} {data_count}", "--counts", "1..9", "--
         (["--search", "lr=0.1..1", "--schedule", "cosine"], "because a program cannot be told it: omit the option"),
         (["--search", "lr=0.1..1", "--save-weights"], "--save-weights would change nothing, because"),
         (["--search", "lr=0.1..1", "--objective", "loss"], "a program cannot report 'loss' of what is held out"),
-        (["--search", "lr=0.1..1", "--pruner", "median"], "of which a run has no curve"),
+        (["--search", "lr=0.1..1", "--pruner", "median"], "and not for programs: use --pruner none"),
         (["--search", "lr=0.1..1", "--max-steps", "7"], "--max-steps would change nothing"),
         (["--search", "lr=0.1..1", "--program", "echo {lr} {data_count}"], "--program has no {seed}"),
         (
@@ -442,7 +446,7 @@ def test_the_settings_of_a_program_are_searched() -> None:
         assert study.line(finish(spec, 0, steps=0, seconds=2.0)).endswith(", 2.0 s)")
         assert "steps" not in study.line(finish(spec, 0, steps=0))
         assert ", 7 steps, " in study.line(finish(spec, 0, steps=7))
-    assert study.seconds_left(Rows()) is None
+    assert study.work_left(Rows()) is None
 
 
 def test_the_target_is_what_the_user_says_and_the_usual_one_if_he_says_nothing() -> None:
@@ -468,12 +472,21 @@ def test_more_trials_than_were_asked_for_leave_none_to_do() -> None:
     more = made_by(*words, "--trials", "9")
     rows = walk(more.search.tuning)
     study = made_by(*words, "--trials", "4", "--confirm", "2", "--seeds", "3")
-    assert runs_left(study.search, rows) == 2 * 3
+    assert work_left(study.search, rows, 10.0).seconds == 10 * 2 * 3
     console = Console(width=120, file=StringIO())
     console.print(plan_table(study.search, rows, "20"))
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"trials\s+│\s+9\s+│\s+0\s", printed)
     assert "at most 0" in printed
+
+
+def test_trials_their_further_seeds_and_their_confirmation_come_one_after_another() -> None:
+    words = (*CHOOSY, "--search", "lr=1e-3..1:log", "--trials", "30", "--seeds-per-trial", "3", "--pruner", "none")
+    study = made_by(*words, "--confirm", "2", "--seeds", "5")
+    work = work_left(study.search, Rows(), 10.0)
+    assert work.seconds == pytest.approx(10 * (30 + 30 * 2 / 3 + 2 * 5))
+    assert work.on(1) == work.seconds
+    assert work.on(1000) == 10 * (1 + 2 + 1)
 
 
 def test_help_names_every_option_and_the_set_of_options_is_frozen() -> None:
@@ -806,15 +819,15 @@ def test_where_the_steps_are_searched_none_is_pruned_and_a_plan_tells_both_ends(
     assert study.search.tuning.pruner == "none"
     assert [spec.max_steps for spec in study.ends] == [20, 4000]
     console = Console(file=StringIO(), width=120)
-    table, seconds = study.plan(Rows())
+    table, work = study.plan(Rows())
     console.print(table)
     assert "tpe sampler, no pruner" in console.file.getvalue()  # type: ignore[attr-defined]
     assert re.search(r"trials\s+│\s+0\s+│\s+\d+\s+│\s+20 to 4000", console.file.getvalue())  # type: ignore[attr-defined]
     short = made_by(*steps[:-1], "max_steps=20..21")
     _, less = short.plan(Rows())
-    assert seconds is not None
+    assert work is not None
     assert less is not None
-    assert seconds > 20 * less
+    assert work.seconds > 20 * less.seconds
     with pytest.raises(UserError, match="--pruner median compares runs at the same step"):
         tune.app([*steps, "--pruner", "median"], standalone_mode=False)
 
