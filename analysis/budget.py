@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.importance import MOST_TRIALS
 from orchestrator.command.ranges import MOST_PLANNED
 from orchestrator.searches.narrowing import MOST_SEEDS
 from orchestrator.store import Question
@@ -13,9 +14,9 @@ from orchestrator.store.questions import THRESHOLDS
 
 MOST_SECONDS = 600.0
 """Of all questions of a store, by `seconds_of`. A hundred studies of 10,000 runs each take a sixth."""
-OF_QUESTION, OF_THRESHOLD, OF_RUN, OF_VALUE = 1.0, 4e-4, 7e-5, 1.3e-4
-"""Seconds on a slow core: a question at least, with its tables and figures; a threshold; a run; and a value that a threshold of
-another setting than the data count may have."""
+OF_QUESTION, OF_THRESHOLD, OF_RUN, OF_VALUE, OF_TRIAL = 1.0, 4e-4, 7e-5, 1.3e-4, 1.5e-2
+"""Seconds on a slow core: a question at least, with its tables and figures; a threshold; a run; a value that a threshold of
+another setting than the data count may have; and a trial by which it is told how much each setting matters."""
 
 
 def affordable(questions: Sequence[Question]) -> list[Question]:
@@ -38,7 +39,8 @@ def seconds_of(question: Question) -> float:
     trials = max(_number(of.get("trials")) for of in (search, question.settings))
     confirming = min(_number(search.get("confirm")), trials) * _length(search.get("fresh_seeds"))
     runs = sum(map(len, question.specs.values())) - thresholds + trials + confirming
-    return max(OF_QUESTION, runs * OF_RUN + further * thresholds * (OF_THRESHOLD + _values(search) * OF_VALUE))
+    matters = min(trials, MOST_TRIALS) * OF_TRIAL
+    return max(OF_QUESTION, matters + runs * OF_RUN + further * thresholds * (OF_THRESHOLD + _values(search) * OF_VALUE))
 
 
 def _values(search: Any) -> float:

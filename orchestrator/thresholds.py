@@ -264,7 +264,8 @@ class ThresholdStudy(PlainStudy):
             pace.steps_taken.setdefault(dataset, {specs[0].N: Mean(steps, 1)})
         if along != "N":
             done = {value_of(row, along) for row in self._timed_runs(rows) if is_alike(row, rows.on_gpu)}
-            unknown = {value: spec for (_, value), spec in typical.items() if value not in done}
+            still_open = {r.along for r in self.results(rows) if r.verdict == "open"}
+            unknown = {value: spec for (_, value), spec in typical.items() if value in still_open and value not in done}
             pace.times.measure_each(unknown, self.task, self.axes.scaled)
 
     def write(self, rows: Rows, out: Path, *, force: bool) -> Sequence[Path]:

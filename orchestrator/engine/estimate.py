@@ -206,12 +206,25 @@ class StepTimes:
         timed = dict[Any, float]()
         for value, spec in sorted(specs.items()) if scaled else specs.items():
             if spec.N not in self._settings.get(_setting(spec), {}):
-                guess = _beyond_all(value, timed) if scaled else None
-                if guess is not None and (guess > DEAR_RUN or self._spent >= PATIENCE):
+                guess, late = _beyond_all(value, timed) if scaled else None, self._spent >= PATIENCE
+                if guess is not None and (guess > DEAR_RUN or late):
                     self._note(spec, guess)
-                elif scaled or self._spent < PATIENCE:
-                    self._take(spec, task)
+                elif scaled and late and len(timed) > 1:
+                    self._note(spec, timed[max(timed)])
+                elif scaled or not late:
+                    self._take_if_possible(spec, task, guess)
             timed[value] = self(spec)
+
+    def _take_if_possible(self, spec: RunSpec, task: Task, guess: float | None) -> None:
+        """Take some steps of this run here. Where the memory is too small, the workers may have more, and the guess stands. A
+        run that fails for another reason says nothing of the others."""
+        try:
+            self._take(spec, task)
+        except UserError as error:
+            if guess is None and (isinstance(error, UntimedError) or not self):
+                raise
+            if guess is not None:
+                self._note(spec, guess)
 
     def __call__(self, spec: RunSpec) -> float:
         sizes = self._sizes(spec)

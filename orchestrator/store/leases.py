@@ -169,7 +169,7 @@ class Lease:
     def _claim(self, names: Collection[str]) -> None:
         """Put a claim for each, and then look once which of them the others have not."""
         self._refused.update(names)  # until they are known to be held
-        self._remote.each(lambda name: self._remote.put(self._object(name), b""), names)
+        self._remote.soon(lambda name: self._remote.put(self._object(name), b""), names)
         seen = self._look()
         free = set[str]() if APPEND in seen else set(names) - seen
         self._refused -= free

@@ -147,7 +147,7 @@ class Remote:
         self.uri, self._is_s3, self._root = name, name.startswith("s3:"), name.partition("://")[2]
         self._endpoint = ""
         self._tell = tell
-        self._pool = ThreadPoolExecutor(AT_ONCE, "store")
+        self._pool, self._for_lease = (ThreadPoolExecutor(AT_ONCE, name) for name in ("store", "store lease"))
         self._putting = ThreadPoolExecutor(2 * AT_ONCE, "store uploads")  # a lease is renewed also while all of `_pool` puts
         self._guard, self._of_thread = threading.Lock(), threading.local()
         self._hastened = threading.Event()
@@ -338,7 +338,7 @@ class Remote:
         Returns:
             Whether the first attempts succeeded. Else one may yet take effect.
         """
-        return all(at_once for _, at_once in self.each(lambda name: self._gone(self._reading.delete_file, name), names))
+        return all(at_once for _, at_once in self.soon(lambda name: self._gone(self._reading.delete_file, name), names))
 
     def delete_folder(self, folder: str) -> None:
         self._gone(self._reading.delete_dir, folder)
@@ -412,6 +412,13 @@ class Remote:
         Args:
             do: does not call this method for several items: it could wait for itself.
         """
+        return self._each(self._pool, do, items)
+
+    def soon(self, do: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:
+        """As `each`, for small requests which must not wait behind those of `each`, as the lease of a launch must not."""
+        return self._each(self._for_lease, do, items)
+
+    def _each(self, pool: ThreadPoolExecutor, do: Callable[[Item], Result], items: Iterable[Item]) -> builtins.list[Result]:
         items, brief = [*items], getattr(self._of_thread, "brief", False)
         if len(items) == 1:
             return [do(items[0])]
@@ -420,7 +427,7 @@ class Remote:
             self._of_thread.brief = brief
             return do(item)
 
-        work = [self._pool.submit(as_briefly, item) for item in items]
+        work = [pool.submit(as_briefly, item) for item in items]
         try:
             return [done.result() for done in work]
         finally:

@@ -375,6 +375,32 @@ def test_a_value_along_that_cannot_be_timed_here_leaves_no_guess(monkeypatch: py
         along("batch_size", 8, 64).plan(Rows())
 
 
+def test_a_value_along_that_cannot_be_timed_here_is_guessed_from_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(spec: RunSpec, *_: Any) -> float:
+        if spec.batch_size > 16:
+            raise estimate.UntimedError("the memory here is too small")
+        return float(spec.batch_size)
+
+    monkeypatch.setattr(estimate, "step_seconds", timed)
+    told = seconds_of(along("batch_size", 8, 16, 64), Rows())
+    assert told[64] == pytest.approx(8 * told[8], rel=0.3)
+
+
+def test_many_values_close_to_each_other_are_timed_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [0.0], list[int]()
+
+    def take(spec: RunSpec, *_: Any) -> float:
+        clock[0] += 7.0
+        asked.append(spec.width)
+        return 1.0
+
+    monkeypatch.setattr(estimate, "step_seconds", take)
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    told = seconds_of(along("width", *range(1000, 1050)), Rows())
+    assert asked == [*range(1000, 1009)]
+    assert len(told) == 50
+
+
 def test_a_first_step_of_many_seconds_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, steps = [0.0], list[int]()
 
