@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.image import imread
+from optuna.trial import TrialState
 from safetensors.torch import save
 from scipy import stats
 
@@ -21,7 +22,8 @@ from analysis.figures import regularization as figures
 from analysis.figures.composition import draw_composition, judged
 from analysis.files import weights_of, write_regularization
 from analysis.geometry import volume
-from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer, TrainedLowRank, load_decoders
+from analysis.regularization import FINALS, SUMMARY, TRIALS, Answer, TrainedLowRank, _trial, load_decoders
+from orchestrator.searches.samplers import Trial
 from orchestrator.store import make_row
 from orchestrator.store.artifacts import Artifacts
 from tests.conftest import colours
@@ -486,3 +488,11 @@ def test_the_figure_of_compositions_shows_the_median_and_the_worst_of_the_box(
     shown = figure.axes[7].images[0].get_array()
     assert shown is not None
     assert np.array_equal(shown, split.targets[by_hand.argmax(), 0])
+
+
+def test_a_trial_is_told_with_the_error_that_the_search_goes_by() -> None:
+    row = {"id_mse": 1e-5, "ood_mse": 5e-3, "steps": 10, "key": "k", "status": "missed", "stop": "budget"}
+    trial = Trial(0, {}, TrialState.COMPLETE, row, [row], scores=[2e-3])
+    assert (_trial(trial)["validation_mse"], _trial(trial)["id_mse"]) == (2e-3, 1e-5)
+    both = dataclasses.replace(trial, scores=[3e-6, 2e-3])
+    assert (_trial(both)["validation_mse"], _trial(both)["id_mse"]) == (2e-3, 3e-6)

@@ -580,3 +580,9 @@ def test_a_study_in_which_every_run_failed_has_a_figure_too(tmp_path: Path) -> N
 
 def test_plain_values_have_no_nan() -> None:
     assert plain({"a": [math.nan, math.inf, 1.5], 2: (True, None)}) == {"a": [None, None, 1.5], "2": [True, None]}
+
+
+def test_a_share_of_misses_counts_the_images_always_present() -> None:
+    tried = (100, True), (160, False), (260, False), (300, True)
+    [line] = Answer.of([of_tried(1, *tried) | {"fixed_images": 40}], SETTINGS).doubts
+    assert "Of 2 runs with over 1.5 times as much as the least that passes in their search, 1 miss." in line

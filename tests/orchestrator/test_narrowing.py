@@ -18,6 +18,7 @@ from orchestrator.searches.axes import BUMPS, Axes
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.searches.narrowing import FARTHEST, MOST_SEEDS, NarrowingSearch, Round, _is_vain
 from orchestrator.searches.threshold import ThresholdSearch
+from trainables.spec import family_key
 
 SIZES = (16, 24, 32, 40)
 PLAN = brackets(SIZES, range(3))
@@ -287,3 +288,26 @@ def test_a_table_of_places_with_unequal_seeds_tells_how_many_are_answered() -> N
     partly = Rows(row for row in known if not row["key"].startswith(f"16 {counts[16] - 1}"))
     assert shown(search, partly)[1][2] == f"{counts[16] - 1} of {counts[16]}"
     assert shown(search, partly)[1][4] == "waiting"
+
+
+def test_a_data_set_that_is_known_well_enough_gets_no_seed_for_another() -> None:
+    other = [replace(b, template=replace(b.template, dataset="other")) for b in PLAN]
+
+    def told(results: Sequence[ThresholdResult]) -> Mapping[str, float | None]:
+        count = Counter(r.dataset for r in results)
+        return {"random": 0.3, "other": 0.5 * (12 / count["other"]) ** 0.5}
+
+    search, rows = NarrowingSearch([*PLAN, *other], 0.4, told), Rows()
+    while wanted := search.propose(rows, 1):
+        (run,) = wanted
+        passed = run.data_count >= 0.1 * run.N**1.5
+        row = {"key": f"{run.dataset} {run.N} {run.seed} {run.data_count}", "family": family_key(run, PLAN[0].task_version)}
+        status = "passed" if passed else "missed"
+        rows.add({**row, "data_count": run.data_count, "steps": 1, "status": status, "accuracy": None})
+    found = Counter(r.dataset for r in search.answer(rows))
+    assert found["random"] == 12
+    assert found["other"] > 12
+
+
+def test_twice_the_thresholds_are_compared_with_those_of_just_half() -> None:
+    assert _is_vain([Round(12, 1.0), Round(24, 0.95), Round(48, 0.93)])

@@ -34,7 +34,8 @@ from orchestrator.command.cli import run
 from orchestrator.store import PROVENANCE, SCHEMA, ResultStore, StoreError, make_row
 from orchestrator.store.folder import Folder
 from orchestrator.store.parts import parquet_bytes
-from orchestrator.store.rows import SCHEMAS, Row
+from orchestrator.store.register import Register
+from orchestrator.store.rows import SCHEMAS, Row, encode
 from trainables.spec import RunSpec
 
 
@@ -889,3 +890,10 @@ def test_rows_of_another_launch_are_reported_once_beside_an_index(tmp_path: Path
 def test_a_key_is_a_run_key(place: Place) -> None:
     with ResultStore(place.location) as store, pytest.raises(ValueError, match="column key must be a run key, 24 letters long"):
         store.append([{**row(1), "key": "k"}])
+
+
+def test_the_longest_open_part_comes_first() -> None:
+    register = Register(1 << 30)
+    for name, rows in (("a", 2), ("b", 3), ("c", 1)):
+        register.put(name, (0, 100, 0), encode([row(n) for n in range(rows)]))
+    assert register.open_parts() == ["b", "a", "c"]

@@ -20,7 +20,7 @@ from analysis.fits import summarise
 from analysis.scaling import Answer
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
-from orchestrator.searches.probing import CHASE, Outcome, Start, ladder, next_probe
+from orchestrator.searches.probing import CHASE, FARTHEST, NOISE, NOISE_WORTH, Outcome, Start, ladder, learn, next_probe
 from orchestrator.searches.threshold import ThresholdSearch
 from tests.conftest import many
 from trainables.spec import Counts, RunSpec, family_key, run_key
@@ -801,3 +801,8 @@ def test_intervals_hold_the_truth() -> None:
             held.append(line.lower <= world.truth(line.N) <= line.upper)
     assert len(held) == 3 * studies
     assert sum(held) / len(held) >= 0.93
+
+
+def test_a_single_run_far_off_its_line_makes_the_noise_no_larger_than_it_may() -> None:
+    noise = learn([(math.log(1000), [(math.log(10), 0.0)])]).noise
+    assert noise == pytest.approx(NOISE * math.sqrt((NOISE_WORTH + FARTHEST) / (NOISE_WORTH + 1)))

@@ -1762,3 +1762,25 @@ def test_the_report_takes_no_trial_for_a_probe_of_a_threshold(is_asked: bool, tm
     assert results.notices == []
     assert len(results.tuned) == (4 + 3 * 5 if is_asked else 0)
     assert (scaling_answer(results) is None) == is_asked, "without the question the rows look like those of a scaling study"
+
+
+def test_what_is_confirmed_of_a_front_is_spread_evenly() -> None:
+    aims = Objective("mse"), Objective("id_mse")
+    made = ConfirmBest(search(objectives=aims, sampler="random", trials=30), most=3, seeds=(1000, 1001))
+    rows = walk(made)
+    front = sorted(made.tuning.front(rows), key=lambda trial: trial.scores[0])
+    places = [front.index(trial) for trial in made.chosen(rows)]
+    assert len(front) > 6
+    assert (places[0], places[2]) == (0, len(front) - 1)
+    assert abs(places[1] - places[2] / 2) <= 0.5
+
+
+def test_one_fresh_number_of_0_makes_all_means_over_fresh_seeds_arithmetic() -> None:
+    made = ConfirmBest(search(trials=12), most=2, seeds=range(1000, 1003))
+    rows = walk(made.tuning)
+    while not made.finished(rows):
+        (run,) = made.propose(rows, 1)
+        rows.add(finish(run, len(rows), 0.0 if run.seed == 1000 else 1.0))
+    answer = answer_of(made, rows)
+    assert answer.geometric == [False]
+    assert list(answer.confirmed["mse"]) == pytest.approx([2 / 3, 2 / 3])

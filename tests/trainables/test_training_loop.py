@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from trainables.decoders import CNN, build_decoder
 from trainables.spec import RunSpec
 from trainables.task import Data, Split, Task
 from trainables.training import schedule
-from trainables.training.loop import SUBSET, Training
+from trainables.training.loop import CONFIRM_EVERY, CONFIRM_SHARE, SUBSET, Training
 from trainables.training.precision import fastest_precision, quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every
@@ -379,3 +381,54 @@ def test_a_run_with_nothing_to_judge_on_says_so() -> None:
 
     with pytest.raises(ValueError, match=r"holds out nothing to judge on at N = .*: hold out samples, or lower"):
         Training(spec(decoder="mlp", max_steps=20), Whole())
+
+
+def test_a_run_at_the_edge_of_its_target_is_confirmed_ever_more_rarely() -> None:
+    run = spec(decoder="mlp", max_steps=4000)
+    asked = looked(Training(run, TASK), (run.target - 0.005, run.target - 0.05), loss=1e3)
+    gaps = [(at, then - at) for at, then in pairwise(asked[:-1])]
+    assert len(gaps) > 8
+    assert all(max(CONFIRM_EVERY, CONFIRM_SHARE * at) <= gap < max(CONFIRM_EVERY, CONFIRM_SHARE * at) + 20 for at, gap in gaps)
+    assert asked[-1] == 4000
+
+
+def looked(
+    training: Training, correct: tuple[float, float], norm: Callable[[int], float] = lambda step: 1.0, loss: float = 0.0
+) -> list[int]:
+    """Take all looks of a run that shows `correct` on the subset and on the whole set.
+
+    Returns:
+        The steps at which the whole set is asked for.
+    """
+    asked = list[int]()
+    while not training.reason:
+        stretch = training.steps_to_look
+        training.step += stretch
+        look = training.look(loss_sum=loss * stretch, norm=norm(training.step))
+        split = next(look)
+        while True:
+            whole = split is training.held_out
+            asked += [training.step] * whole
+            known = split is training.subset or whole
+            try:
+                split = look.send({"correct": correct[whole] if known else 0.0, "squared_error": 1.0})
+            except StopIteration:
+                break
+    return asked
+
+
+@pytest.mark.parametrize(("seen", "steps"), [(0.881, 20), (0.879, 400)])
+def test_a_subset_near_the_target_calls_for_the_whole_set_which_decides(seen: float, steps: int) -> None:
+    training = Training(spec(N=24, decoder="mlp", max_steps=400), TASK)
+    assert looked(training, (seen, 0.9), loss=1e3) == [steps]
+    assert (training.reason, training.passage_step) == ("target", steps)
+
+
+def test_the_stopping_rule_allows_for_the_difference_between_set_and_subset() -> None:
+    ends = []
+    for whole in (0.85, 0.89):
+        training = Training(spec(N=24, decoder="mlp", max_steps=4000), TASK)
+        looked(training, (0.85, whole), lambda step: 1.0 if step > 120 else step / 20)
+        ends.append((training.reason, training.step))
+    assert ends[0] == ("converged", 240)
+    assert ends[1][1] > 1000
