@@ -235,7 +235,7 @@ class ThresholdStudy(PlainStudy):
         results = self.results(rows)
         pace = self._pace(rows)
         if not self.of_program:
-            self._measure(rows, pace)
+            self._measure(rows, results, pace)
         left = self._left(results, pace)
         seconds = dict.fromkeys(self._typical, 0.0)
         for r, one in zip(results, left, strict=True):
@@ -251,7 +251,7 @@ class ThresholdStudy(PlainStudy):
         where = "\n".join(filter(None, (alike, places)))
         return Group(table, Text(where)), self._work(left, self.search.numbers(rows)) if is_timed else None
 
-    def _measure(self, rows: Rows, pace: Pace) -> None:
+    def _measure(self, rows: Rows, results: Sequence[ThresholdResult], pace: Pace) -> None:
         """Time a few steps here and now, as far as no runs tell: of two sizes of each data set, or of each value along. Guess
         how many steps a run takes."""
         typical = {place: spec if spec.data_count else spec.with_count(1) for place, spec in self._typical.items()}
@@ -264,7 +264,7 @@ class ThresholdStudy(PlainStudy):
             pace.steps_taken.setdefault(dataset, {specs[0].N: Mean(steps, 1)})
         if along != "N":
             done = {value_of(row, along) for row in self._timed_runs(rows) if is_alike(row, rows.on_gpu)}
-            still_open = {r.along for r in self.results(rows) if r.verdict == "open"}
+            still_open = {r.along for r in results if r.verdict == "open"}
             unknown = {value: spec for (_, value), spec in typical.items() if value in still_open and value not in done}
             pace.times.measure_each(unknown, self.task, self.axes.scaled)
 

@@ -25,11 +25,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs
 
 import pyarrow as pa
 from pyarrow import fs
+
+from orchestrator.store.place import Item, Result
 
 URI = re.compile(r"(s3|gs|gcs):/+([^/?]+)(?:/([^?]*))?(\?.*)?$")
 AT_ONCE = 16
@@ -52,8 +54,6 @@ LONGEST_NAME = 200
 CACHE = "sweep-orchestrator"
 """The folder of the mirrors, among the caches of the user."""
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Tell = Callable[[str], object]
 Found = tuple[int, int]
 """Size and modification time (ns, of the server) of an object."""

@@ -218,16 +218,24 @@ def test_runs_of_a_network_with_other_settings_take_another_time(
     assert len(asked) == 2, "runs that have finished, perhaps in packs, tell more"
 
 
-def test_only_as_many_settings_are_timed_as_a_plan_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def taking(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, setting: str, step: Callable[[int], float] = lambda value: 1.0
+) -> list[int]:
+    """Timing takes so many seconds of a clock of its own. The values of a setting whose steps were timed, as they come."""
     clock, asked = [0.0], list[int]()
 
     def timed(spec: RunSpec, *_: Any) -> float:
-        clock[0] += 2.0
-        asked.append(spec.batch_size)
-        return 1.0
+        clock[0] += seconds
+        asked.append(getattr(spec, setting))
+        return step(asked[-1])
 
     monkeypatch.setattr(estimate, "step_seconds", timed)
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    return asked
+
+
+def test_only_as_many_settings_are_timed_as_a_plan_has_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = taking(2.0, monkeypatch, "batch_size")
     times = StepTimes.of([])
     for size in range(1, 30):
         times.measure(spec(batch_size=size), Toy())
@@ -334,15 +342,7 @@ def test_values_along_whose_steps_are_dear_are_guessed_from_smaller_ones(
     taken: float, step: float, values: tuple[int, ...], timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes a minute to time steps, or a step takes more than five seconds."""
-    clock, asked = [0.0], list[int]()
-
-    def take(spec: RunSpec, *_: Any) -> float:
-        clock[0] += taken
-        asked.append(spec.width)
-        return step * spec.width
-
-    monkeypatch.setattr(estimate, "step_seconds", take)
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    asked = taking(taken, monkeypatch, "width", lambda width: step * width)
     told = seconds_of(along("width", *values), Rows())
     assert asked == timed
     least = min(told[value] / value for value in values)
@@ -387,15 +387,7 @@ def test_a_value_along_that_cannot_be_timed_here_is_guessed_from_smaller_ones(mo
 
 
 def test_many_values_close_to_each_other_are_timed_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, asked = [0.0], list[int]()
-
-    def take(spec: RunSpec, *_: Any) -> float:
-        clock[0] += 7.0
-        asked.append(spec.width)
-        return 1.0
-
-    monkeypatch.setattr(estimate, "step_seconds", take)
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    asked = taking(7.0, monkeypatch, "width")
     told = seconds_of(along("width", *range(1000, 1050)), Rows())
     assert asked == [*range(1000, 1009)]
     assert len(told) == 50
