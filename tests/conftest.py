@@ -38,6 +38,9 @@ THOROUGH = bool(os.environ.get("THOROUGH"))
 """Whether tests of many cases take all of them, as `make deep` tells them to."""
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an environment that is activated
+OF_MAKE = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "ARGS", "STORE", "REPORT", "CLUSTER", "STUDY", "JOB", "BUCKET")
+for set_by_make in OF_MAKE:
+    os.environ.pop(set_by_make, None)  # a `make` under test would take over what `make test` was given
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when ray is imported; the commands under test choose for themselves
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a job in the background: the commands under test would inherit it

@@ -69,7 +69,7 @@ class Cluster:
         for name, text in (("ray", RAY), ("python", STUDY)):
             (self.bins / name).write_text(text)
             (self.bins / name).chmod(0o755)
-        self.environment = {name: value for name, value in os.environ.items() if name != "ARGS"} | {
+        self.environment = dict(os.environ) | {
             "HEAD": str(self.head), "SAID": str(self.said), "PYTHONPATH": str(ROOT), "PATH": f"{self.bins}:{os.environ['PATH']}"
         }  # fmt: skip
 
