@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.alternatives import broken_law
 from analysis.fits import PowerLaw, fit_power_law, summarise
 from orchestrator.searches.axes import Axes
 
@@ -264,6 +265,18 @@ class TestPowerLaw:
         assert (law.broken.last, law.broken.first) == (last, 2 * last)
         assert law.broken.step == pytest.approx(3)
 
+    def test_a_break_is_judged_beside_the_spread_of_what_lies_anywhere_in_its_bracket(self) -> None:
+        """A number that lies anywhere between two others has their distance by the root of 12 as its standard deviation."""
+        draw = np.random.default_rng(0)
+        size_of = {N: (2 if N > 16 else 1) * N**1.5 for N in (8, 12, 16, 24, 32, 48)}
+        totals = [(N, s, total * math.exp(draw.normal(0, 0.02))) for N, total in size_of.items() for s in range(3)]
+        law = fit_power_law(frame(*(line(N, s, total, lower=0.9 * total) for N, s, total in totals)))
+        sizes, values = [N for N, *_ in totals], [total for *_, total in totals]
+        by_hand = broken_law(sizes, values, math.log(1 / 0.9) / math.sqrt(12))
+        assert law.broken is not None
+        assert by_hand is not None
+        assert law.broken.gain == pytest.approx(by_hand.gain)
+
     def test_one_law_is_not_called_broken_and_too_few_sizes_cannot_break(self) -> None:
         def table(*sizes: int) -> pd.DataFrame:
             return frame(*(line(N, s, N**1.8 * (0.95, 1, 1.05)[(s + N // 8) % 3]) for N in sizes for s in range(3)))
@@ -363,6 +376,15 @@ class TestPowerLaw:
         assert law.note == "without N = 4, 8: the lowest data_count passes, and less cannot be tried"
         single = [line(N, s, N, verdict="minimum" if N == 1 else "reached") for N in (1, 2, 4) for s in range(3)]
         assert (fit_power_law(frame(*single)).sizes, fit_power_law(frame(*single)).note) == (3, "")
+
+    def test_a_lowest_count_that_passes_is_taken_without_any_luck_whatever_its_walk_tried(self) -> None:
+        def law(tried: object) -> PowerLaw:
+            lowest = [line(8, s, 1.0, verdict="minimum", tried=tried) for s in range(3)]
+            larger = [line(N, s, N / 8 * (2 + s), N / 8 * (2 + s) - 1, tried=None) for N in (16, 32) for s in range(3)]
+            return fit_power_law(frame(*lowest, *larger))
+
+        known, alone = law(((1, True), (2, True))), law(None)
+        assert (known.lower, known.upper) == (pytest.approx(alone.lower), pytest.approx(alone.upper))
 
     def test_a_lowest_count_that_passes_hides_what_is_below_also_where_a_larger_one_misses(self) -> None:
         ends = {"verdict": "non-monotone", "fixed_images": 0, "tried": ((10, True), (20, False), (32, True))}

@@ -12,7 +12,7 @@ import pytest
 from analysis.scaling import Answer
 from orchestrator.command.thresholds import bracket_text, outlier_text
 from orchestrator.searches import Rows
-from orchestrator.searches.audits import AUDITED, BUDGET, NEEDED, UNAUDITED, flip_bound, is_drawn
+from orchestrator.searches.audits import AUDITED, BUDGET, NEEDED, UNAUDITED, Curve, flip_bound, is_drawn
 from orchestrator.searches.bracket import Bracket, ThresholdResult
 from orchestrator.searches.threshold import ThresholdSearch
 from tests.conftest import many
@@ -122,6 +122,13 @@ def test_runs_that_pass_where_there_is_no_threshold_contradict_none() -> None:
     assert (after.verdict, after.threshold, after.lower) == (before.verdict, None, before.lower)
     doubtful = dataclasses.replace(after, verdict="non-monotone", lower=before.tried[0][0])
     assert outlier_text(doubtful, "fake:Task") == told, "without a threshold the cell of this verdict is like it"
+
+
+def test_a_rule_that_was_wrong_once_stays_off_for_the_curve_whatever_further_audits_find() -> None:
+    curve = Curve([0, 1], known=0)
+    curve.take(0, {10: True})
+    curve.take(1, {12: False})
+    assert curve.off
 
 
 def test_a_threshold_that_rests_on_a_rule_known_to_be_wrong_is_marked() -> None:

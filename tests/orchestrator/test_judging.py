@@ -149,6 +149,18 @@ def test_a_confirmed_trial_that_diverges_does_not_win_and_if_all_do_nothing_is_c
     assert other.finished(every)
 
 
+def test_a_fresh_seed_without_any_error_has_no_logarithm_and_arithmetic_means_decide() -> None:
+    search = made()
+    rows = walk(search)
+    winner = search.confirming.winner(rows)
+    assert winner is not None
+    first = search.confirming.rows_of(rows, winner)[0]["key"]
+    perfect = Rows({**row, "ood_mse": 0.0} if row["key"] == first else row for row in rows)
+    again = made().confirming.winner(perfect)
+    assert again is not None
+    assert again.number == winner.number
+
+
 def test_without_fresh_seeds_the_search_decides() -> None:
     search = made(confirm_seeds=0)
     rows = walk(search)

@@ -43,3 +43,10 @@ def test_numbers_whose_sum_or_square_no_float_holds_race_as_others_do(
 def test_a_seed_adds_on_average_what_it_adds_to_each_trial() -> None:
     assert seed_effects([{1: 1.0, 2: 3.0}, {1: 2.0, 2: 6.0}, {1: 5.0}]) == {1: 0.0, 2: 3.0}
     assert seed_effects([{1: 0.0, 2: LARGEST}, {1: 0.0, 2: LARGEST}]) == {1: 0.0, 2: LARGEST}
+
+
+def test_the_error_of_a_mean_falls_with_the_root_of_its_seeds() -> None:
+    """Four seeds with a spread of 1: means have an error of 0.5, and the third one is 0.4 behind the best."""
+    ranked = [[mean + luck * 0.75**0.5 for luck in (-1, -1, 1, 1)] for mean in (0.0, 0.2, 0.4, 0.7)]
+    assert pooled(ranked) == pytest.approx(1.0)
+    assert contenders(ranked, up=False) == [0, 1, 2]

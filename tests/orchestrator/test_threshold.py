@@ -20,7 +20,18 @@ from analysis.fits import summarise
 from analysis.scaling import Answer
 from orchestrator.searches import Rows
 from orchestrator.searches.bracket import Bracket, ThresholdResult
-from orchestrator.searches.probing import CHASE, FARTHEST, NOISE, NOISE_WORTH, Outcome, Start, ladder, learn, next_probe
+from orchestrator.searches.probing import (
+    CHASE,
+    FARTHEST,
+    NOISE,
+    NOISE_WORTH,
+    Outcome,
+    Start,
+    ladder,
+    learn,
+    next_probe,
+    probe_below,
+)
 from orchestrator.searches.threshold import ThresholdSearch
 from tests.conftest import many
 from trainables.spec import Counts, RunSpec, family_key, run_key
@@ -806,3 +817,15 @@ def test_intervals_hold_the_truth() -> None:
 def test_a_single_run_far_off_its_line_makes_the_noise_no_larger_than_it_may() -> None:
     noise = learn([(math.log(1000), [(math.log(10), 0.0)])]).noise
     assert noise == pytest.approx(NOISE * math.sqrt((NOISE_WORTH + FARTHEST) / (NOISE_WORTH + 1)))
+
+
+@pytest.mark.parametrize(("walk", "below"), [((80, 90, 100), None), ((300, 400), 155)])
+def test_misses_far_above_a_foretold_threshold_may_be_bad_luck_and_call_for_a_run_below_them(
+    walk: tuple[int, ...], below: int | None
+) -> None:
+    rungs = ladder(1, 2000, 0, 0.05)
+    foretold = Start(rungs.nearest(math.log(100)), math.log(100), 0.2)
+    missed = [rungs.nearest(math.log(count)) for count in walk]
+    probe = probe_below({i: Outcome(False) for i in missed} | {missed[-1] + 1: Outcome(True)}, {}, rungs, foretold)
+    assert (probe and rungs.counts[probe.at]) == below
+    assert probe is None or probe.below

@@ -432,3 +432,23 @@ def test_the_stopping_rule_allows_for_the_difference_between_set_and_subset() ->
         ends.append((training.reason, training.step))
     assert ends[0] == ("converged", 240)
     assert ends[1][1] > 1000
+
+
+def test_the_stopping_rule_allows_for_what_one_of_few_samples_lifts_the_accuracy() -> None:
+    ends = []
+    for samples in (SUBSET, 20):
+        training = Training(spec(N=24, decoder="mlp", max_steps=4000), TASK)
+        training.subset = training.subset.take(slice(samples))
+        looked(training, (0.8, 0.8), lambda step: 1.0 if step > 120 else step / 20)
+        ends.append(training.step)
+    assert ends[0] < 300 < ends[1]
+
+
+def test_chance_is_an_output_beside_the_targets_and_the_truth_of_another_sample() -> None:
+    training = Training(spec(N=24, decoder="mlp", max_steps=4000), TASK)
+    training.curve_loss, training.curve_norm = [0.0] * 5, [1.0] * 5
+    asked = next(training._gives_up(True, 1.0))
+    assert torch.equal(asked.inputs, training.subset.inputs)
+    for of_sample, of_another in ((training.subset.targets, asked.targets), (training.subset.truth, asked.truth)):
+        assert torch.equal(of_another, of_sample.roll(1, 0))
+        assert not torch.equal(of_another, of_sample)
