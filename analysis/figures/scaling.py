@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from analysis.figures.panels import DECODER_NAMES
-from analysis.figures.style import COLOURS, label_decades, literal
+from analysis.figures.style import COLOURS, label_decades, literal, turn_words
 from analysis.fits import PowerLaw
 from analysis.scaling import Answer
 from orchestrator.searches.audits import UNAUDITED
@@ -22,6 +23,10 @@ BROKEN = (0, (4, 1, 1, 1, 1, 1))
 """Dashes of a broken law."""
 LEGEND_WIDTH = 92
 """Letters of a line of the legend."""
+LEGEND_BELOW = 0.13
+"""How far below the axes the legend begins, of their height."""
+MARGIN = 0.1
+"""Inches above and below all that is drawn, together."""
 APART, TOGETHER = 0.16, 0.6
 """Of categories, whose places are 1 apart: how far data sets stand from each other, and all of them at most."""
 ROOM = 3.0
@@ -74,9 +79,27 @@ def draw(answer: Answer) -> Figure:
     if unchecked := int((answer.table["lower_ended"] == UNAUDITED).sum()):
         text = f"* {unchecked} of these thresholds rest on the unchecked stopping rule"
         axes.text(0.99, 0.01, text, transform=axes.transAxes, ha="right", va="bottom", fontsize=7, color="0.3")
+    if not answer.axes.scaled:
+        turn_words(figure, [axes])
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
+        _add_legend(figure, axes)
     return figure
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Below the axes, which keep half of the height: beneath a long legend or turned words, the figure grows."""
+    figure_height, frame, drawn = figure.get_figheight(), axes.get_window_extent(), axes.get_tightbbox()
+    assert drawn is not None
+    above, below = (drawn.y1 - frame.y1) / figure.dpi, (frame.y0 - drawn.y0) / figure.dpi
+    legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -LEGEND_BELOW), fontsize=8, frameon=False)
+    letter = 8 / 72
+    inside = (legend.borderaxespad + legend.borderpad) * letter
+    height = legend.get_window_extent().height / figure.dpi + legend.borderaxespad * letter
+    left = (figure_height - above - height - MARGIN) / (1 + LEGEND_BELOW)
+    if LEGEND_BELOW * left + inside >= below:  # its text begins below the name of the axis
+        return
+    figure.set_figheight(max(figure_height, 2 * (above + below + height + MARGIN)))
+    legend.set_bbox_to_anchor((0.5, 0.0), axes.transAxes + ScaledTranslation(0, -below, figure.dpi_scale_trans))
 
 
 def _title(answer: Answer) -> str:
@@ -133,7 +156,7 @@ def _draw_intervals(axes: Axes, answer: Answer) -> None:
         axes.autoscale_view(scalex=False)
     axes.set_autoscaley_on(False)
     for index, dataset in enumerate(answer.table["dataset"].unique()):
-        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]
         of_dataset = _means(answer, dataset)
         mean = of_dataset["total_images"]
         bars = np.array([mean - _begins(of_dataset, answer), of_dataset["upper"] - mean])

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
@@ -16,6 +20,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 MOST_LETTERS = 500
 """Of a title or label: to place a text of many thousands takes minutes."""
+
+MOST_TURNED = 40
+"""Letters of a word that is turned."""
+SPACE = 0.25
+"""Between words side by side, of their height."""
 
 
 LEAST_TICKS, MOST_DECADES = 3, 6
@@ -58,6 +67,42 @@ def _logarithmic_ticks(low: float, high: float, whole: bool) -> np.ndarray:
 def _label(axis: Axis, ticks: np.ndarray, whole: bool) -> None:
     axis.set_ticks(ticks, labels=[f"{tick:,.0f}" if whole else f"{tick:.6g}" for tick in ticks])
     axis.set_minor_locator(NullLocator())
+
+
+def turn_words(figure: Figure, panels: Sequence[Axes], keep: int = 0) -> None:
+    """Turn the words below panels that would run into each other, and make the figure higher by as much as these then take. If
+    turned words lack room too, only every second one stays, or every third and so on: those that include the one at `keep`.
+    Call it when all is drawn but a legend below the axes."""
+    if not panels:
+        return
+    places = [(axes, axes.get_position(original=True)) for axes in figure.axes]
+    for axes in panels:
+        axes.tick_params(axis="x", labelbottom=False)  # long words would leave the axes no room
+    figure.draw_without_rendering()
+    for axes in panels:
+        axes.tick_params(axis="x", labelbottom=True)
+    higher = max(0.0, *(_turn(axes, keep) for axes in panels)) / figure.dpi
+    for axes, place in places:  # the layout depends on where it begins
+        axes.set_position(place)
+        axes.set_in_layout(True)
+    spec = panels[0].get_subplotspec()
+    lines = spec.get_gridspec().nrows if spec else 1
+    figure.set_figheight(figure.get_figheight() + lines * higher)
+
+
+def _turn(axes: Axes, keep: int) -> float:
+    """By how many dots the words below axes become higher."""
+    labels = axes.get_xticklabels()
+    boxes = [label.get_window_extent() for label in labels]
+    height = max((box.height for box in boxes), default=0.0)
+    if all(left.x1 + SPACE * height <= right.x0 for left, right in pairwise(boxes)):
+        return 0.0
+    apart = (boxes[-1].x0 + boxes[-1].x1 - boxes[0].x0 - boxes[0].x1) / 2 / (len(boxes) - 1)
+    step = math.ceil(height / apart)
+    shown = slice(keep % step, None, step)
+    words = [literal(label.get_text().replace(r"\$", "$"), MOST_TURNED) for label in labels[shown]]
+    axes.set_xticks(axes.get_xticks()[shown], words, rotation=90, fontsize=labels[0].get_fontsize())
+    return max(label.get_window_extent().height for label in axes.get_xticklabels()) - height
 
 
 def image(figure: Figure, kind: str = "png") -> bytes:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.scale import SymmetricalLogScale
 from matplotlib.ticker import MaxNLocator
 
-from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal
+from analysis.figures.style import COLOURS, label_decades, label_zero_and_decades, literal, turn_words
 from analysis.tune import Answer
 from orchestrator.searches.space import shown
 
@@ -43,6 +43,8 @@ def draw(answer: Answer) -> Figure:
         _front(left, answer)
     for place, axes in enumerate(others):
         _confirmation(axes, answer, place)
+    if len(answer.confirmed):
+        turn_words(figure, others, keep=int(answer.confirmed["winner"].to_numpy(bool).argmax()))
     if aims > 1 and len(answer.confirmed):  # the panels are too narrow for it
         figure.legend(*others[0].get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=7, frameon=False)
     return figure
@@ -60,14 +62,14 @@ def draw_settings(answer: Answer) -> Figure | None:
     figure = Figure(figsize=(3.3 * columns + 0.7, 2.8 * lines), layout="constrained")
     panels = figure.subplots(lines, columns, sharey=True, squeeze=False)
     order = ScalarMappable(Normalize(complete["number"].min(), complete["number"].max()), "viridis")
-    for name, axes in zip(names, panels.flat, strict=False):
-        _slice(axes, complete, name, answer, order)
+    worded = [axes for name, axes in zip(names, panels.flat, strict=False) if _slice(axes, complete, name, answer, order)]
     for axes in list(panels.flat)[len(names) :]:
         axes.set_axis_off()
     for axes in panels[:, 0]:
         axes.set_ylabel(literal(answer.aims[0].name))
     bar = figure.colorbar(order, ax=panels, label="trial", ticks=MaxNLocator(6, integer=True), aspect=14 * lines)
     bar.ax.tick_params(labelsize=8)
+    turn_words(figure, worded)
     return figure
 
 
@@ -142,15 +144,17 @@ def _kind_of_mean(answer: Answer) -> str:
     return f"mean (geometric of {literal(geometric[0])})" if geometric else "mean"
 
 
-def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> None:
+def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order: ScalarMappable) -> bool:
+    """Whether words stand below the panel."""
     axes.set_xlabel(literal(name))
     found = complete[complete[name].notna()]
     if found.empty:
-        return
+        return False
     searched = str(answer.settings["search"][name])
     values, style = found[name], {"s": 14, "c": found["number"], "cmap": order.cmap, "norm": order.norm}
     words_alone = any(isinstance(value, str) for value in values)  # a word may be a path, ../a.csv
-    if not words_alone and (span := re.search(rf"(?:^|\|)({NUMBER})\.\.({NUMBER})(?=:|\||$)", searched)):
+    span = None if words_alone else re.search(rf"(?:^|\|)({NUMBER})\.\.({NUMBER})(?=:|\||$)", searched)
+    if span:
         low, high = float(span[1]), float(span[2])
         axes.scatter(values.astype(float), found[answer.aims[0].name], **style)
         whole = bool((values.astype(float) % 1 == 0).all())
@@ -174,6 +178,7 @@ def _slice(axes: Axes, complete: pd.DataFrame, name: str, answer: Answer, order:
         axes.set_xticks(places, [literal(words[place]) for place in places], fontsize=8)
         axes.set_xlim(-0.5, len(words) - 0.5)
     _scale(axes, answer, 0)
+    return span is None
 
 
 def _bars(found: pd.DataFrame, name: str) -> np.ndarray:

@@ -16,6 +16,7 @@ import matplotlib
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from analysis.figures.grid import draw as draw_grid
 from analysis.figures.scaling import draw
@@ -381,6 +382,62 @@ def test_labels_of_many_sizes_do_not_overlap_and_the_legend_is_not_cut() -> None
         assert legend.x0 >= 0
         assert legend.x1 <= figure.bbox.x1
         assert legend.y0 >= 0
+
+
+def of_datasets(count: int) -> Answer:
+    at = [(d, n, s) for d in range(count) for n in (8, 12, 16, 24, 32) for s in range(2)]
+    return Answer.of([row(f"set {d}", n, s, round(n**1.5 * (1 + d) * (1 + 0.1 * s))) for d, n, s in at], SETTINGS)
+
+
+@pytest.mark.slow(2)
+def test_many_data_sets_differ_and_leave_the_axes_half_of_the_height() -> None:
+    figure = draw(of_datasets(14))
+    FigureCanvasAgg(figure).draw()
+    [axes] = figure.axes
+    looks = [(container.lines[0].get_color(), container.lines[0].get_marker()) for container in axes.containers]
+    assert len(set(looks)) == len(looks) == 14
+    assert axes.get_position().height >= 0.5
+    texts = [text.get_window_extent() for text in axes.get_legend().get_texts()]
+    assert len(texts) == 28
+    assert min(text.y0 for text in texts) >= 0
+    assert max(text.y1 for text in texts) < axes.xaxis.label.get_window_extent().y0
+
+
+def test_few_data_sets_have_a_figure_of_the_usual_size() -> None:
+    figure = draw(of_datasets(3))
+    assert list(figure.get_size_inches()) == [6.4, 4.8]
+    FigureCanvasAgg(figure).draw()
+    legend = figure.axes[0].get_legend().get_window_extent()
+    begins = figure.axes[0].transAxes.inverted().transform((legend.x0, legend.y1))[1]
+    assert begins == pytest.approx(-0.13, abs=0.03)
+
+
+@pytest.mark.slow(2)
+def test_words_below_the_axes_are_turned_where_they_would_run_into_each_other() -> None:
+    def drawn(*words: str, datasets: int = 1) -> Figure:
+        at = [(d, word, seed) for d in range(datasets) for word in words for seed in (0, 1)]
+        made = [{**row(f"set {d}", 16, seed, 50.0 + seed + d), "kind": word} for d, word, seed in at]
+        figure = draw(Answer.of(made, SETTINGS, axes=Axes("data_count", "kind", scaled=False)))
+        FigureCanvasAgg(figure).draw()
+        assert figure.axes[0].get_position().height >= 0.5
+        boxes = [label.get_window_extent() for label in figure.axes[0].get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        legend, name = figure.axes[0].get_legend().get_texts(), figure.axes[0].xaxis.label.get_window_extent()
+        assert max(text.get_window_extent().y1 for text in legend) < name.y0 < min(box.y0 for box in boxes)
+        assert min(text.get_window_extent().y0 for text in legend) >= 0
+        return figure
+
+    def labels(figure: Figure) -> list[tuple[str, float]]:
+        return [(label.get_text(), label.get_rotation()) for label in figure.axes[0].get_xticklabels()]
+
+    few = drawn("a", "variant-1", "$b$", "c")
+    assert labels(few) == [("a", 0), ("variant-1", 0), (r"\$b\$", 0), ("c", 0)]
+    assert list(few.get_size_inches()) == [6.4, 4.8]
+    words = [f"${i}$-variant" for i in range(10)]
+    assert labels(drawn(*words, datasets=8)) == [(word.replace("$", r"\$"), 90) for word in words]
+    long = labels(drawn(*(f"{i:02d}" + "$" * 5000 for i in range(90))))
+    assert {(text, turned) for text, turned in long} <= {(f"{i:02d}" + r"\$" * 37 + "…", 90) for i in range(90)}
+    assert [text[:2] for text, _ in long] == [f"{i:02d}" for i in range(0, 90, 3)]
 
 
 def test_the_law_is_drawn_over_the_sizes_it_was_fitted_to(rows: list[dict[str, Any]]) -> None:

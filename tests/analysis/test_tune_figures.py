@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from analysis.figures.style import image
 from analysis.figures.tune import draw, draw_settings
 from analysis.tune import Answer
 from orchestrator.searches.objective import Objective
@@ -102,6 +104,59 @@ def test_two_objectives_are_both_confirmed_and_no_labels_run_into_each_other() -
     ]  # fmt: skip
     one = draw(answer_of({"lr": "0.001..0.1:log"}, trials, "mse"))
     assert [axes.get_title() for axes in one.axes] == ["search: 4 trials", "confirmation"]
+
+
+def below(axes: Axes) -> list[tuple[str, float]]:
+    """The words below a panel with their angles, none of which runs into the next one."""
+    labels = axes.get_xticklabels()
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    return [(label.get_text(), label.get_rotation()) for label in labels]
+
+
+def test_words_of_a_setting_are_turned_where_they_would_run_into_each_other() -> None:
+    words, short = [f"variant-{i:02d}" for i in range(12)], ["a", "b", "c"]
+    kind, opt, lr, _ = panels(
+        {"kind": "|".join(words), "opt": "|".join(short), "lr": "0.001..0.1:log"}, kind=words, opt=short * 4, lr=[0.01] * 12
+    )
+    assert below(kind) == [(word, 90) for word in words]
+    assert below(opt) == [(word, 0) for word in short]
+    assert texts(lr.xaxis) == ["0.001", "0.01", "0.1"]
+    heights = [axes.get_window_extent().height for axes in (kind, opt, lr)]
+    assert kind.figure.bbox.height > 300, "2.8 inches of 100 dots, and the turned words"
+    assert min(heights) > 200
+
+
+@pytest.mark.parametrize(
+    ("count", "winner", "shown"), [(3, 1, [0, 1, 2]), (20, 0, [*range(20)]), (100, 49, [*range(1, 100, 3)])]
+)
+def test_of_many_confirmed_settings_as_many_are_named_as_have_room_and_the_best_one(
+    count: int, winner: int, shown: list[int]
+) -> None:
+    trials = [{"lr": 0.01}] * 4
+    answer = answer_of({"lr": "0.001..0.1:log"}, trials, "mse")
+    many = pd.concat([answer.confirmed] * count, ignore_index=True)
+    many["setting"], many["winner"] = [f"trial {i}" for i in range(count)], [i == winner for i in range(count)]
+    figure = draw(replace(answer, confirmed=many))
+    FigureCanvasAgg(figure).draw()
+    turned = 90 if count > 3 else 0
+    assert below(figure.axes[1]) == [(f"trial {i}{' (wins)' * (i == winner)}", turned) for i in shown]
+    low, high = figure.axes[1].get_xlim()
+    assert (low, high) == (-0.6, count - 0.4)
+    assert (figure.get_figheight() == 4.2) == (count == 3)
+
+
+def test_short_words_leave_the_layout_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = answer_of({"kind": "a|b", "depth": "1..3"}, [{"kind": "a", "depth": 1}, {"kind": "b", "depth": 3}], "mse")
+
+    def drawn() -> list[bytes]:
+        figures = draw(answer), draw_settings(answer)
+        return [image(figure) for figure in figures if figure is not None]
+
+    looked_at = drawn()
+    monkeypatch.setattr("analysis.figures.tune.turn_words", lambda *_, **__: None)
+    assert drawn() == looked_at
+    assert len(looked_at) == 2
 
 
 @pytest.mark.parametrize(
