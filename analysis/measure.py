@@ -207,16 +207,18 @@ class _Job:
 
     def look(self, results: ResultStore) -> None:
         """Take in the runs that have finished since the last look."""
-        kept = self.table.with_weights()
-        for row in results.rows([*DESCRIPTION, "parents"], {"status": ("passed", "missed"), "task": self.kinds}):
-            if row["key"] not in self._seen and row["key"] in kept:
-                self._seen.add(row["key"])
-                names = registry.applicable(row, self.kinds[row["task"]])
-                missing = [name for name in names if self._is_missing(row["key"], name)]
-                too_large = registry.too_large(row, self.kinds[row["task"]])
-                self._too_large.update(name for name in too_large if self._is_missing(row["key"], name))
-                if missing:
-                    self.waiting[row["key"]] = row, missing
+        new = {key for key in self.table.with_weights() - self._seen if key.isascii()}  # a file may have any name
+        if not new:
+            return
+        chosen = {"key": new, "status": ("passed", "missed"), "task": self.kinds}
+        for row in results.rows([*DESCRIPTION, "parents"], chosen):
+            self._seen.add(row["key"])
+            names = registry.applicable(row, self.kinds[row["task"]])
+            missing = [name for name in names if self._is_missing(row["key"], name)]
+            too_large = registry.too_large(row, self.kinds[row["task"]])
+            self._too_large.update(name for name in too_large if self._is_missing(row["key"], name))
+            if missing:
+                self.waiting[row["key"]] = row, missing
 
     def left_out(self) -> list[str]:
         """A line for each measure that is not taken of runs that are too large for it."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from array import array
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from analysis import scaling
 from analysis.asked import Asked, asked_again, tuned
 from analysis.budget import MOST_SECONDS, affordable
 from analysis.generators import MEASURES, numbers_of
@@ -17,7 +20,9 @@ from analysis.measures.registry import VERSIONS
 from analysis.objectives import Answer
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator.errors import counted, printable
+from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
+from orchestrator.store.place import Stamp
 from orchestrator.store.questions import left_out
 from trainables.spec import RunSpec, run_key
 from trainables.task import Task
@@ -28,6 +33,56 @@ OF_RUN = (
     "accuracy",
 )  # fmt: skip
 OF_QUANTITY = ("measure", "quantity", "layer", "value", "array")
+
+CURVES = {"curve_step": "i", "curve_loss": "d", "curve_accuracy": "d", "curve_error": "d"}
+"""Columns of `Results.runs` that are arrays of C's int and double, as in `Rows`: as lists they would be most of the memory."""
+
+
+class Fitted:
+    """Answers from thresholds. The same thresholds are fitted once: for a study, for the claims about it, and for its page as
+    long as it stays the same."""
+
+    def __init__(self) -> None:
+        self._before: dict[bytes, scaling.Answer] = {}
+        self._now: dict[bytes, scaling.Answer] = {}
+
+    def of(self, thresholds: Sequence[ThresholdResult], settings: Mapping[str, Any]) -> scaling.Answer:
+        """As `scaling.Answer.of_results`, for which only the task of the settings matters."""
+        made_of = repr((list(thresholds), settings.get("task")))
+        key = hashlib.sha256(made_of.encode(errors="surrogatepass")).digest()
+        answer = self._now.get(key) or self._before.get(key) or scaling.Answer.of_results(thresholds, settings)
+        self._now[key] = answer
+        return replace(answer, settings=settings)
+
+    def turn(self) -> None:
+        """Forget the answers that were not asked for since the last turn."""
+        self._before, self._now = self._now, {}
+
+
+class Measured:
+    """What was measured of the runs of a store. Files that have not changed are not read again."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[dict[str, Stamp], list[tuple[Any, ...]]]] = {}
+        """Of each run its files by measure, and what they hold."""
+
+    def of(self, table: MeasureTable, keys: Set[str]) -> list[tuple[str, list[tuple[Any, ...]]]]:
+        """Of each of these runs the quantities that today's measures give, as values of OF_QUANTITY, in the order of keys."""
+        files: dict[str, dict[str, Stamp]] = {}
+        for (key, measure, version), stamp in table.stamps().items():
+            if key in keys and version == str(VERSIONS.get(measure)):
+                files.setdefault(key, {})[measure] = stamp
+        kept = {key: one for key, one in self._kept.items() if one[0] == files.get(key)}
+        read: dict[str, list[tuple[Any, ...]]] = {}
+        for row in table.rows(keys=keys - kept.keys(), versions=VERSIONS):
+            read.setdefault(row["key"], []).append(tuple(row[name] for name in OF_QUANTITY))
+        self._kept = kept
+        found = {key: quantities for key, (_, quantities) in kept.items()} | read
+        for key, quantities in read.items():
+            # a file that is damaged has to be told of at each look
+            if files.get(key, {}).keys() == {measure for measure, *_ in quantities}:
+                self._kept[key] = files[key], quantities
+        return sorted(found.items())
 
 
 @dataclass(frozen=True)
@@ -56,6 +111,7 @@ class Results:
     """Files of rows that could not be read."""
     unanswered: int = 0
     """Questions that are left out, as it would take too long to answer them all."""
+    fitted: Fitted = field(default_factory=Fitted)
 
     @cached_property
     def generators(self) -> Answer:
@@ -64,11 +120,14 @@ class Results:
         return Answer.of_store(self.runs, numbers_of(table.dropna(subset="value").to_dict("records")), {})
 
     @classmethod
-    def of(cls, store: str | Path, tasks: Sequence[str] = (), all_questions: bool = False) -> Results:
+    def of(
+        cls, store: str | Path, tasks: Sequence[str] = (), all_questions: bool = False, measured: Measured | None = None
+    ) -> Results:
         """
         Args:
             tasks: import paths that may be loaded, besides those of this project's own tasks.
             all_questions: whether questions are answered however long this takes.
+            measured: what was read of the measures of this store before.
 
         Raises:
             StoreError: the store cannot be read.
@@ -76,6 +135,8 @@ class Results:
         """
         with ResultStore(store, read_only=True) as rows:
             found, stored = rows.rows(), load_questions(rows)
+            for row in found:
+                row |= {name: array(kind, row[name]) for name, kind in CURVES.items()}
             notices, damaged = rows.notices, rows.damaged
         questions = stored if all_questions else affordable(stored)
         if unanswered := len(stored) - len(questions):
@@ -92,8 +153,8 @@ class Results:
         asked = asked_again(questions, loaded, families, lambda one, why: notices.append(left_out(store, one.name, why)))
         by_key = {run["key"]: {name: run[name] for name in OF_RUN} for run in runs if run["task"] in versions}
         measures = MeasureTable(store)
-        measured = measures.rows(keys=by_key.keys(), versions=VERSIONS)
-        joined = [{**by_key[row["key"]], **{n: row[n] for n in OF_QUANTITY}} for row in measured]
+        found_of = (measured or Measured()).of(measures, by_key.keys())
+        joined = [{**by_key[key], **dict(zip(OF_QUANTITY, one, strict=True))} for key, some in found_of for one in some]
         table = pd.DataFrame(joined, columns=[*OF_RUN, *OF_QUANTITY])
         notices += measures.notices
         table = table.astype({"layer": float, "value": float})

@@ -126,6 +126,7 @@ def report(
     for line in page.errors:
         print(f"warning: a figure could not be drawn: {line}", file=sys.stderr)
     if follow or serve:
+        del page  # what its figures were drawn from, too
         return _stay(builder, follow, serve, port)
     return Exit.NOT_ANSWERED if unmeasured or page.errors else Exit.ANSWERED
 

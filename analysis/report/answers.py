@@ -88,7 +88,7 @@ def _asked_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
     for one in asked:
         assert isinstance(one.search, ThresholdSearch)
         stop, resolution = one.search.stop, one.search.resolution
-        answer = scaling.Answer.of_results(one.search.answer(rows), one.question.settings)
+        answer = results.fitted.of(one.search.answer(rows), one.question.settings)
         sizes = {spec.N for spec in one.specs}
         settings = _scaling_settings(one.specs[0].to_dict(), sizes, stop, resolution)
         if ends := one.question.search.get("between"):
@@ -136,7 +136,7 @@ def _guessed_thresholds(results: Results) -> Iterator[Found[scaling.Answer]]:
         stops = {run["stop"] for run in group}
         stop = "budget" if stops == {"target"} else stop if stops == {"early"} else "auto"
         settings = _scaling_settings(group[0], {run["N"] for run in group}, stop, resolution)
-        yield Found(scaling.Answer.of_results(thresholds, settings), settings, guessed=True)
+        yield Found(results.fitted.of(thresholds, settings), settings, guessed=True)
 
 
 def _guessed_comparisons(results: Results) -> Iterator[Found[regularization.Answer]]:

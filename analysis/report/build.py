@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,7 +23,7 @@ from analysis.report.runs import FILES, FOLDER, RunFiles
 from analysis.report.studies import studies_of
 from analysis.report.told import Around, Say, unsaid
 from analysis.report.unloaded import lacking
-from analysis.results import Results
+from analysis.results import Fitted, Measured, Results
 from orchestrator.command.files import write_files
 from orchestrator.store import Artifacts, MeasureTable, StoreError
 
@@ -56,6 +56,9 @@ class Builder:
     """Lines about what could not be read, of the last page."""
     _files: RunFiles = field(default_factory=RunFiles)
     _studies: dict[str, StudyPart] = field(default_factory=dict)
+    _fitted: Fitted = field(default_factory=Fitted)
+    _measured: dict[str, Measured] = field(default_factory=dict)
+    """By store."""
     _mark: object = None
     _shown: int = 0
     """Runs of the last page."""
@@ -80,6 +83,7 @@ class Builder:
         say("reading the store", 0, 1)
         results = self._read(self.store) if results is None else results
         beside = self._beside() if beside is None else beside
+        self._fitted.turn()
         told, notices = studies_of(results, _around(self.store, results), say)
         others, unread = {}, len(notices)
         for store, of_other in zip(self.others, beside, strict=True):
@@ -88,7 +92,8 @@ class Builder:
         lacks = lacking(results, told, Artifacts(self.store).with_weights)
         self.notices = [*results.notices, *set_aside(results.runs), *notices, *lacks]
         report = Report.of(papers.PAPERS, results, told, side_by_side(told, others), self._studies, unread, say)
-        self._studies = {part.told.id: part for part in report.studies}
+        told_of = (replace(part, told=replace(part.told, pictures=())) for part in report.studies)  # these hold runs
+        self._studies = {part.told.id: part for part in told_of}
         files, self._files, self._mark = self._files, RunFiles(), None  # what could not be written is written at the next look
         say("writing the page", 0, 1)
         runs = files.of(results.runs, {one.id: one.keys for one in told})
@@ -117,6 +122,7 @@ class Builder:
         while True:
             wait(self.every)
             started, report, failed = time.monotonic(), None, list[str]()
+            results = beside = None  # before the next ones are read, as the runs of a store may fill much of the memory
             try:
                 results = self._read(self.store)
                 if not (self.out / PAGE).is_file():
@@ -143,7 +149,8 @@ class Builder:
         return list(map(self._read, self.others))
 
     def _read(self, store: str) -> Results:
-        return Results.of(store, self.tasks, self.all_questions)
+        results = Results.of(store, self.tasks, self.all_questions, self._measured.setdefault(store, Measured()))
+        return replace(results, fitted=self._fitted)
 
 
 def _uncounted(notice: str) -> str:
@@ -167,7 +174,7 @@ def _around(store: str, results: Results) -> Around:
     def measured() -> Mapping[str, Mapping[str, float]]:
         return numbers_of(MeasureTable(store).rows(MEASURES, {run["key"] for run in results.runs}))
 
-    return Around(measured, weights_of(store))
+    return Around(measured, weights_of(store), results.fitted)
 
 
 class _Files(SimpleHTTPRequestHandler):

@@ -68,7 +68,7 @@ def _of_thresholds(search: Any, question: Question, rows: Rows, around: Around) 
     assert isinstance(search, ThresholdSearch)
     results, runs = search.answer(rows), search.runs(rows)
     trained = {name: runs[0][name] for name in TITLED if runs and name in question.settings}  # a question may say anything
-    answer = scaling.Answer.of_results(results, {**question.settings, **trained})
+    answer = around.fitted.of(results, {**question.settings, **trained})
     left = sum(result.verdict == "open" for result in results)
     failed = sum(result.verdict == "failed" for result in results)
     keys = frozenset(row["key"] for row in runs)

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.report.findings import Picture
+from analysis.results import Fitted
 from analysis.tasks import BUILT_IN
 from orchestrator.errors import printable
 from orchestrator.searches.axes import BUMPS
@@ -174,6 +175,7 @@ class Around:
     """The numbers that were measured of generators, by key."""
     weights: Callable[[str], bytes]
     """Of a run, by its key; OSError if there are none."""
+    fitted: Fitted = field(default_factory=Fitted)
 
 
 def in_words(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,17 @@ SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 FORMULA = re.compile(rf"""([;\t\n])(?! *[+-][\d.]+(?:e[+-]?\d+)?\1)(["\s]*)(?=[{re.escape("".join(SIGNS))}])""")
 """Where a formula begins in a cell for a reader that splits lines at semicolons or tabs. A number is none, unless it ends the
 cell: there such a reader goes on with the next one."""
+TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}")
+"""The name of a file that is to get another name once it is whole."""
+LEFT_SECONDS = 3600.0
+"""No process takes so long to write a file: it was killed meanwhile."""
 
 
 def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole."""
+    """Write one file per name into the folder `out`; a reader sees the former file or the new one, whole. What killed processes
+    left of files with these names goes."""
     out.mkdir(parents=True, exist_ok=True)
+    _sweep(out, contents)
     for name, content in contents.items():
         temporary = out / f".{name}.{secrets.token_hex(8)}"
         try:
@@ -32,6 +40,15 @@ def write_files(out: Path, contents: Mapping[str, bytes]) -> list[Path]:
             temporary.unlink(missing_ok=True)
             raise
     return [out / name for name in contents]
+
+
+def _sweep(out: Path, names: Collection[str]) -> None:
+    """Remove temporaries of these names that nobody writes any more."""
+    with contextlib.suppress(OSError):  # another process may sweep, too, and files can be written where none can be listed
+        for left in out.iterdir():
+            found = TEMPORARY.fullmatch(left.name)
+            if found and found[1] in names and left.is_file() and time.time() - left.stat().st_mtime > LEFT_SECONDS:
+                left.unlink()
 
 
 def csv_bytes(table: pd.DataFrame, counts: Sequence[str] = ()) -> bytes:

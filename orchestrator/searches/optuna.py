@@ -16,7 +16,7 @@ from pathlib import Path
 import optuna
 from optuna.samplers import BaseSampler, NSGAIISampler
 from optuna.study import StudyDirection
-from optuna.trial import TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from orchestrator.searches import Curve, Latest, Row, Rows
 from orchestrator.searches.objective import Objective, means
@@ -130,6 +130,8 @@ class OptunaSearch:
         self._contending = Latest(self._contenders)
         self._compared = Latest(lambda rows: self._study_of(self.finished_trials(rows)))
         """The study that pruning compares with."""
+        self._frozen: dict[str, tuple[Trial, FrozenTrial]] = {}
+        """The latest of each key. Every study has all finished trials, and most are as they were in the one before."""
         self._asked: dict[str, int] = {}
         """How many points of the curve of a run, by key, pruning has judged."""
         self._again: list[RunSpec] = []
@@ -393,8 +395,15 @@ class OptunaSearch:
     def _study_of(self, trials: Sequence[Trial]) -> optuna.Study:
         """One that is asked for no trial."""
         study = optuna.create_study(directions=self._directions())
-        study.add_trials([frozen(trial, self._space, self.aims) for trial in trials])
+        study.add_trials(map(self._as_frozen, trials))  # it adds copies
         return study
+
+    def _as_frozen(self, trial: Trial) -> FrozenTrial:
+        """As Optuna has it. Made anew if its row was replaced or its means are others, or there are some now, or none."""
+        kept = self._frozen.get(trial.row["key"])
+        if kept is None or kept[0].row is not trial.row or [*kept[0].scores] != [*trial.scores]:
+            self._frozen[trial.row["key"]] = kept = trial, frozen(trial, self._space, self.aims)
+        return kept[1]
 
     def _make_study(self, trials: Sequence[Trial], modelled: Sequence[bool] | None = None) -> optuna.Study:
         """One that is asked for trials: each finds its generation, for `nsga2`.

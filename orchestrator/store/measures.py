@@ -12,6 +12,7 @@ import contextlib
 import errno
 import io
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.store.artifacts import Artifacts
+from orchestrator.store.folder import stamp_of
 from orchestrator.store.parts import DamagedError, read_file, unpack
+from orchestrator.store.place import Stamp
 
 MOST_BYTES = 1 << 30
 """Of a file, packed or unpacked: a matrix over all pairs of 4096 positions has 64 MiB."""
@@ -119,8 +122,8 @@ class MeasureTable(Artifacts):
         name = _name(key, measure, version)
         with self.place.in_words(f"save {measure} of run {key}"):
             self.place.write(name, data)
-            found = (self.path / "measures").glob(f"{key}.{measure}-*.parquet")
-            self.place.delete({f"measures/{other.name}" for other in found if _is_earlier(other, key, measure, version)})
+            earlier = (_name(key, measure, number) for number in range(version))  # not from a list: the folder may be huge
+            self.place.delete([other for other in earlier if os.path.lexists(self.path / other)])
 
     def rows(
         self,
@@ -165,6 +168,14 @@ class MeasureTable(Artifacts):
                 rows.append(row | {"array": None if shape is None else piece.reshape(shape)})
         return rows
 
+    def stamps(self) -> dict[tuple[str, str, str], Stamp]:
+        """Of each file the run key, the measure and the version that its name has, and a stamp that changes with the file."""
+        found = {}
+        for path in self._files():
+            with contextlib.suppress(OSError):  # it is gone, or a link that leads nowhere
+                found[_named(path)] = stamp_of(path.stat())
+        return found
+
     def _loaded(self, is_wanted: Callable[[Path], bool] = lambda _: True) -> Iterator[tuple[Path, pa.Table | None]]:
         """Every file that is wanted, with its table if it is as it should be. Where one is gone before it is read, as another
         version has taken its place, they are listed again."""
@@ -200,12 +211,6 @@ def _named(path: Path) -> tuple[str, str, str]:
     key, _, rest = path.stem.partition(".")
     measure, _, version = rest.rpartition("-")
     return key, measure, version
-
-
-def _is_earlier(path: Path, key: str, measure: str, version: int) -> bool:
-    """Whether a file is of an earlier version of this measure of the run, and not of another measure, as KEY.MEASURE-a-1 is."""
-    *of_file, number = _named(path)
-    return of_file == [key, measure] and number.isdecimal() and int(number) < version
 
 
 def _load(path: Path) -> pa.Table | None:

@@ -11,15 +11,18 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from analysis import scaling as of_thresholds
 from analysis.report.answers import Found, regularization_answer, scaling_answer
+from analysis.report.build import Builder
 from analysis.report.claims import CLAIMS
 from analysis.report.findings import Finding
 from analysis.report.missing import of_scaling
-from analysis.report.page import Part, Report
+from analysis.report.page import Drawn, Part, Report
 from analysis.results import Results
 from orchestrator import __main__ as everything
 from orchestrator import regularization, scaling
 from orchestrator.command.cli import run
+from orchestrator.command.files import plain
 from orchestrator.searches import Rows
 from orchestrator.store import Question, ResultStore, make_row, save_question
 from orchestrator.study import Study
@@ -116,6 +119,44 @@ def test_thresholds_are_those_of_the_launch(command: str, ask: Ask, tmp_path: Pa
     results = Results.of(tmp_path)
     assert results.notices == []
     assert rebuilt(scaling_answer(results)) == printed
+
+
+def test_the_same_thresholds_are_fitted_once_for_a_study_its_claims_and_the_next_page(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, made = tmp_path / "store", list[int]()
+    first = f"{MLP} --N 8,12 --seeds 1 --resolution 0.2 --datasets bumps --store {store}"
+    second = f"{MLP} --N 8,12,16 --seeds 2 --resolution 0.2 --datasets stripes+bumps --stop budget --store {store}"
+    launched(store, ask(first))
+    launched(store, ask(second), most=9)
+    fit = of_thresholds.Answer.of.__func__
+
+    def counted(kind: type, results: list[Any], *more: Any) -> Any:
+        made.append(len(results))
+        return fit(kind, results, *more)
+
+    monkeypatch.setattr(of_thresholds.Answer, "of", classmethod(counted))
+    monkeypatch.setattr("analysis.report.page.draw", lambda picture: Drawn(picture.name, picture.alt, b"", b""))
+    builder, pages = Builder(str(store), tmp_path / "page"), list[tuple[list[list[str]], str]]()
+
+    def page() -> tuple[list[list[str]], str]:
+        report = builder.build()[0]
+        return [[*one.told.lines] for one in report.studies], json.dumps(plain(report.to_json()))
+
+    pages.append(page())
+    assert sorted(made) == [2, 6], "two claims ask for them, too"
+    launched(store, ask(second))
+    made.clear()
+    pages.append(page())
+    assert made == [6], "of the study that went on"
+    assert pages[0] != pages[1]
+    builder = Builder(str(store), tmp_path / "anew")
+    assert page() == pages[1]
+    results = Results.of(store)
+    thresholds = results.asked[0].search.answer(Rows(results.runs))
+    one, other = (results.fitted.of(thresholds, {"epochs": number}) for number in (1, 2))
+    assert (one.settings, other.settings) == ({"epochs": 1}, {"epochs": 2})
+    assert one.known is other.known
 
 
 @pytest.mark.slow(1)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,13 +21,13 @@ from safetensors import torch as safetensors
 
 from analysis import measure
 from analysis.measures.registry import MEASURES, MOST_N, OF_DECODERS, TASKS, VERSIONS, applicable, too_large
-from analysis.results import Results
+from analysis.results import Measured, Results
 from orchestrator.command.cli import run
 from orchestrator.engine.cluster import Cluster
 from orchestrator.engine.pulse import Part
 from orchestrator.errors import LostRayError
 from orchestrator.searches.axes import BUMPS
-from orchestrator.store import MeasureTable, ResultStore, make_row
+from orchestrator.store import MeasureTable, ResultStore, make_row, measures
 from orchestrator.store.measures import encode
 from tests.conftest import Command, check_refusal, many
 from trainables.bumps import BumpTask
@@ -183,6 +184,54 @@ def test_the_table_that_figures_get(tmp_path: Path) -> None:
     assert results.table["array"][1].tolist() == [[1, 0], [0, 1]]
 
 
+def test_a_file_of_measures_is_read_again_only_if_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from analysis.measures.quantity import Quantity
+
+    keys, read = sorted(trained_store(tmp_path, seeds=3)), list[str]()
+
+    def save(key: str, name: str, *values: float) -> None:
+        quantities = [Quantity(f"q{i}", value) for i, value in enumerate(values)]
+        MeasureTable(tmp_path).save(key, name, VERSIONS[name], encode(key, name, VERSIONS[name], quantities, 1.0))
+
+    def counted(path: Path) -> Any:
+        read.append(path.name.partition("-")[0])
+        return load(path)
+
+    def look() -> tuple[list[str], list[tuple[str, str, float]], list[str]]:
+        """The files read, the measures, and the notices, which are those of a reader that keeps nothing."""
+        read.clear()
+        found, files = Results.of(tmp_path, (), False, measured), sorted(read)
+        anew = Results.of(tmp_path)
+        pd.testing.assert_frame_equal(found.table, anew.table)
+        assert found.notices == anew.notices
+        told = found.table[["key", "measure", "value"]].itertuples(index=False, name=None)
+        return files, list(told), found.notices
+
+    load, measured = measures._load, Measured()
+    monkeypatch.setattr(measures, "_load", counted)
+    for key in keys[1:]:
+        save(key, "images", 0.5, 0.25)
+    save(keys[1], "probe", 1.0)
+    first = [(keys[1], "images", 0.5), (keys[1], "images", 0.25), (keys[1], "probe", 1.0)]
+    second = [(keys[2], "images", 0.5), (keys[2], "images", 0.25)]
+    files = [f"{keys[1]}.images", f"{keys[1]}.probe", f"{keys[2]}.images"]
+    assert look() == (files, first + second, [])
+    assert look() == ([], first + second, [])
+    save(keys[2], "images", 2.0)
+    save(keys[0], "images", 3.0)
+    added = [(keys[0], "images", 3.0), *first, (keys[2], "images", 2.0)]
+    assert look() == ([f"{keys[0]}.images", f"{keys[2]}.images"], added, [])
+    (tmp_path / "measures" / f"{keys[1]}.probe-{VERSIONS['probe']}.parquet").write_bytes(b"damaged")
+    for _ in range(2):
+        again, told, [notice] = look()
+        assert (again, told) == (files[:2], [added[0], *first[:2], added[-1]])
+        assert f"{keys[1]}.probe" in notice
+    (tmp_path / "measures" / f"{keys[1]}.images-{VERSIONS['images']}.parquet").unlink()
+    save(keys[1], "probe", 4.0)
+    assert look() == ([f"{keys[1]}.probe"], [added[0], (keys[1], "probe", 4.0), added[-1]], [])
+    assert look()[0] == []
+
+
 def test_plain_lines_tell_how_far_it_is_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.measure.QUIET_SECONDS", 0.1)
     out = io.StringIO()
@@ -239,6 +288,33 @@ def test_runs_that_are_too_large_for_a_measure_are_told_of_once(tmp_path: Path, 
     with MeasureTable(tmp_path) as table:
         table.save(keys[0], "kernel", VERSIONS["kernel"], encode(keys[0], "kernel", VERSIONS["kernel"], [], 0.0))
     assert left_out() == ["kernel is left out of 1 run with N above 7: it would take too long, or too much memory"]
+
+
+def test_a_look_reads_only_runs_that_have_kept_their_weights_since_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, read = trained_store(tmp_path, 3), list[set[str]]()
+    rows = ResultStore.rows
+
+    def counted(self: ResultStore, *args: Any) -> list[dict[str, Any]]:
+        found = rows(self, *args)
+        read.append({row["key"] for row in found})
+        return found
+
+    kept = {key: tmp_path / "weights" / f"{key}.safetensors" for key in keys}
+    for key in keys[1:]:
+        kept[key].rename(tmp_path / key)
+    (tmp_path / "weights" / os.fsdecode(b"\xff.safetensors")).write_bytes(b"the name of no run")
+    monkeypatch.setattr(ResultStore, "rows", counted)
+    with MeasureTable(tmp_path) as table, ResultStore(tmp_path, read_only=True) as results:
+        job = measure._Job(table, measure.Outcome(), Console(), {path: path for path in TASKS})
+        job.look(results)
+        job.look(results)
+        assert [*job.waiting] == keys[:1]
+        (tmp_path / keys[1]).rename(kept[keys[1]])
+        job.look(results)
+        assert [*job.waiting] == keys[:2]
+    assert [found for found in read if found] == [{keys[0]}, {keys[1]}]
 
 
 @pytest.mark.parametrize("is_signalled", [False, True])

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
+from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -156,6 +158,21 @@ def test_runs_with_settings_of_their_own_take_no_longer_than_others() -> None:
     assert index["words"][1].startswith("o1_0 1.5, o1_1 1.5, ")
 
 
+def test_curves_of_a_store_are_in_memory_as_arrays_and_on_the_page_as_they_were(tmp_path: Path) -> None:
+    curves = {"curve_loss": [0.5, 0.25, math.nan], "curve_accuracy": [0.1, 0.7, 0.9], "curve_error": []}
+    made = row(0) | {"curve_step": [10, 20, 30], **curves, "curve_summary": {"own": [1.0, 2.0, 3.0]}}
+    with ResultStore(tmp_path) as store:
+        store.append([made])
+        [stored] = store.rows()
+    [run] = Results.of(tmp_path).runs
+    assert {name: (run[name].typecode, len(run[name])) for name in run if isinstance(run[name], array)} == {
+        "curve_step": ("i", 3), "curve_loss": ("d", 3), "curve_accuracy": ("d", 3), "curve_error": ("d", 0),
+    }  # fmt: skip
+    as_lists = {name: list(value) if isinstance(value, array) else value for name, value in run.items()}
+    assert repr(as_lists) == repr(stored)
+    assert RunFiles().of([run], {}) == RunFiles().of([stored], {})
+
+
 class Waiting:
     """Stands for the passing of time: each wait does one step; after the last one comes Ctrl-C."""
 
@@ -212,6 +229,34 @@ def test_a_page_that_follows_is_written_when_there_is_something_new(
     assert len({first, second, third}) == 3
     assert "it broke" in (out / "index.html").read_text()
     assert value_of((out / "runs" / "index.js").read_bytes())[1]["numbers"]["seed"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_page_that_follows_has_let_go_of_what_it_read_before_it_reads_again(
+    tmp_path: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, alive, kept = [tmp_path / "store", tmp_path / "other"][: 1 + beside], list[weakref.ref[Results]](), list[int]()
+    for number, store in enumerate(stores):
+        with ResultStore(store) as opened:
+            opened.append([row(number)])
+    builder = Builder(str(stores[0]), tmp_path / "out", others=list(map(str, stores[1:])), every=LOOK_EVERY)
+    builder.build()
+    read = Builder._read
+
+    def counted(self: Builder, store: str) -> Results:
+        kept.append(sum(one() is not None for one in alive))
+        found = read(self, store)
+        alive.append(weakref.ref(found))
+        return found
+
+    def add(number: int) -> None:
+        with ResultStore(stores[0]) as opened:
+            opened.append([row(number)])
+
+    monkeypatch.setattr(Builder, "_read", counted)
+    with pytest.raises(KeyboardInterrupt):
+        builder.follow(lambda _: None, Waiting([lambda: add(5), lambda: None, lambda: add(6)]))
+    assert kept == ([0, 1] if beside else [0]) * 3
 
 
 @pytest.mark.parametrize("beside", [False, True])

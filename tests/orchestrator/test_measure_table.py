@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,6 +108,37 @@ def test_an_older_program_and_another_measure_take_nothing_away(table: MeasureTa
     assert sorted(row["version"] for row in table.rows()) == [1, 10], "of each the latest"
     table.save(KEY, "images", 11, encode(KEY, "images", 11, QUANTITIES[:1], 1.0))
     assert sorted(place.names("measures")) == [f"{KEY}.images-{end}.parquet" for end in ("1-1", "11")]
+
+
+def test_a_save_looks_for_earlier_versions_by_name(table: MeasureTable, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of many files a list of them takes longer than what is measured."""
+    table.save(OTHER, "images", 1, encode(OTHER, "images", 1, QUANTITIES, 1.0))
+    lists, looks = list[str](), list[str]()
+
+    def count(owner: Any, name: str, into: list[str]) -> None:
+        of = getattr(owner, name)
+
+        def counting(path: Any, *words: Any) -> Any:
+            if Path(path).is_relative_to(table.path / "measures"):
+                into.append(Path(path).name)
+            return of(path, *words)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    for owner, name in ((Path, "glob"), (os, "scandir"), (os, "listdir")):
+        count(owner, name, lists)
+    count(os.path, "lexists", looks)
+    table.save(KEY, "images", 3, encode(KEY, "images", 3, QUANTITIES, 1.0))
+    monkeypatch.undo()
+    assert (lists, looks) == ([], [f"{KEY}.images-{version}.parquet" for version in range(3)])
+    assert sorted(place.names("measures")) == [f"{KEY}.images-3.parquet", f"{OTHER}.images-1.parquet"]
+
+
+@in_a_folder
+def test_a_broken_link_in_the_place_of_an_earlier_version_goes(table: MeasureTable) -> None:
+    (table.path / "measures" / f"{KEY}.images-0.parquet").symlink_to("nowhere")
+    table.save(KEY, "images", 2, encode(KEY, "images", 2, QUANTITIES, 1.0))
+    assert os.listdir(table.path / "measures") == [f"{KEY}.images-2.parquet"]  # noqa: PTH208 - with broken links
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "flipped", "renamed", "named by hand"])

@@ -18,6 +18,7 @@ from places import Place, plain_keys
 from store_child import row
 
 import orchestrator.store.merge as merge_module
+import orchestrator.store.reader as reader_module
 import orchestrator.store.register as register_module
 import orchestrator.store.results as results_module
 import orchestrator.store.rows as rows_module
@@ -186,6 +187,28 @@ def test_rows_are_merged_bit_for_bit_in_tables_and_some_at_a_time(tmp_path: Path
         tables = [each.table(None, keys).sort_by("key") for each in (copy, store)]
         assert repr(tables[0].to_pylist()) == repr(tables[1].to_pylist())
         assert len(store) == 23
+
+
+def test_a_merge_reads_a_part_for_the_rows_at_once_that_are_in_it_and_not_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys are hashes, so those of a part are not together in their order."""
+    monkeypatch.setattr(register_module, "ROWS_PER_PART", 5)
+    monkeypatch.setattr(results_module, "ROWS_PER_BULK_PART", 5)
+    monkeypatch.setattr(merge_module, "ROWS_AT_ONCE", 10)
+    made(tmp_path / "store", *map(row, range(1, 41)))
+    assert parts(tmp_path / "store") == 8
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    reads, load = list[str](), reader_module.load
+
+    def counting(path: Path, columns: list[str] | None = None) -> Any:
+        reads.append(path.relative_to(tmp_path).parts[0])
+        return load(path, columns)
+
+    with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
+        monkeypatch.setattr(reader_module, "load", counting)
+        assert merge(there, here) == Merged(0, 0)
+    assert (reads.count("store"), reads.count("copy")) == (2 * 8, 8), "once for how runs ended, once for what describes them"
 
 
 def forge(store: Path, counts: list[int]) -> None:

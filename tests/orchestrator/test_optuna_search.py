@@ -21,9 +21,10 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+import orchestrator.searches.optuna as optuna_search
 from orchestrator.searches import Curve, Rows
 from orchestrator.searches.optuna import OptunaSearch
-from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE
+from orchestrator.searches.samplers import INTERVAL_SHARE, STARTUP_TRIALS, WARMUP_SHARE, Trial, frozen
 from orchestrator.searches.space import log_range
 from orchestrator.store import make_row
 from trainables.spec import RunSpec, run_key
@@ -238,6 +239,48 @@ def test_failed_diverged_and_pruned_runs_are_told_as_such() -> None:
     best = made.best(rows)
     assert best is not None
     assert best.number in (3, 4)
+
+
+def test_a_trial_is_made_for_optuna_once_as_long_as_nothing_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, rows, told = search(trials=15), Rows(), list[str]()
+
+    def counting(trial: Trial, *words: Any) -> Any:
+        told.append(trial.row["key"])
+        return frozen(trial, *words)
+
+    monkeypatch.setattr(optuna_search, "frozen", counting)
+    walk(made, rows, until=12)
+    (spec,) = made.propose(rows, 1)
+    made.pruned_at(rows, spec, Curve([STEPS], [1.0]))
+    made.study(rows)
+    assert told == [trial.row["key"] for trial in made.finished_trials(rows)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"sampler": "gp"}, {"objectives": "id,validation", "pruner": "none"}, {"seeds": 3}, {"seeds": 3, "level": True}],
+)
+def test_a_search_that_goes_on_is_told_and_asks_for_the_same_as_one_that_begins(changes: dict[str, Any]) -> None:
+    """Whatever came before, in any order: rows that replace others, and end otherwise, among them."""
+
+    def seen(one: OptunaSearch) -> Any:
+        names = ("number", "params", "distributions", "state", "values", "intermediate_values", "user_attrs")
+        trials = [[getattr(trial, name) for name in names] for trial in one.study(rows).trials]
+        return trials, one.front(rows), one.propose(rows, 2)
+
+    made, rows, luck = search(trials=40, **changes), Rows(), random.Random(0)
+    pruned = {"status": "pruned", "steps": 40, "curve_step": [20, 40]}
+    for turn in range(8 if made.sampler == "gp" else 14):
+        for spec in made.propose(rows, 2):
+            at, error = turn - luck.choice([0, 0, 4]), error_of(dict(spec.options)) * luck.uniform(1, 1.3)
+            end = luck.choice([{}, {}, {"status": "failed", "error": "e"}, {**pruned, "curve_error": [3.0, 2.0]}])
+            rows.add(finish(spec, at, ood_mse=error, **end))
+            if end and luck.random() < 0.7:
+                made.study(rows)  # it knows the former row
+                rows.add(finish(spec, at, ood_mse=error, **luck.choice([{}, {**pruned, "curve_error": [2.0, error]}])))
+        assert seen(made) == seen(search(trials=40, **changes))
+    states = {trial.state for trial in made.finished_trials(rows)}
+    assert states == {TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL}
 
 
 def pruning(pruner: str, curve: Callable[[int], float], trials: int = 20, sampler: str = "random") -> int | None:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_processes_with_one_number_may_write_at_once(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "replace", meanwhile)
     write_files(tmp_path, {"a.csv": contents[0]})
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a.csv", contents[0])]
+
+
+def test_what_a_killed_process_left_goes_at_the_next_write(tmp_path: Path) -> None:
+    """And nothing that may be another's: what is written just now, and files with other names."""
+    killed = "import os, sys; from pathlib import Path; from orchestrator.command.files import write_files; "
+    killed += "Path.replace = lambda *_: os.kill(os.getpid(), 9); write_files(Path(sys.argv[1]), {'a.png': b'x'})"
+    for _ in range(2):
+        assert subprocess.run([sys.executable, "-c", killed, str(tmp_path)], cwd=ROOT, timeout=60).returncode == -9
+    old, new = sorted(path.name for path in tmp_path.iterdir())
+    others = [".b.png.0123456789abcdef", "a.png.0123456789abcdef", *(f".a.png.0123456789abcde{end}" for end in ("", "g"))]
+    for name in others:
+        (tmp_path / name).touch()
+    folder = tmp_path / ".a.png.fedcba9876543210"
+    folder.mkdir()
+    for path in [tmp_path / old, folder, *(tmp_path / name for name in others)]:
+        os.utime(path, (time.time() - 3700,) * 2)
+    os.utime(tmp_path / new, (time.time() - 3500,) * 2)
+    write_files(tmp_path, {"a.png": b"y"})
+    assert {path.name for path in tmp_path.iterdir()} == {"a.png", new, folder.name, *others}
+    assert (tmp_path / "a.png").read_bytes() == b"y"
 
 
 @pytest.mark.parametrize("name", ["analysis.py", "trainables/__init__.py"])
