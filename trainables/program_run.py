@@ -31,6 +31,9 @@ SHOWN = 200
 ROUNDING = 1e-6
 """By which a share may exceed 1: the mean of ones in float32."""
 
+LISTENING_SECONDS = 1.0
+"""The longest wait for a sign of a program. In a longer gap the machine stood still, and the program with it."""
+
 PASSES, DIVERGES, WRONG = "target", "diverged", "wrong"
 
 
@@ -156,7 +159,7 @@ class ProgramRun:
     checkpoints.
 
     Args:
-        stall_seconds: a program that prints nothing for so long has failed.
+        stall_seconds: a program that prints nothing for so long, while it was listened to, has failed.
     """
 
     curve_summary = None
@@ -169,6 +172,8 @@ class ProgramRun:
         self.curve_accuracy: list[float] = []
         self.curve_error: list[float] = []
         self._stall_seconds = stall_seconds
+        self._silent, self._last_sign = 0.0, 0.0
+        """For how long it was listened to since its last sign, and when that was."""
         self._changed = threading.Event()
         self._told = Told(spec, self._changed)
         self._process: Process | None = None
@@ -184,17 +189,20 @@ class ProgramRun:
         end = math.inf if seconds is None else time.monotonic() + seconds
         process = self._process = self._process or self._start()
         while not self.reason:
-            wait = min(end, process.last_sign + self._stall_seconds) - time.monotonic()
-            self._changed.wait(None if wait == math.inf else max(0.0, wait))
+            began = time.monotonic()
+            self._changed.wait(max(0.0, min(end - began, self._stall_seconds - self._silent, LISTENING_SECONDS)))
             self._changed.clear()
+            self._silent += min(time.monotonic() - began, LISTENING_SECONDS)
+            if process.last_sign != self._last_sign:
+                self._silent, self._last_sign = 0.0, process.last_sign
             if process.ending is not None:
                 self.reason = self._settled(process, process.ending)
             elif self._told.verdict and not self._asked_to_end:
                 self._asked_to_end = True
                 process.end()
-            elif (silent := time.monotonic() - process.last_sign) >= self._stall_seconds:
+            elif self._silent >= self._stall_seconds:
                 process.kill()
-                why = f"the program printed nothing for {silent:.0f} s (--stall-minutes), so it was killed"
+                why = f"the program printed nothing for {self._silent:.0f} s (--stall-minutes), so it was killed"
                 raise RunError(_with(process, why))
             if time.monotonic() >= end:
                 break

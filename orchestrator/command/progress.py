@@ -87,6 +87,8 @@ class Progress:
     _estimate: Sparing = field(init=False)
     _live: Live | None = None
     _connected: bool = False
+    _begun: bool = False
+    """Whether a run has been in training here."""
     _held: list[_Finished] = field(default_factory=list)
     """Finished runs that are still to be told, in plain lines."""
     _told: float = 0.0
@@ -127,6 +129,7 @@ class Progress:
             self._say(f"Ray is running with {workers} in parallel; the first workers are starting")
 
     def started(self, key: str, spec: RunSpec) -> None:
+        self._begun = True
         self.running[key] = Running(spec)
 
     def progressed(self, key: str, spec: RunSpec, report: RunReport) -> None:
@@ -185,6 +188,9 @@ class Progress:
         running = list(self.running.values())
         if not self._connected:
             return "Ray is starting"
+        if not running and not self._begun:
+            first = "the first workers are starting, or another launch trains the runs that are left"
+            return f"no run is in training here yet: {first}"
         if not running:
             return "no run is in training here: the runs that are left wait for another try, or another launch trains them"
         if not any(run.step for run in running):

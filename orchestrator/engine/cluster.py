@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.engine.heads import answering, from_environment, silence
 from orchestrator.engine.pulse import Part
-from orchestrator.engine.scratch import fits, scratch
+from orchestrator.engine.scratch import fits, scratch, too_long
 from orchestrator.engine.signals import obeyed_within
 from orchestrator.errors import LostRayError, UserError, counted, printable
 
@@ -34,8 +34,6 @@ FEWEST_ADDRESSES, ENOUGH_ADDRESSES = 3.5e9, 4e9
 """Bytes of address space of a process with Ray and torch: on two cores studies crashed with 3.1 and 3.3 GB, and went through
 with 3.7 and 4.3 GB."""
 
-USUAL_PLACE = Path("/tmp/ray")
-"""Where Ray keeps its files if the folder of a launch has too long a name for its sockets."""
 LEAVING_SECONDS = 5.0
 """So long after a signal the attempt to join a cluster may go on."""
 MOST_SAID = 300
@@ -208,24 +206,27 @@ class Cluster:
 
         Raises:
             LostRayError: neither did the second. It has the last words of its logs.
+            UserError: its sockets fit into no folder for temporary files.
         """
         import ray
 
+        if not fits(folder):
+            raise UserError(too_long(folder.parent))
         why = ""
         for name in ("ray", "ry2"):
-            place = folder / name if fits(folder) else None
+            place = folder / name
             try:
                 ray.init(
                     address="local",
                     num_cpus=max(1, int(self.cpus_per_run * self.all_workers())),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=None if place is None else str(place),
+                    _temp_dir=str(place),
                     **common,
                 )
                 return
             except Exception as error:  # Ray has no narrower one for parts of it that do not come up in time
-                why = printable(str(error).partition("\n")[0]) + _last_words(place or USUAL_PLACE)
+                why = printable(str(error).partition("\n")[0]) + _last_words(place)
                 ray.shutdown()
             except BaseException:  # SystemExit, with which Ray answers SIGTERM
                 ray.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,17 @@ BYTES_PER_GROWN_PART = 1 << 20
 
 SETTLING_SECONDS = 120.0
 """When an upload that was cut short is sure to have taken effect, or never to."""
+
+OPENING = "open the store"
+OTHER_CACHE = "set XDG_CACHE_HOME to a folder that you can write to"
+NO_COPY = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EEXIST, errno.EISDIR), OTHER_CACHE),
+    **dict.fromkeys(
+        (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
+        "file locks do not work there: set XDG_CACHE_HOME to a folder on another disk",
+    ),
+}
+"""What helps if there can be no copy where it belongs: another place for it. The bucket stays the store."""
 
 
 def place_of(path: str | Path, tell: Tell = tell_on_stderr) -> Place:
@@ -53,7 +65,7 @@ class Bucket:
         try:
             self.remote = Remote(uri, tell)
         except RemoteError as error:
-            raise _in_words(error, "open the store", uri) from error
+            raise _in_words(error, OPENING, uri) from error
         self.location, self.path = self.remote.uri, self.remote.mirror
         self._mirror = Folder(self.path, self.location)
         self.notices = self._mirror.notices
@@ -218,7 +230,9 @@ class Bucket:
         except RemoteError as error:
             raise _in_words(error, action, self.location) from error
         except OSError as error:
-            raise disk_error(error, action, self.path, f"the copy of {self.location}, {self.path}") from error
+            never_was = error.errno == errno.ENOENT and action == OPENING
+            advice = OTHER_CACHE if never_was else NO_COPY.get(error.errno or 0, "")
+            raise disk_error(error, action, self.path, f"the copy of {self.location}, {self.path}", advice=advice) from error
 
     def shown(self, name: str) -> str:
         return self._mirror.shown(name)

@@ -284,12 +284,13 @@ class Folder:
             self._locks = None
 
 
-def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: bool = False) -> StoreError:
+def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: bool = False, advice: str = "") -> StoreError:
     """What a disk refused, in words.
 
     Args:
         path: the folder that was worked in; `place` is what users call it.
         only_reads: nothing was to be written.
+        advice: what helps, where the usual advice does not.
     """
     hint = {
         errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
@@ -319,7 +320,7 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
     elif error.errno == errno.EACCES and only_reads:
         why = f"{why}: {printable(str(error.filename))}" if path in parents else why
         hint = "make it readable, or ask its owner to"
-    return StoreError(f"cannot {action} in {place}: {why}; {hint}")
+    return StoreError(f"cannot {action} in {place}: {why}; {advice or hint}")
 
 
 def files_among(given: Iterable[Path]) -> Iterator[tuple[str, Path]]:

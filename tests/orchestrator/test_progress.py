@@ -145,7 +145,9 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("s: Ray is starting")
         progress.connected(2)
         wait_for_line("Ray is running with 2 in parallel; the first workers are starting")
-        wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch trains th")
+        first = "the first workers are starting, or another launch trains the runs that are left"
+        wait_for_line(f"s: no run is in training here yet: {first}")
+        assert not any("another try" in line for line in lines(console)), "nothing was tried"
         progress.started("a", SPEC)
         progress.started("b", SPEC)
         wait_for_line("s: 2 running, their workers are starting")
@@ -155,6 +157,8 @@ def test_while_no_run_ends_it_is_said_what_goes_on(console: Console, monkeypatch
         wait_for_line("run a | 1 done, 1 running")
         progress.progressed("b", SPEC, RunReport(step=8, accuracy=0.5))
         wait_for_line("s: 1 running, one is at step 8 of 10")
+        progress.dropped("b")
+        wait_for_line("s: no run is in training here: the runs that are left wait for another try, or another launch trains th")
 
 
 def test_while_the_last_run_is_taken_in_nothing_else_is_said(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

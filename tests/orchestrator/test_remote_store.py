@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -144,7 +145,7 @@ def test_rows_of_another_machine_are_reported_once(uri: str, on: Callable[[str],
     assert sorted(plain_keys(uri)) == keys(range(5))
 
 
-def soon(what: Callable[[], bool], seconds: float = 10) -> bool:
+def soon(what: Callable[[], bool], seconds: float = 30) -> bool:
     end = time.monotonic() + seconds
     while not (done := what()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -773,6 +774,38 @@ def test_without_a_home_the_copy_is_where_nobody_else_may_enter(tmp_path: Path, 
     refused()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Remote("s3://b/r?region=eu-west-1").mirror.parent == tmp_path / "sweep-orchestrator"
+
+
+def test_a_copy_that_cannot_be_made_is_told_with_the_variable_that_names_its_place(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for home, why in ((tmp_path / "file", "File exists"), (Path("/proc/1/nothing"), "No such file or directory")):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+        with pytest.raises(StoreError) as caught:
+            ResultStore(uri)
+        told, _, hint = str(caught.value).partition("; ")
+        assert told.startswith(f"cannot open the store in the copy of {uri}, {home}/sweep-orchestrator/")
+        assert told.endswith(f": {why}")
+        assert hint == "set XDG_CACHE_HOME to a folder that you can write to"
+
+
+@pytest.mark.parametrize(
+    ("number", "action", "hint"),
+    [
+        (errno.EROFS, "open the store", "set XDG_CACHE_HOME to a folder that you can write to"),
+        (errno.EACCES, "append results", "set XDG_CACHE_HOME to a folder that you can write to"),
+        (errno.ENOLCK, "open the store", "file locks do not work there: set XDG_CACHE_HOME to a folder on another disk"),
+        (errno.ENOENT, "append results", "the store was moved or removed while in use"),
+        (errno.ENOSPC, "open the store", "free some space and run the same command again; everything saved before is intact"),
+    ],
+)
+def test_what_the_disk_of_the_copy_refuses_is_told_with_what_helps(number: int, action: str, hint: str) -> None:
+    place = Bucket("s3://b/r?region=eu-west-1")
+    with pytest.raises(StoreError) as caught, place.in_words(action):
+        raise OSError(number, os.strerror(number), str(place.path / "runs" / "a"))
+    assert str(caught.value).startswith(f"cannot {action} in the copy of s3://b/r, {place.path}: ")
+    assert str(caught.value).partition("; ")[2] == hint
 
 
 def test_the_server_may_be_away_for_a_while(server: Server, uri: str) -> None:

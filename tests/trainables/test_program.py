@@ -15,12 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from trainables import guard, program
+from trainables import guard, program, program_run
 from trainables.check import counts_of
 from trainables.process import LONGEST_LINE, _Lines
 from trainables.program import FILES, ProgramTask, changed_files, digest, fill, names_in, words_of
@@ -210,6 +211,37 @@ def test_a_silent_program_is_killed_and_has_failed(begin: Begin, tmp_path: Path)
     assert "(--stall-minutes), so it was killed" in told
     pid = int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0
     assert not pid or not is_alive(pid)
+
+
+def test_silence_is_counted_over_slices(begin: Begin) -> None:
+    run = begin("sleep 1000", stall_seconds=0.5)
+    began = time.monotonic()
+    with pytest.raises(RunError, match="the program printed nothing"):
+        any(run.advance(0.05) for _ in range(1000))
+    assert time.monotonic() - began >= 0.5
+
+
+@pytest.mark.parametrize("frozen", ["in a slice", "between slices"])
+def test_time_in_which_the_machine_stood_still_is_no_silence(
+    begin: Begin, frozen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(f"while ! test -e {tmp_path}/go; do sleep 0.05; done; echo 0.5", stall_seconds=20)
+    assert not run.advance(0.0)
+    passed, wait = 0.0, run._changed.wait
+
+    def wait_frozen(timeout: float | None) -> bool:
+        nonlocal passed
+        passed += 100 if frozen == "in a slice" else 0
+        return wait(timeout)
+
+    monkeypatch.setattr(run._changed, "wait", wait_frozen)
+    monkeypatch.setattr(program_run, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    for _ in range(3):
+        passed += 100 if frozen == "between slices" else 0
+        assert not run.advance(0.0)
+    (tmp_path / "go").touch()
+    monkeypatch.setattr(run._changed, "wait", wait)
+    assert ended(run)["status"] == "missed"
 
 
 def test_a_program_that_prints_is_not_silent_and_a_slice_ends_meanwhile(begin: Begin, tmp_path: Path) -> None:
