@@ -30,6 +30,8 @@ JOB_OF_STUDY := import os, shlex; \
 	print("$(ON_HEAD) submit --no-wait --submission-id", $(JOB_NAME), "-- sh -c", shlex.quote(study))
 LOGS_OF_JOB := import os, shlex; print("$(ON_HEAD) logs --follow", $(JOB_NAME))
 BESIDE_ROWS := --exclude=/runs --exclude=/.lock --exclude=/.tmp --exclude=/.index
+# What the cluster file says of a key, such as `region`.
+of_file = $$(sed -n "s/^ *$(1): *[\"']\{0,1\}\([^\"'[:space:]]*\).*/\1/p" "$$CLUSTER" | head -n 1)
 # Ends a recipe if one of these is a link: what it leads to is none of the store.
 no_links = for path in $(1); do test ! -L "$$path" || { echo "$$path is a link: remove it" >&2; exit 2; }; done
 # How a copy of a store, a folder in its `.tmp`, becomes part of it: rows are added, and of other files the newer ones stay. But
@@ -77,9 +79,10 @@ report: $(VENV)/.installed ## measure what is in the store, then draw and judge 
 
 up: $(VENV)/.installed-cluster ## start a cluster; CLUSTER=cluster/gpu.yaml
 	@{ test -f ~/.ray/auth_token || $(BIN)/ray get-auth-token --generate > /dev/null; } && chmod 600 ~/.ray/auth_token
-	@region=$$(sed -n "s/^ *region: *[\"']\{0,1\}\([a-z0-9-]*\).*/\1/p" "$$CLUSTER" | head -n 1); \
-		! grep -q 'type: aws' "$$CLUSTER" || $(BIN)/python cluster/aws.py setup $${region:+--region "$$region"} $${BUCKET:+--bucket "$$BUCKET"}
-	@$(BIN)/ray up --yes "$$CLUSTER"
+	@region=$(call of_file,region); name=$(call of_file,cluster_name); \
+		! grep -q 'type: aws' "$$CLUSTER" || $(BIN)/python cluster/aws.py setup $${region:+--region "$$region"} \
+			$${name:+--cluster-name "$$name"} $${BUCKET:+--bucket "$$BUCKET"}
+	@$(BIN)/ray up --yes --no-config-cache "$$CLUSTER"
 
 submit: export OF_STUDY = $(value ARGS)
 submit: $(VENV)/.installed-cluster ## hand it a study and leave; STUDY=scaling ARGS="--N 16..64 --gpus-per-run 1 --workers 4"

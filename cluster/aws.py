@@ -5,8 +5,12 @@ start and end workers. None of it costs anything.
     python cluster/aws.py setup
     python cluster/aws.py remove
 
-`setup` may be called again at any time: it then takes the newest image, and the network you are in now. It makes what is
-missing, and keeps the right to a bucket until another one is named, or `--no-bucket`. `remove` passes over what is not there.
+`setup` may be called again at any time: it then takes the newest image, and lets in the network you are in now, and no other.
+As long as a machine with this firewall is there, running or stopped, the image stays as it is, because Ray replaces machines
+that have another one; and the networks that were let in stay too, because they may be those of other people. `setup` makes
+what is missing, and keeps the right to a bucket until another one is named, or `--no-bucket`. It refuses to prepare a
+`ray up` that would end the head of another person. `remove` passes over what is not there. The role is that of all regions,
+and goes with the last one.
 """
 
 from __future__ import annotations
@@ -14,8 +18,11 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
+import subprocess
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -24,6 +31,13 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 NAME = "sweep-orchestrator"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 """Where AWS publishes the newest machine image with a GPU driver and Docker (a public parameter of the Systems Manager)."""
+
+UP = ("pending", "running")
+KEPT = (*UP, "stopping", "stopped")
+"""States of machines that Ray finds, and of those that still have a disk."""
+
+KEYS = 600
+"""So many names of key pairs Ray tries."""
 
 SOURCES = {"IpRanges": "CidrIp", "Ipv6Ranges": "CidrIpv6", "PrefixListIds": "PrefixListId", "UserIdGroupPairs": "GroupId"}
 """What a rule of a firewall lets in, and what names it."""
@@ -67,16 +81,22 @@ def to_keep_results(bucket: str) -> list[dict[str, Any]]:
     ]
 
 
-def setup(region: str, ssh_from: str, bucket: str | None) -> None:
+def setup(region: str, cluster: str, ssh_from: str, bucket: str | None) -> None:
     """Make or renew the firewall, the launch template and the role.
 
     Args:
+        cluster: the name of the one that `ray up` is to start or to update.
         bucket: that head nodes may keep results in; "" for none, None for the one that they may use already, if any.
+
+    Raises:
+        MistakeError: `ray up` would end a head. Nothing was changed.
     """
     ec2, iam = boto3.client("ec2", region_name=region), boto3.client("iam")
+    _check_that_the_head_stays(ec2, region, cluster)
     group = _security_group(ec2) or _create_security_group(ec2)
-    _allow_only_ssh(ec2, group, ssh_from)
-    image = boto3.client("ssm", region_name=region).get_parameter(Name=IMAGE)["Parameter"]["Value"]
+    in_use = any(_machines(ec2, KEPT, {"instance.group-id": group}))
+    networks = _allow_only_ssh(ec2, group, ssh_from, and_as_before=in_use)
+    image = (_image(ec2) if in_use else None) or _newest_image(region)
     data = {"ImageId": image, "SecurityGroupIds": [group]}
     if not _created(lambda: ec2.create_launch_template(LaunchTemplateName=NAME, LaunchTemplateData=data)):
         ec2.create_launch_template_version(LaunchTemplateName=NAME, LaunchTemplateData=data)
@@ -86,22 +106,112 @@ def setup(region: str, ssh_from: str, bucket: str | None) -> None:
     _created(lambda: iam.create_instance_profile(InstanceProfileName=NAME))
     if not iam.get_instance_profile(InstanceProfileName=NAME)["InstanceProfile"]["Roles"]:
         iam.add_role_to_instance_profile(InstanceProfileName=NAME, RoleName=NAME)
-    print(f"{NAME} in {region}: image {image}, ssh from {ssh_from} only")
+    print(f"{NAME} in {region}: image {image}, ssh from {' and '.join(networks)} only")
+    if in_use:
+        print("a machine with this firewall is there: the image stays, and so do the networks that were let in")
 
 
 def remove(region: str) -> None:
-    """Delete what `setup` made; clusters must be down. The firewall goes first: as long as a machine uses it, all stays."""
+    """Delete what `setup` made; clusters must be down. The firewall goes first: as long as a machine uses it, all stays.
+
+    Raises:
+        MistakeError: a machine uses the firewall, or there is nothing in this region, but in another one.
+    """
     ec2, iam = boto3.client("ec2", region_name=region), boto3.client("iam")
-    group = _security_group(ec2)
+    group, templates = _security_group(ec2), _launch_templates(ec2)
+    elsewhere = list(_others_with_the_firewall(ec2, region))
+    if elsewhere and group is None and not templates:
+        there = ", ".join(elsewhere)
+        raise MistakeError(f"nothing of {NAME} is in {region}, but in {there}: add --region {elsewhere[0]}")
     if group is not None:
         _deleted(lambda: ec2.delete_security_group(GroupId=group))
-    named = [{"Name": "launch-template-name", "Values": [NAME]}]
-    for template in ec2.describe_launch_templates(Filters=named)["LaunchTemplates"]:
+    for template in templates:
         ec2.delete_launch_template(LaunchTemplateId=template["LaunchTemplateId"])
+    if elsewhere:
+        print(f"{NAME} removed from {region}; its role stays for {', '.join(elsewhere)}")
+        return
     _deleted(lambda: _delete_instance_profile(iam))
     _deleted(lambda: iam.delete_role_policy(RoleName=NAME, PolicyName=NAME))
     _deleted(lambda: iam.delete_role(RoleName=NAME))
     print(f"{NAME} removed from {region}")
+
+
+def _check_that_the_head_stays(ec2: Any, region: str, cluster: str) -> None:
+    """Ray ends a head that was started with another key than it takes here, and `ray up --yes` does not ask before.
+
+    Raises:
+        MistakeError: there is such a head.
+    """
+    for head in _machines(ec2, UP, {"tag:ray-cluster-name": cluster, "tag:ray-node-type": "head"}):
+        if not _is_taken_here(ec2, region, key := str(head.get("KeyName"))):
+            raise MistakeError(
+                f"the head of {cluster} in {region} ({head['InstanceId']}) was started with the key ~/.ssh/{key}.pem, and "
+                "`ray up` would take another one here: it would end that machine, and delete what is on it. If it is another "
+                "person's, give `cluster_name` in your file a name of your own that begins with sweep-. If it is yours, copy "
+                "that key and ~/.ray/auth_token from where you started it"
+            )
+
+
+def _is_taken_here(ec2: Any, region: str, key: str) -> bool:
+    """Whether Ray takes this key pair on this machine, and has the key that belongs to it.
+
+    Of its own names Ray takes the first for which there are a key pair and a file. Before them may come names with one
+    without the other, but none with neither: there Ray makes a new key. A key of the user's own is to lie in ~/.ssh too.
+    """
+    pairs = {pair["KeyName"]: pair.get("PublicKey", "") for pair in ec2.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]}
+    names = [f"ray-autoscaler_{number}{region}" for number in ("", *(f"{i}_" for i in range(1, KEYS)))]
+    taken = next((name for name in names if (name in pairs) == _file_of(name).exists()), None)
+    if key not in pairs or not _file_of(key).exists() or (key in names and key != taken):
+        return False
+    # By way of stdin: of a file that others may read ssh-keygen says nothing.
+    asked = subprocess.run(
+        ["ssh-keygen", "-y", "-P", "", "-f", "/dev/stdin"], input=_file_of(key).read_bytes(), capture_output=True, check=False
+    )
+    return asked.returncode == 0 and asked.stdout.decode().split()[:2] == pairs[key].split()[:2]
+
+
+def _file_of(key: str) -> Path:
+    return Path.home() / ".ssh" / f"{key}.pem"
+
+
+def _machines(ec2: Any, states: Iterable[str], filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    named = {"instance-state-name": [*states]} | {name: [value] for name, value in filters.items()}
+    asked = [{"Name": name, "Values": values} for name, values in named.items()]
+    for page in ec2.get_paginator("describe_instances").paginate(Filters=asked):
+        for reservation in page["Reservations"]:
+            yield from reservation["Instances"]
+
+
+def _launch_templates(ec2: Any) -> list[dict[str, Any]]:
+    named = [{"Name": "launch-template-name", "Values": [NAME]}]
+    return list(ec2.describe_launch_templates(Filters=named)["LaunchTemplates"])
+
+
+def _image(ec2: Any) -> str | None:
+    """That of the launch template, if there is one."""
+    if not _launch_templates(ec2):
+        return None
+    asked = ec2.describe_launch_template_versions(LaunchTemplateName=NAME, Versions=["$Latest"])
+    return str(asked["LaunchTemplateVersions"][0]["LaunchTemplateData"]["ImageId"])
+
+
+def _newest_image(region: str) -> str:
+    return str(boto3.client("ssm", region_name=region).get_parameter(Name=IMAGE)["Parameter"]["Value"])
+
+
+def _others_with_the_firewall(ec2: Any, region: str) -> Iterator[str]:
+    """Other regions in which `setup` was called. One that may not be used has nothing of it."""
+    for name in _regions(ec2):
+        try:
+            if name != region and _security_group(boto3.client("ec2", region_name=name)) is not None:
+                yield name
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "UnauthorizedOperation":
+                raise
+
+
+def _regions(ec2: Any) -> list[str]:
+    return sorted(region["RegionName"] for region in ec2.describe_regions()["Regions"])
 
 
 def _present_on_bucket(iam: Any) -> list[dict[str, Any]]:
@@ -135,16 +245,32 @@ def _create_security_group(ec2: Any) -> str:
     return str(ec2.create_security_group(GroupName=NAME, Description=description, VpcId=vpcs[0]["VpcId"])["GroupId"])
 
 
-def _allow_only_ssh(ec2: Any, group: str, ssh_from: str) -> None:
-    """What is missing is let in first: if that is refused, a cluster at work can still be reached."""
+def _allow_only_ssh(ec2: Any, group: str, ssh_from: str, and_as_before: bool) -> list[str]:
+    """What is missing is let in first: if that is refused, a cluster at work can still be reached.
+
+    Args:
+        and_as_before: networks from which ssh is let in already stay.
+
+    Returns:
+        The networks from which it is let in now.
+    """
     found = _by_source(ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["IpPermissions"])
     among_themselves = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
     ssh = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": ssh_from}]}
     wanted = _by_source([among_themselves, ssh])
     if missing := [rule for name, rule in wanted.items() if name not in found]:
         ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=missing)
-    if others := [rule for name, rule in found.items() if name not in wanted]:
+    stay = {name for name in found if and_as_before and _may_be_of_setup(name)}
+    if others := [rule for name, rule in found.items() if name not in wanted and name not in stay]:
         ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=others)
+    return sorted({ssh_from, *(name[-1] for name in stay)})
+
+
+def _may_be_of_setup(name: tuple[Any, ...]) -> bool:
+    """Whether a rule lets in ssh from a network for which `setup` may have been asked."""
+    with suppress(argparse.ArgumentTypeError):
+        return name[:-1] == ("tcp", 22, 22) and bool(_network(name[-1]))
+    return False
 
 
 def _by_source(rules: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -205,6 +331,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("setup", "remove"))
     parser.add_argument("--region", default="us-east-1", help="the region in the yaml file (default: %(default)s)")
+    parser.add_argument("--cluster-name", default="sweep-gpu", help="that in the yaml file (default: %(default)s)")
     parser.add_argument("--ssh-from", type=_network, help="the network to let in (default: this machine's public address)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--bucket", help="an S3 bucket that head nodes may keep results in (default: as before; at first none)")
@@ -212,7 +339,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         if given.what == "setup":
-            setup(given.region, given.ssh_from or _own_address(), given.bucket)
+            setup(given.region, given.cluster_name, given.ssh_from or _own_address(), given.bucket)
         else:
             remove(given.region)
     except NoCredentialsError:

@@ -9,6 +9,7 @@ import ipaddress
 import os
 import re
 import socket
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -89,7 +90,7 @@ def _found() -> str:
         UserError: there is none.
     """
     alone, silent = list[str](), list[str]()
-    for address in (known := _known_heads()):
+    for address in _known_heads():
         try:
             _probe(f"--address 'auto' ({address})", address, "or local")
         except UserError:
@@ -98,28 +99,44 @@ def _found() -> str:
         else:
             return address
     what_to_do = "start one with `ray start --head`, give host:port of a Ray head, or use local"
-    if not known:
+    kinds = {
+        "the Ray of another study or program": alone,
+        "what does not answer": silent,
+        "the Ray of another user, which is not joined unless you name it": sorted(_running_heads(of_this_user=False)),
+    }
+    if not any(kinds.values()):
         raise UserError(f"--address auto found no Ray on this machine: {what_to_do}")
-    kinds = {"the Ray of another study or program": alone, "what does not answer": silent}
     only = " and ".join(f"{kind} ({', '.join(map(printable, some))})" for kind, some in kinds.items() if some)
     raise UserError(f"--address auto found no cluster that this machine can join, only {only}: {what_to_do}")
 
 
 def _known_heads() -> list[str]:
     """Addresses of heads, by what the processes of Ray on this machine were given, and what the last `ray start` left. Ray
-    itself looks there for "auto", and takes one that nobody else can join as well."""
+    itself looks there for "auto", and takes one that nobody else can join as well, or that another user has put there."""
+    running, last = _running_heads(of_this_user=True), ""
+    with suppress(OSError, UnicodeDecodeError):
+        place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+        file = Path(place) / "ray" / "ray_current_cluster"
+        found = file.lstat()
+        if found.st_uid == os.getuid() and stat.S_ISREG(found.st_mode):
+            last = file.read_text().strip()
+    heads = [*([last] if last in running else []), *sorted(running), last]
+    return list(dict.fromkeys(filter(None, heads)))
+
+
+def _running_heads(*, of_this_user: bool) -> set[str]:
+    """Addresses that processes of Ray on this machine were given: those of this user, or those of all others. A head is sent
+    the token of whoever joins it, and anyone can start a process that looks like one of Ray. Root is one of the others: its
+    programs that all may start, such as sudo, take any name and words."""
     running = set[str]()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has just ended
+            if (process.stat().st_uid == os.getuid()) is not of_this_user:
+                continue
             program, _, words = (process / "cmdline").read_bytes().partition(b"\0")
             if os.path.basename(program) == b"raylet":  # noqa: PTH119 - bytes
                 running |= {os.fsdecode(found) for found in re.findall(rb"--gcs-address=([^\s\0]+)", words)}
-    last = ""
-    with suppress(OSError, UnicodeDecodeError):
-        place = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-        last = (Path(place) / "ray" / "ray_current_cluster").read_text().strip()
-    heads = [*([last] if last in running else []), *sorted(running), last]
-    return list(dict.fromkeys(filter(None, heads)))
+    return running
 
 
 def _outside() -> str:

@@ -16,7 +16,9 @@ boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto")
 ClientError = pytest.importorskip("botocore.exceptions").ClientError
 
 FILES = ("gpu", "cpu")
-HOME = "198.51.100.7/32"
+HOME, ELSEWHERE = "198.51.100.7/32", "203.0.113.9/32"
+IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-x86_64"
+NEWER_IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-arm64"
 
 
 @pytest.fixture
@@ -28,7 +30,8 @@ def aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with moto.mock_aws():
         from cluster import aws
 
-        monkeypatch.setattr(aws, "IMAGE", "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-6.1-x86_64")
+        monkeypatch.setattr(aws, "IMAGE", IMAGE)
+        monkeypatch.setattr(aws, "_regions", lambda ec2: ["eu-west-1", "us-east-1"])  # each takes the simulation a second
         yield aws
 
 
@@ -37,7 +40,7 @@ def rules(region: str = "us-east-1") -> list[dict[str, Any]]:
     return [rule for group in groups if group["GroupName"] != "default" for rule in group["IpPermissions"]]
 
 
-def bootstrap(name: str) -> dict[str, Any]:
+def bootstrap(name: str, region: str = "us-east-1") -> dict[str, Any]:
     """The configuration as `ray up` fills it in."""
     from ray.autoscaler._private.aws import config as ray_aws
     from ray.autoscaler._private.aws.utils import client_cache, resource_cache
@@ -46,7 +49,30 @@ def bootstrap(name: str) -> dict[str, Any]:
     resource_cache.cache_clear()
     client_cache.cache_clear()
     ray_aws._get_subnets_or_die.cache_clear()
-    return ray_aws.bootstrap_aws(prepare_config(yaml.safe_load((ROOT / "cluster" / f"{name}.yaml").read_text())))
+    text = (ROOT / "cluster" / f"{name}.yaml").read_text().replace("us-east-1", region)
+    return ray_aws.bootstrap_aws(prepare_config(yaml.safe_load(text)))
+
+
+def launch_hash(config: dict[str, Any]) -> str:
+    """Ray ends a head whose machine has another one than the configuration."""
+    from ray.autoscaler._private.util import hash_launch_conf
+
+    return hash_launch_conf(config["available_node_types"]["head"]["node_config"], config["auth"])
+
+
+def start_head(region: str = "us-east-1") -> tuple[str, str]:
+    """A machine as `ray up cluster/gpu.yaml` would start it, without the rest. Its id and hash."""
+    from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
+
+    config = bootstrap("gpu", region)
+    tags = {"ray-node-type": "head", "ray-user-node-type": "head", "ray-launch-config": launch_hash(config)}
+    provider = AWSNodeProvider(config["provider"], config["cluster_name"])
+    (machine,) = provider.create_node(config["available_node_types"]["head"]["node_config"], tags, 1)
+    return machine, tags["ray-launch-config"]
+
+
+def let_in(region: str = "us-east-1") -> set[tuple[int, str]]:
+    return {(rule["FromPort"], source["CidrIp"]) for rule in rules(region) for source in rule["IpRanges"]}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -110,6 +136,137 @@ def test_setup_again_moves_the_firewall_and_remove_leaves_nothing(aws: Any) -> N
     assert rules() == []
     assert iam.list_roles()["Roles"] == []
     assert boto3.client("ec2", region_name="us-east-1").describe_launch_templates()["LaunchTemplates"] == []
+
+
+def test_a_machine_that_is_there_keeps_its_image_and_all_networks(
+    aws: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    first, (machine, before) = bootstrap("gpu"), start_head()
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+    wide = [{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]} for port in (22, 80)]
+    ec2.authorize_security_group_ingress(GroupId=aws._security_group(ec2), IpPermissions=wide)
+    monkeypatch.setattr(aws, "IMAGE", NEWER_IMAGE)
+    image = first["available_node_types"]["head"]["node_config"]["ImageId"]
+    for change in (lambda **_: None, ec2.stop_instances):
+        change(InstanceIds=[machine])
+        capsys.readouterr()
+        aws.main(["setup", "--ssh-from", ELSEWHERE])
+        assert capsys.readouterr().out == (
+            f"sweep-orchestrator in us-east-1: image {image}, ssh from {HOME} and {ELSEWHERE} only\n"
+            "a machine with this firewall is there: the image stays, and so do the networks that were let in\n"
+        )
+        assert let_in() == {(22, HOME), (22, ELSEWHERE)}
+    assert launch_hash(bootstrap("gpu")) == before
+    ec2.terminate_instances(InstanceIds=[machine])
+    aws.main(["setup", "--ssh-from", ELSEWHERE])
+    assert let_in() == {(22, ELSEWHERE)}
+    assert bootstrap("gpu")["available_node_types"]["head"]["node_config"]["ImageId"] != image
+
+
+def test_a_head_of_another_person_is_not_replaced(
+    aws: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    head, before = start_head()
+    aws.main(["setup", "--ssh-from", HOME])
+    template = boto3.client("ec2", region_name="us-east-1").describe_launch_template_versions(LaunchTemplateName=aws.NAME)
+    monkeypatch.setenv("HOME", str(tmp_path / "bert"))
+    told = (
+        f"error: the head of sweep-gpu in us-east-1 ({head}) was started with the key ~/.ssh/ray-autoscaler_us-east-1.pem, and "
+        "`ray up` would take another one here: it would end that machine, and delete what is on it. If it is another person's, "
+        "give `cluster_name` in your file a name of your own that begins with sweep-. If it is yours, copy that key and "
+        "~/.ray/auth_token from where you started it"
+    )
+    for _ in range(2):
+        assert refusal(aws, capsys, "setup", "--ssh-from", ELSEWHERE) == told
+        assert let_in() == {(22, HOME)}
+        now = boto3.client("ec2", region_name="us-east-1").describe_launch_template_versions(LaunchTemplateName=aws.NAME)
+        assert len(now["LaunchTemplateVersions"]) == len(template["LaunchTemplateVersions"])
+        assert launch_hash(bootstrap("gpu")) != before, "Ray makes a key of its own"
+    aws.main(["setup", "--ssh-from", ELSEWHERE, "--cluster-name", "sweep-bert"])
+    assert let_in() == {(22, HOME), (22, ELSEWHERE)}
+    key = Path(".ssh") / "ray-autoscaler_us-east-1.pem"
+    (tmp_path / "bert" / key).write_bytes((tmp_path / key).read_bytes())  # readable by all, which ssh refuses, but not Ray
+    aws.main(["setup", "--ssh-from", ELSEWHERE])
+    assert launch_hash(bootstrap("gpu")) == before
+
+
+def test_a_key_with_the_name_from_another_account_is_not_the_one_of_the_head(
+    aws: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    head, before = start_head()
+    other = boto3.client("ec2", region_name="eu-west-1").create_key_pair(KeyName="ray-autoscaler_us-east-1")["KeyMaterial"]
+    (tmp_path / ".ssh" / "ray-autoscaler_us-east-1.pem").chmod(0o600)
+    (tmp_path / ".ssh" / "ray-autoscaler_us-east-1.pem").write_text(other)
+    assert launch_hash(bootstrap("gpu")) != before
+    assert head in refusal(aws, capsys, "setup", "--ssh-from", HOME)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_head_with_a_key_of_ones_own_is_known_by_its_file(
+    aws: Any, kept: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    ec2 = boto3.client("ec2", region_name="us-east-1")
+    (tmp_path / ".ssh").mkdir()
+    made = ec2.create_key_pair(KeyName="mine", KeyType="ed25519")["KeyMaterial"]
+    (tmp_path / ".ssh" / ("mine.pem" if kept else "other.pem")).write_text(made)
+    tags = [{"Key": "ray-node-type", "Value": "head"}, {"Key": "ray-cluster-name", "Value": "sweep-gpu"}]
+    ec2.run_instances(
+        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": aws.NAME, "Version": "$Latest"}, KeyName="mine",
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )  # fmt: skip
+    if kept:
+        aws.main(["setup", "--ssh-from", ELSEWHERE])
+        assert let_in() == {(22, HOME), (22, ELSEWHERE)}
+    else:
+        assert "the key ~/.ssh/mine.pem" in refusal(aws, capsys, "setup", "--ssh-from", ELSEWHERE)
+
+
+def test_the_role_stays_as_long_as_another_region_has_a_firewall(aws: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    iam = boto3.client("iam")
+    for region in ("us-east-1", "eu-west-1"):
+        aws.main(["setup", "--region", region, "--ssh-from", HOME])
+    capsys.readouterr()
+    aws.main(["remove"])
+    assert capsys.readouterr().out == "sweep-orchestrator removed from us-east-1; its role stays for eu-west-1\n"
+    assert rules() == []
+    assert boto3.client("ec2", region_name="us-east-1").describe_launch_templates()["LaunchTemplates"] == []
+    told = "error: nothing of sweep-orchestrator is in us-east-1, but in eu-west-1: add --region eu-west-1"
+    assert refusal(aws, capsys, "remove") == told
+    assert [role["RoleName"] for role in iam.list_roles()["Roles"]] == [aws.NAME]
+    assert iam.list_role_policies(RoleName=aws.NAME)["PolicyNames"] == [aws.NAME]
+    assert len(iam.get_instance_profile(InstanceProfileName=aws.NAME)["InstanceProfile"]["Roles"]) == 1
+    assert let_in("eu-west-1") == {(22, HOME)}
+    aws.main(["remove", "--region", "eu-west-1"])
+    assert iam.list_roles()["Roles"] == []
+    assert rules("eu-west-1") == []
+
+
+def test_all_regions_of_the_account_are_known() -> None:
+    from cluster import aws
+
+    class Account:
+        def describe_regions(self) -> dict[str, Any]:
+            return {"Regions": [{"RegionName": "us-east-1", "Endpoint": "..."}, {"RegionName": "eu-west-1", "Endpoint": "..."}]}
+
+    assert aws._regions(Account()) == ["eu-west-1", "us-east-1"]
+
+
+def test_a_region_that_the_account_may_not_use_is_passed_over(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.main(["setup", "--ssh-from", HOME])
+    real = aws._security_group
+
+    def refused(ec2: Any) -> Any:
+        if ec2.meta.region_name == "us-east-1":
+            return real(ec2)
+        raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "denied"}}, "DescribeSecurityGroups")
+
+    monkeypatch.setattr(aws, "_security_group", refused)
+    aws.main(["remove"])
+    assert remaining() == []
 
 
 def with_ec2(aws: Any, monkeypatch: pytest.MonkeyPatch, **methods: Any) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import platform
 import re
 import shlex
 from collections.abc import Iterator
@@ -261,6 +262,23 @@ def test_commands_name_files_that_exist() -> None:
     named = set(re.findall(r"(?<!/)\bcluster/[\w.]+\w", README))
     assert {"cluster/gpu.yaml", "cluster/local.yaml", "cluster/kuberay.yaml", "cluster/Dockerfile", "cluster/aws.py"} <= named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_ray_up_never_takes_a_configuration_that_it_kept() -> None:
+    """It names a firewall and an image that may be gone, and anyone can put it into /tmp."""
+    commands = re.findall(r"ray up --yes\s+(\S+)", README + (ROOT / "Makefile").read_text())
+    assert commands == ["--no-config-cache"] * 3
+
+
+def test_machines_of_one_cluster_need_the_same_python_to_the_last_digit() -> None:
+    import ray
+    from ray._private.utils import check_version_info
+
+    check_version_info({"ray_version": ray.__version__, "python_version": platform.python_version()}, "here")
+    with pytest.raises(RuntimeError, match="Version mismatch"):
+        check_version_info({"ray_version": ray.__version__, "python_version": platform.python_version() + "1"}, "here")
+    for text in (README, (FOLDER / "local.yaml").read_text()):
+        assert "to the last digit: with 3.11.7 on one" in " ".join(text.replace("# ", "").split())
 
 
 @pytest.mark.parametrize(("study", "options"), studies())

@@ -33,8 +33,8 @@ match words:
         path = os.path.join(os.environ["HOME"], ".ray", "auth_token")
         os.makedirs(os.path.dirname(path))
         open(path, "w").write("secret")
-    case ["up", *_]:
-        pass
+    case ["up", *rest]:
+        open(os.environ["SAID"] + ".up", "w").write(json.dumps(rest))
     case ["job", "status", *_]:
         sys.exit(1)
     case ["job", "submit", *rest]:
@@ -169,7 +169,8 @@ def test_a_job_a_study_and_a_cluster_may_have_any_name(cluster: Cluster, tmp_pat
     (cluster.here / name).write_text(text)
     cluster.environment["HOME"] = str(tmp_path / "home")
     cluster.make("up", f"CLUSTER={name}", f"BUCKET={name}")
-    assert cluster.started()[1:] == ["cluster/aws.py", "setup", "--region", "us-east-1", "--bucket", name]
+    named = ["--region", "us-east-1", "--cluster-name", "sweep-gpu"]
+    assert cluster.started()[1:] == ["cluster/aws.py", "setup", *named, "--bucket", name]
     (cluster.here / name).unlink()
     assert no_bad(tmp_path)
 
@@ -179,6 +180,24 @@ def test_a_job_is_called_as_its_study_unless_it_is_named(cluster: Cluster) -> No
     assert json.loads(cluster.make("logs", "STUDY=tune")) == ["tune"]
     cluster.make("submit", "STUDY=tune")
     assert Path(f"{cluster.said}.job").read_text() == "tune"
+
+
+@pytest.mark.parametrize("name", ["sweep-mine", "'sweep-mine'", '"sweep-mine" # of my own'])
+def test_up_takes_the_name_of_the_file_and_no_configuration_that_ray_kept(cluster: Cluster, tmp_path: Path, name: str) -> None:
+    cluster.environment["HOME"] = str(tmp_path / "home")
+    text = (ROOT / "cluster" / "gpu.yaml").read_text()
+    (cluster.here / "mine.yaml").write_text(text.replace("cluster_name: sweep-gpu", f"cluster_name: {name}"))
+    cluster.make("up", "CLUSTER=mine.yaml")
+    assert cluster.started()[2:] == ["setup", "--region", "us-east-1", "--cluster-name", "sweep-mine"]
+    assert json.loads(Path(f"{cluster.said}.up").read_text()) == ["--yes", "--no-config-cache", "mine.yaml"]
+
+
+def test_up_ends_where_setup_refuses(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.environment["HOME"] = str(tmp_path / "home")
+    (cluster.here / "mine.yaml").write_text((ROOT / "cluster" / "gpu.yaml").read_text())
+    (cluster.bins / "python").write_text("#!/bin/sh\nexit 2\n")
+    assert cluster.tried("up", "CLUSTER=mine.yaml").returncode == 2
+    assert not Path(f"{cluster.said}.up").exists()
 
 
 @pytest.mark.parametrize("token", ["new", "as Ray leaves it"])
@@ -192,7 +211,7 @@ def test_up_takes_the_region_of_the_file_and_keeps_the_token_from_others(cluster
     text = (ROOT / "cluster" / "gpu.yaml").read_text()
     (cluster.here / "mine.yaml").write_text(text.replace("  region: us-east-1", "  region: eu-west-1 # near us"))
     cluster.make("up", "CLUSTER=mine.yaml")
-    assert cluster.started()[1:] == ["cluster/aws.py", "setup", "--region", "eu-west-1"]
+    assert cluster.started()[1:] == ["cluster/aws.py", "setup", "--region", "eu-west-1", "--cluster-name", "sweep-gpu"]
     assert kept.read_text() == ("secret" if token == "new" else "older")
     assert kept.stat().st_mode & 0o777 == 0o600
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.engine import cluster, heads
+from orchestrator.engine.scratch import fits
 from orchestrator.errors import UserError
 
 
@@ -243,6 +244,7 @@ def test_auto_takes_the_first_head_that_can_be_joined(
 
 
 def test_auto_without_any_ray_says_how_to_start_one(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "_running_heads", lambda **_: set())
     monkeypatch.setattr(heads, "_known_heads", list)
     with pytest.raises(UserError, match="--address auto found no Ray on this machine: start one with `ray start --head`"):
         cluster.Cluster("auto", workers=1).check()
@@ -252,6 +254,7 @@ def test_auto_without_any_ray_says_how_to_start_one(unjoined: list[str | None], 
 def test_the_ray_of_another_study_is_not_joined(unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     """It listens on 127.0.0.1 only. Ray would ask for it at the address that other machines know this one by, without end."""
     outside(monkeypatch, ALONE)
+    monkeypatch.setattr(heads, "_running_heads", lambda **_: set())
     with head() as address:
         monkeypatch.setattr(heads, "_known_heads", lambda: [address, "127.0.0.3:1"])
         with pytest.raises(UserError) as found:
@@ -289,6 +292,57 @@ def test_heads_are_known_by_processes_of_ray_and_by_the_last_ray_start(tmp_path:
         assert both <= set(known)
         raylet.stdin.close()
     assert not both & set(heads._known_heads())
+
+
+def test_what_another_user_of_this_machine_started_is_told_and_not_joined(
+    tmp_path: Path, unjoined: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be sent the token."""
+    outside(monkeypatch, "127.0.0.1")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    last = tmp_path / "ray" / "ray_current_cluster"
+    last.parent.mkdir()
+    pipe, another = subprocess.PIPE, os.getuid() + 1
+    with head() as address:
+        last.write_text(address)
+        words = ["/somewhere/raylet", "-c", "echo; read _", f"--gcs-address={address}"]
+        with subprocess.Popen(words, executable="/bin/sh", stdin=pipe, stdout=pipe) as raylet:
+            assert raylet.stdin is not None
+            assert raylet.stdout is not None
+            raylet.stdout.readline()
+            assert heads._known_heads()[0] == address
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "getuid", lambda: another)
+                assert address not in heads._known_heads()
+                patched.setattr(heads, "_known_heads", list)  # this user of the test may have others
+                with pytest.raises(UserError) as found:
+                    cluster.Cluster("auto", workers=1).check()
+                assert unjoined == []
+                cluster.Cluster(address, workers=1).check()
+            raylet.stdin.close()
+    told = "--address auto found no cluster that this machine can join, only the Ray of another user, which is not joined "
+    assert str(found.value).startswith(f"{told}unless you name it (")
+    assert address in str(found.value)
+    assert str(found.value).endswith("): start one with `ray start --head`, give host:port of a Ray head, or use local")
+    assert unjoined == [address]
+
+
+def test_a_file_of_another_user_names_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    last = tmp_path / "ray" / "ray_current_cluster"
+    last.parent.mkdir()
+    last.write_text("127.0.0.3:3")
+    assert heads._known_heads()[-1] == "127.0.0.3:3"
+    with monkeypatch.context() as patched:
+        another = os.getuid() + 1
+        patched.setattr(os, "getuid", lambda: another)
+        assert "127.0.0.3:3" not in heads._known_heads()
+    last.rename(tmp_path / "elsewhere")
+    last.symlink_to(tmp_path / "elsewhere")
+    assert "127.0.0.3:3" not in heads._known_heads(), "a link, which anyone may have made"
+    last.unlink()
+    os.mkfifo(last)
+    assert "127.0.0.3:3" not in heads._known_heads()
 
 
 @pytest.mark.parametrize(
@@ -419,7 +473,25 @@ def test_a_cluster_that_gives_no_reason_is_refused_in_words(monkeypatch: pytest.
         pass
 
 
-def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+def test_without_a_folder_whose_path_is_short_enough_for_sockets_it_is_said_how_to_name_one(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray is started all the same"))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(variable, "/" + 14 * "d")
+    with pytest.raises(UserError) as refused:
+        cluster.Cluster("local", workers=2)._start(Path(f"/{14 * 'd'}/sweep-tmp-12345678"), {})
+    assert str(refused.value) == (
+        f"/dddddddddddddd has too long a path for the sockets of Ray: set {variable} to a folder whose path has at most 14 "
+        "characters"
+    )
+    assert fits(Path(f"/{13 * 'd'}/sweep-tmp-12345678"))
+
+
+def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
     places: list[str | None] = []
@@ -430,8 +502,8 @@ def test_a_ray_that_does_not_come_up_is_started_once_more(monkeypatch: pytest.Mo
             raise Exception("The current node timed out during startup.")
 
     monkeypatch.setattr(ray, "init", init)
-    cluster.Cluster("local", workers=2)._start(tmp_path, {})
-    assert len(places) == 2
+    cluster.Cluster("local", workers=2)._start(Path("/tmp/sweep-tmp-12345678"), {})
+    assert places == ["/tmp/sweep-tmp-12345678/ray", "/tmp/sweep-tmp-12345678/ry2"]
 
 
 def test_a_cluster_of_another_version_is_refused_in_a_line_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
