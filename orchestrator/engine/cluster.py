@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import secrets
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -36,6 +37,8 @@ with 3.7 and 4.3 GB."""
 
 LEAVING_SECONDS = 5.0
 """So long after a signal the attempt to join a cluster may go on."""
+LOOPBACK_SECONDS = 1.0
+"""So long this machine may take to answer itself."""
 MOST_SAID = 300
 """Letters of a line of a log, or of an error of Ray."""
 GPU_PARTS = 10_000
@@ -82,6 +85,7 @@ class Cluster:
                     return
         if (told := _shortage_of_addresses(FEWEST_ADDRESSES)) is not None:
             raise UserError(told)
+        _check_loopback()
         if self.gpus_per_run > 0:
             import torch
 
@@ -320,6 +324,21 @@ def _last_words(place: Path) -> str:
             told += [f"{name}: {line.strip()[:MOST_SAID]}" for line in lines if TELLING.search(line)][-1:]
     told = told or said
     return "".join(f"; {line}" for line in map(printable, told))
+
+
+def _check_loopback() -> None:
+    """
+    Raises:
+        UserError: the parts of an embedded Ray could not reach each other. Ray itself tries for a minute.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), LOOPBACK_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"nothing on this machine can be reached at 127.0.0.1 ({error.strerror or error}), which an embedded Ray needs: "
+            "bring the loopback interface up (ip link set lo up)"
+        ) from None
 
 
 def _shortage_of_addresses(wanted: float) -> str | None:

@@ -29,6 +29,11 @@ PATIENCE = 60.0
 APART = 1.5
 """Two sizes tell how a step grows if the larger one is at least so many times the smaller one."""
 
+SHORT = 0.25
+"""Runs are short if all of their size have less than this share of the steps of the longest run of their network."""
+ALIKE = 2.0
+"""Runs have about as many steps as others if they have at most so many times more or fewer."""
+
 GUESSED_PROBES = 5
 """Runs a threshold is expected to take before anything is known."""
 LEAST_LEFT = 0.5
@@ -121,7 +126,8 @@ class StepTimes:
     it, or through the least and the largest. A single size is all in proportion, and so is the nearest one where these are not
     well apart. Where no run of the network is known, those of any other tell. Runs of a
     decoder that is trained on a GPU now tell nothing if they were trained on a CPU, and the other way round; but where it is
-    not known which decoders are.
+    not known which decoders are. A size of which all runs are short says too much, as they also take time before their first
+    step: see `_paces`.
     """
 
     power: float = 2.0
@@ -138,15 +144,17 @@ class StepTimes:
     @classmethod
     def of(cls, rows: Iterable[Row], power: float = 2.0, on_gpu: Callable[[str], bool] | None = None) -> Self:
         """From finished runs; those without a step tell nothing."""
-        times = cls(power, on_gpu)
+        known, settings = dict[Shape, dict[int, list[Mean]]](), dict[Shape, dict[int, list[Mean]]]()
         for row in rows:
             if row["steps"] and is_alike(row, on_gpu):
+                run = Mean(row["seconds"], row["steps"])
                 shape = _shape(row["decoder"], row["depth"], row["width"], row["encoding"])
-                times._known.setdefault(shape, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
+                known.setdefault(shape, {}).setdefault(row["N"], []).append(run)
                 if "options" in row:  # not of a program
                     setting = *shape, row["precision"], row["batch_size"], frozenset(row["options"].items())
-                    times._settings.setdefault(setting, {}).setdefault(row["N"], Mean()).add(row["seconds"], row["steps"])
-        return times
+                    settings.setdefault(setting, {}).setdefault(row["N"], []).append(run)
+        paces, of_settings = ({key: _paces(sizes) for key, sizes in found.items()} for found in (known, settings))
+        return cls(power, on_gpu, paces, of_settings)
 
     def __bool__(self) -> bool:
         """Whether anything is known."""
@@ -259,6 +267,35 @@ class StepTimes:
         if spec.N in alike or len(alike) > 1 or (alike and len(sizes) == 1):
             return alike
         return sizes or self._of_any_network(self._on_gpu(spec.decoder))
+
+
+def _paces(sizes: Mapping[int, Sequence[Mean]]) -> dict[int, Mean]:
+    """The mean over all steps of each size.
+
+    Args:
+        sizes: the seconds and steps of each run, by N.
+
+    A short run takes longer for each of its steps than a long one, as it makes its data first. So where a size has only short
+    runs, its mean is lowered as much as long runs lower that of the nearest size that has both.
+    """
+    paces = {N: _mean(runs) for N, runs in sizes.items()}
+    longest = {N: max(run.count for run in runs) for N, runs in sizes.items()}
+    enough = SHORT * max(longest.values())
+    for N in (N for N in sizes if longest[N] < enough):
+        steps = paces[N].count / len(sizes[N])
+        for other in sorted((other for other in sizes if longest[other] >= enough), key=lambda other: abs(other - N)):
+            like = _mean(run for run in sizes[other] if steps / ALIKE <= run.count <= steps * ALIKE)
+            if like.total:
+                paces[N].total *= min(1.0, paces[other].value / like.value)
+                break
+    return paces
+
+
+def _mean(runs: Iterable[Mean]) -> Mean:
+    mean = Mean()
+    for run in runs:
+        mean.add(run.total, run.count)
+    return mean
 
 
 def _line(N: float, at: Mapping[float, float], power: float) -> float:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.store.folder import Folder, disk_error, files_among
+from orchestrator.store.folder import OPENING, Folder, disk_error, files_among
 from orchestrator.store.leases import Lease
 from orchestrator.store.locks import StoreLocks
 from orchestrator.store.place import Item, Place, Result, Stamp, StoreError
@@ -20,10 +20,9 @@ BYTES_PER_GROWN_PART = 1 << 20
 SETTLING_SECONDS = 120.0
 """When an upload that was cut short is sure to have taken effect, or never to."""
 
-OPENING = "open the store"
 OTHER_CACHE = "set XDG_CACHE_HOME to a folder that you can write to"
 NO_COPY = {
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EEXIST, errno.EISDIR), OTHER_CACHE),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR), OTHER_CACHE),
     **dict.fromkeys(
         (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
         "file locks do not work there: set XDG_CACHE_HOME to a folder on another disk",

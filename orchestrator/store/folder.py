@@ -25,6 +25,8 @@ FOLDERS = ("runs", "measures", "weights", "checkpoints", "questions", "set-aside
 """Folders of a store, in which nothing else belongs."""
 CHANGED = ("runs", "measures", "set-aside", ".tmp")
 """Those in which files are removed, or moved away, that have the wrong name or contents."""
+OPENING = "open the store"
+"""The first action of a launch. Later ones need the same store again, which has its rows."""
 ONE_DISK = "a file takes its place in one step, which works within one disk only: move the whole store there, and link to that"
 
 
@@ -292,32 +294,35 @@ def disk_error(error: OSError, action: str, path: Path, place: str, only_reads: 
         only_reads: nothing was to be written.
         advice: what helps, where the usual advice does not.
     """
+    intact = "everything saved before is intact"
+    again = f"run the same command again; {intact}"
     hint = {
-        errno.ENOSPC: "free some space and run the same command again; everything saved before is intact",
-        errno.EDQUOT: "free some space and run the same command again; everything saved before is intact",
-        errno.EROFS: "choose a folder you can write to with --store",
-        errno.EACCES: "choose a folder you can write to with --store",
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"free some space and {again}"),
+        errno.EROFS: f"make the disk writable and {again}",
+        **dict.fromkeys((errno.EACCES, errno.EPERM), f"allow writing there, or ask its owner to, and {again}"),
         **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "choose a folder with --store"),
         errno.ENOENT: "the store was moved or removed while in use",
-        errno.EFBIG: "allow larger files (ulimit -f unlimited) and run the same command again; "
-        "everything saved before is intact",
-        **dict.fromkeys(
-            (errno.EMFILE, errno.ENFILE),
-            "allow more open files (ulimit -n) and run the same command again; everything saved before is intact",
-        ),
+        errno.EFBIG: f"allow larger files (ulimit -f unlimited) and {again}",
+        **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"allow more open files (ulimit -n) and {again}"),
+        **dict.fromkeys((errno.EIO, errno.ESTALE, errno.ENOTCONN), f"see that the disk works, and {again}"),
+        errno.ENOMEM: f"free some memory and {again}",
+        errno.EBUSY: again,
         errno.EXDEV: f"one of its folders is on another disk, and {ONE_DISK}",
         **dict.fromkeys(
             (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP),
             "file locks do not work there, and a store needs them: choose a folder on another disk with --store",
         ),
-    }.get(error.errno or 0, "everything saved before is intact")
+    }.get(error.errno or 0, intact)
+    refused = error.errno in (errno.EACCES, errno.EPERM)
+    if action == OPENING and (refused or error.errno == errno.EROFS):
+        hint = "choose a folder you can write to with --store"
     why, parents = str(error.strerror or error), Path(str(error.filename)).parents
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and path in parents:
         why = f"{why}: {printable(str(error.filename))}"
         hint = "move away what is in its place, or choose another folder with --store"
     elif error.errno == errno.EACCES and path / "runs" in parents:
         why, hint = f"{why}: {printable(str(error.filename))}", "make that file readable; its rows may be needed"
-    elif error.errno == errno.EACCES and only_reads:
+    elif refused and only_reads:
         why = f"{why}: {printable(str(error.filename))}" if path in parents else why
         hint = "make it readable, or ask its owner to"
     return StoreError(f"cannot {action} in {place}: {why}; {advice or hint}")

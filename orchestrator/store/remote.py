@@ -177,9 +177,10 @@ class Remote:
             common |= {"endpoint_override": self._endpoint, "scheme": options.get("scheme", "https")}
         # One attempt: `_patiently` repeats. Whether an upload had to be repeated decides what may be written next (see `put`).
         common["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-        # Arrow's own threads are few, and a lease that is put would wait there for the pieces of all large uploads.
+        # Arrow's own threads are few, and a lease that is put, or listed, would wait there for the pieces of all large uploads.
         self._small = fs.S3FileSystem(**common, allow_delayed_open=True, background_writes=False)
-        self._reading = self._large = fs.S3FileSystem(**common)
+        self._large = fs.S3FileSystem(**common, background_writes=False)
+        self._reading = fs.S3FileSystem(**common)
 
     def hasten(self) -> None:
         """From now on wait no longer than BRIEF, in all threads."""

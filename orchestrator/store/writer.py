@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 from collections.abc import Mapping, MutableMapping
 
 import pyarrow as pa
@@ -58,12 +59,27 @@ class Writer:
         """Make a part hold these rows, in one step, and keep the former file, unless its rows only made way."""
         if why == RETRIED:
             return self._turns.write(name, table)
-        aside = self._place.place_aside(name)
-        self._place.copy(f"runs/{name}", aside)
+        aside = self._keep(name)
         stamp = self._turns.write(name, table)
         shown, former = self._place.shown(f"runs/{name}"), self._place.shown(aside)
         self._place.note(f"removed rows from {shown}: {why}; the former file is {former}")
         return stamp
+
+    def _keep(self, name: str) -> str:
+        """Keep a part as it is in `set-aside/`, unless it is there from an attempt that failed to write the new one. Such a
+        file is never removed: where the write failed late, it may be the only one.
+
+        Returns:
+            Its name there.
+        """
+        part = self._place.path / "runs" / name
+        for file in self._place.files("set-aside"):
+            is_kept = file.name.startswith(name) and not file.is_symlink() and filecmp.cmp(part, file, shallow=False)
+            if is_kept and self._place.exists(f"set-aside/{file.name}"):
+                return f"set-aside/{file.name}"
+        aside = self._place.place_aside(name)
+        self._place.copy(f"runs/{name}", aside)
+        return aside
 
     def keep_index(self) -> None:
         """Write the index anew if it lags behind: all full parts are in it then. Where it cannot be written nothing is lost:

@@ -224,6 +224,27 @@ print(os.environ["MPLBACKEND"])
     assert (tmp_path / "a.png").exists()
 
 
+@pytest.mark.slow(2)
+@pytest.mark.parametrize("home", ["/proc/home", "full"])
+@pytest.mark.parametrize("first", ["analysis.report", "analysis.figures.style"])
+def test_what_matplotlib_says_of_its_own_files_is_not_told(first: str, home: str, tmp_path: Path) -> None:
+    """Nobody has to do anything where a home cannot be written, or is full."""
+    program = f"""
+import io, resource
+if {home == "full"}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+import {first}
+from matplotlib.figure import Figure
+figure = Figure()
+figure.text(0, 0, "a", family="of_nobody")
+figure.savefig(io.BytesIO())
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "XDG_CACHE_HOME")}
+    environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path) if home == "full" else home, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert set(done.stderr.splitlines()) == {"findfont: Font family 'of_nobody' not found."}
+
+
 def test_a_study_that_ended_before_any_threshold_was_known_has_a_figure(tmp_path: Path) -> None:
     files = write_scaling(Answer.of([row("bumps", 16, 0, math.nan, "open")], SETTINGS), tmp_path)
     assert {file.name for file in files} >= {"scaling.csv", "scaling.png"}

@@ -109,7 +109,7 @@ def s3() -> None:
     """A server of S3; say its port.
 
     POST /-/faults takes lines `WHAT REGEX`: requests (`METHOD PATH?QUERY`) that match are answered with the status WHAT, or, if
-    it is `late`, done after a second. GET /-/log gives the requests since it was last asked.
+    it is `held`, done once the faults are others. GET /-/log gives the requests since it was last asked.
     """
     import logging
 
@@ -133,8 +133,9 @@ def s3() -> None:
             return [said]
         log.append(request)
         for what, pattern in faults:
-            if re.search(pattern, request) and what == "late":
-                time.sleep(1)
+            if re.search(pattern, request) and what == "held":
+                while [what, pattern] in faults:
+                    time.sleep(0.01)
             elif re.search(pattern, request):
                 environment["wsgi.input"].read(length)
                 code = {"403": "AccessDenied"}.get(what, "InternalError")

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.engine import cluster, heads
 from orchestrator.engine.scratch import fits
 from orchestrator.errors import UserError
+from tests.conftest import ROOT
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,33 @@ def test_a_limit_on_addresses_that_ray_would_reach_is_told(
 def test_a_limit_on_addresses_with_which_ray_crashes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda what: (3_300_000 * 1024,) * 2)
     with pytest.raises(UserError, match=r"^a process may have 3\.4 GB of address space .* ulimit -v unlimited$"):
+        cluster.Cluster("local", workers=2).check()
+
+
+NO_LOOPBACK = (
+    "nothing on this machine can be reached at 127.0.0.1 (Network is unreachable), which an embedded Ray needs: bring the "
+    "loopback interface up (ip link set lo up)"
+)
+
+
+def test_without_a_loopback_interface_no_ray_is_started() -> None:
+    program = "from orchestrator.engine.cluster import Cluster; Cluster('local', workers=2).check()"
+    if subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may make no network of its own")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = ["unshare", "-n", sys.executable, "-c", program]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == f"orchestrator.errors.UserError: {NO_LOOPBACK}"
+
+
+def test_a_loopback_interface_that_does_not_answer_is_waited_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(address: tuple[str, int], timeout: float) -> None:
+        assert address[0] == "127.0.0.1"
+        assert timeout == 1.0
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", lost)
+    with pytest.raises(UserError, match=r"can be reached at 127\.0\.0\.1 \(timed out\), .* \(ip link set lo up\)$"):
         cluster.Cluster("local", workers=2).check()
 
 

@@ -20,6 +20,7 @@ from store_child import row
 import orchestrator.store.parts as parts_module
 from analysis.measures.quantity import Quantity
 from orchestrator.store import Artifacts, MeasureTable, Question, ResultStore, StoreError, save_question
+from orchestrator.store.bucket import Bucket
 from orchestrator.store.locks import StoreLocks
 from orchestrator.store.measures import encode
 from orchestrator.store.register import Register
@@ -291,6 +292,80 @@ def test_a_disk_without_file_locks_is_said_to_be_one(code: int, tmp_path: Path, 
     monkeypatch.setattr(fcntl, "lockf", refused)
     with pytest.raises(StoreError, match=r"file locks do not work there, .* choose a folder on another disk with --store"):
         ResultStore(tmp_path)
+
+
+OTHER_FOLDER = "choose a folder you can write to with --store"
+AGAIN = "run the same command again; everything saved before is intact"
+ALLOWED = f"allow writing there, or ask its owner to, and {AGAIN}"
+ANSWERS = f"see that the disk works, and {AGAIN}"
+
+
+@pytest.mark.parametrize(
+    ("code", "action", "hint"),
+    [
+        (errno.EROFS, "open the store", OTHER_FOLDER),
+        (errno.EROFS, "append results", f"make the disk writable and {AGAIN}"),
+        (errno.EACCES, "open the store", OTHER_FOLDER),
+        (errno.EACCES, "append results", ALLOWED),
+        (errno.EACCES, "read the rows", "make it readable, or ask its owner to"),
+        (errno.EPERM, "open the store", OTHER_FOLDER),
+        (errno.EPERM, "append results", ALLOWED),
+        (errno.EPERM, "read the rows", "make it readable, or ask its owner to"),
+        (errno.EIO, "append results", ANSWERS),
+        (errno.ESTALE, "read the rows", ANSWERS),
+        (errno.ENOTCONN, "open the store", ANSWERS),
+        (errno.EBUSY, "append results", AGAIN),
+        (errno.ENOMEM, "append results", f"free some memory and {AGAIN}"),
+        (errno.EINVAL, "append results", "everything saved before is intact"),
+    ],
+)
+def test_what_a_disk_refuses_is_told_with_what_helps_for_what_was_done(
+    code: int, action: str, hint: str, tmp_path: Path
+) -> None:
+    """A store that was opened holds work, so no other folder is advised."""
+    with pytest.raises(StoreError) as caught, Artifacts(tmp_path).place.in_words(action):
+        raise OSError(code, os.strerror(code))
+    assert str(caught.value) == f"cannot {action} in {tmp_path}: {os.strerror(code)}; {hint}"
+
+
+@pytest.mark.parametrize("action", ["open the store", "append results"])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_another_place_is_advised_for_the_copy_of_a_bucket_and_not_for_the_bucket(code: int, action: str) -> None:
+    with pytest.raises(StoreError) as caught, Bucket("s3://b/r?region=eu-west-1").in_words(action):
+        raise OSError(code, os.strerror(code))
+    assert str(caught.value).endswith(f"{os.strerror(code)}; set XDG_CACHE_HOME to a folder that you can write to")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_full_disk_sets_a_file_aside_only_once(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, aside = Path.replace, tmp_path / "s" / "set-aside"
+    (tmp_path / "s" / "runs").mkdir(parents=True)
+    for name in "ab":
+        with ResultStore(tmp_path / name) as store:
+            store.append([row(1), row(2 if name == "a" else 3)])
+        (part,) = (tmp_path / name / "runs").iterdir()
+        shutil.copy(part, tmp_path / "s" / "runs" / f"{name}.parquet")
+    former = (tmp_path / "s" / "runs" / "b.parquet").read_bytes()
+
+    def full(path: Path, target: Path) -> Path:
+        if target.parent.name == "runs":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace(path, target)
+
+    if not links:
+        without_links(monkeypatch, errno.EPERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        for _ in range(3):
+            with pytest.raises(StoreError, match="No space left on device; free some space"):
+                ResultStore(tmp_path / "s")
+            assert [path.read_bytes() for path in aside.iterdir()] == [former]
+    with ResultStore(tmp_path / "s") as store:
+        assert len(store) == 3
+        assert [(path.name, path.read_bytes()) for path in aside.iterdir()] == [("b.parquet", former)]
+        assert len([notice for notice in store.notices if "removed rows" in notice]) == 1
 
 
 def test_a_file_that_was_replaced_on_a_server_before_it_is_read_is_opened_again(

@@ -25,7 +25,7 @@ from orchestrator.store import make_row
 from orchestrator.study import GridStudy
 from orchestrator.thresholds import ThresholdStudy
 from tests.conftest import check_refusal
-from tests.toy import Toy
+from tests.toy import Toy, threshold
 from trainables.spec import GIVEN_UP, Counts, RunSpec
 from trainables.training.loop import Training
 from trainables.training.run import UnfitError
@@ -548,6 +548,67 @@ class Large(Late):
 def test_a_few_long_steps_do_not_stand_for_all() -> None:
     """A run of few steps is mostly its start and its end."""
     assert StepTimes.of([row(1.0, 10), row(9.0, 990, seed=1)])(spec()) == pytest.approx(0.01)
+
+
+def runs(start: float, step: float, *steps: int, N: int = 16, **changes: Any) -> list[Any]:
+    """Rows of runs that take so many seconds before their first step, and so many for each step."""
+    return [row(start + step * count, count, N, seed=seed, **changes) for seed, count in enumerate(steps)]
+
+
+@pytest.mark.parametrize(
+    ("known", "short", "wanted"),
+    [
+        # three seconds to make the data: as many seconds a step as in the long and short runs of the other size
+        (runs(3.0, 0.001, 20, 2000, 2000), runs(3.0, 0.001, 20, 20, N=20), 13.02 / 4020),
+        # nothing before the first step: what the short runs say is right
+        (runs(0.0, 0.001, 20, 2000, 2000), runs(0.0, 0.004, 20, 20, N=20), 0.004),
+        (runs(0.0, 0.001, 20, 2000, 2000), runs(0.0, 0.0001, 20, 20, N=20), 0.0001),
+        # steps of about the same number, and none of them
+        (runs(3.0, 0.001, 40, 2000), runs(3.0, 0.001, 20, N=20), 3.02 / 20 * (8.04 / 2040) / (3.04 / 40)),
+        (runs(3.0, 0.001, 50, 2000), runs(3.0, 0.001, 20, N=20), 3.02 / 20),
+        (runs(3.0, 0.001, 2000), runs(3.0, 0.001, 20, N=20), 3.02 / 20),
+        # of two other sizes the nearer one, and that with runs of both lengths
+        ([*runs(3.0, 0.001, 20, 2000), *runs(1.0, 0.0, 20, 2000, N=24)], runs(3.0, 0.0, 20, N=23), 0.15 * (2 / 2020) / 0.05),
+        ([*runs(3.0, 0.001, 20, 2000), *runs(1.0, 0.0, 2000, N=24)], runs(3.0, 0.0, 20, N=23), 0.15 * (8.02 / 2020) / 0.151),
+        # runs that are long enough, at both sides of the share
+        (runs(3.0, 0.0, 500, 2000), runs(3.0, 0.0, 500, N=20), 3.0 / 500),
+        (runs(3.0, 0.0, 499, 2000), runs(3.0, 0.0, 499, N=20), 6.0 / 2499),
+        # short runs are never taken to be too fast, nor does a clock that stands still disturb
+        ([*runs(0.0, 0.001, 20), *runs(0.0, 0.01, 2000)], runs(3.0, 0.0, 20, N=20), 0.15),
+        ([*runs(0.0, 0.0, 20), *runs(0.0, 0.01, 2000)], runs(3.0, 0.0, 20, N=20), 0.15),
+    ],
+)
+def test_short_runs_alone_do_not_tell_how_long_a_step_takes_in_long_ones(
+    known: list[Any], short: list[Any], wanted: float
+) -> None:
+    """They also take time before their first step."""
+    size = short[0]["N"]
+    assert StepTimes.of([*known, *short])(spec(size)) == pytest.approx(wanted)
+    assert StepTimes.of([*short, *known])(spec(size)) == pytest.approx(wanted)
+    assert StepTimes.of(known)(spec()) == StepTimes.of([*known, *short])(spec())
+
+
+def test_short_runs_of_a_further_size_do_not_multiply_the_time_left() -> None:
+    """Data that take three seconds; runs that pass after 20 steps, and others after 2000."""
+    brackets = [
+        Bracket(template=spec(N, seed=seed, data_count=0, stop="early"), task_version="1", counts=Counts(1, N**2))
+        for N in (4, 5)
+        for seed in range(2)
+    ]
+    study, rows = ThresholdStudy(Toy(), brackets, 0.05, {}, speculate=False), Rows()
+    taken, said = list[float](), list[float]()
+    while asked := study.search.propose(rows, 1):
+        passes = asked[0].data_count >= threshold(asked[0].N, asked[0].seed)
+        steps = 20 if passes else 2000
+        ending = {"status": "passed", "reason": "target"} if passes else {"status": "missed", "reason": "budget"}
+        told = {"seconds": 3 + 0.001 * steps, "steps": steps, "accuracy": float(passes), **ending}
+        rows.add(make_row(asked[0], task_version="1", fixed_count=0, **told))
+        taken.append(told["seconds"])
+        left = study.work_left(rows)
+        said.append(left.seconds if left else 0.0)
+    true = [sum(taken[done:]) for done in range(1, len(taken) + 1)]
+    assert 60 < sum(taken) < 90
+    assert [one for one in zip(said[1:], true[1:], strict=True) if one[0] > 2.5 * max(one[1], 10)] == []
 
 
 def test_a_run_of_the_search_takes_as_many_steps_as_those_of_its_data_set_at_the_nearest_size() -> None:

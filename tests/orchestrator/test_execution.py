@@ -1304,6 +1304,19 @@ def test_runs_that_differ_in_what_a_task_calls_packable_have_one_shape(store: Re
     assert [shape == packs.shape(spec) for shape in shapes] == [True, True, False]
 
 
+def test_runs_train_together_only_under_rules_of_stopping_that_are_looked_at_alike() -> None:
+    packs = PackSizes(Toy())
+    target, early, budget = (packs.shape(dataclasses.replace(SPEC, stop=stop)) for stop in ("target", "early", "budget"))
+    assert target == early != budget
+
+
+def test_runs_of_two_versions_of_a_task_do_not_train_together() -> None:
+    class Later(Toy):
+        version = f"{Toy.version}+"
+
+    assert PackSizes(Toy()).shape(SPEC) == PackSizes(Toy()).shape(SPEC) != PackSizes(Later()).shape(SPEC)
+
+
 def test_packs_of_other_studies_have_nothing_to_say_to_how_many_runs_are_asked_for(store: ResultStore) -> None:
     other = dataclasses.replace(SPEC, N=SPEC.N + 8)
     PackSizes(Toy(), store, fixed=None).learn(other, 2048)

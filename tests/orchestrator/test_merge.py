@@ -246,6 +246,26 @@ def test_what_cannot_be_believed_is_not_merged(tmp_path: Path) -> None:
     assert endings(tmp_path / "store") == {1: "passed", 2: "passed"}
 
 
+def test_all_runs_that_ended_in_both_and_not_alike_are_named_however_few_rows_are_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_module, "ROWS_AT_ONCE", 1)
+    made(tmp_path / "copy", row(1, steps=7), row(2), row(3, steps=7))
+    made(tmp_path / "store", row(1), row(2), row(3))
+    assert merged(tmp_path / "copy", tmp_path / "store") == Merged(0, 0, (row(1)["key"], row(3)["key"]))
+
+
+def test_a_failed_run_whose_next_try_is_on_another_machine_counts_as_not_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "copy", row(1), row(2))
+    made(tmp_path / "store", row(1, **FAILED))
+    with ResultStore(tmp_path / "copy", read_only=True) as there, ResultStore(tmp_path / "store") as here:
+        monkeypatch.setattr(here._turns, "appending", lambda keys: contextlib.nullcontext({row(1)["key"]}))
+        assert merge(there, here) == Merged(1, 0, elsewhere=1)
+    assert endings(tmp_path / "store") == {1: "failed", 2: "passed"}
+
+
 def test_the_command_says_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     made("copy", row(1), row(2))
