@@ -1,5 +1,4 @@
-"""A folder for what one launch needs only while it runs: files, sockets and logs of its Ray, those of Tune, the cache of torch,
-and the files of matplotlib if the home cannot be written.
+"""A folder for what one launch needs only while it runs: files, sockets and logs of its Ray, those of Tune, the cache of torch.
 
 Ray opens its folders to every user of a machine. So they lie within one that only its owner may enter. It goes when the launch
 ends; that of a launch that was killed goes when the same user starts the next.
@@ -22,14 +21,12 @@ from orchestrator.errors import FULL_DISK, UserError, printable
 
 PREFIX = "sweep-tmp-"
 _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
-PARTS = ("ray", "ry2", "tune", "torch", "matplotlib")
+PARTS = ("ray", "ry2", "tune", "torch")
 """The folders within. Nothing else is ever removed."""
 OF_RAY = "RAY_TMPDIR"
 """The variable that names the place of Ray's files, which comes before TMPDIR."""
 TORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """The variable that names the folder that torch makes for code it compiles, though none is, and leaves behind."""
-MATPLOTLIB = "MPLCONFIGDIR"
-"""The variable that names the folder of matplotlib. It warns if it can make none in the home."""
 SOCKET_PATH = 103
 """The longest path that a socket may have, in bytes (Linux allows four more)."""
 RAY_ADDS = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1")
@@ -57,16 +54,14 @@ def scratch() -> Iterator[Path]:
         if error.errno in FULL_DISK:
             raise UserError(no_room(str(place))) from None
         raise UserError(f"no folder can be made in {place} ({error.strerror}): set {_names(place)} to another one") from None
-    named = {TORCH_CACHE: str(folder / "torch")}
-    if not os.access(os.path.expanduser("~"), os.W_OK):  # noqa: PTH111 - the other one raises where there is none
-        named[MATPLOTLIB] = str(folder / "matplotlib")
-    named = {name: part for name, part in named.items() if name not in os.environ}
-    os.environ.update(named)
+    given = os.environ.get(TORCH_CACHE)
+    if given is None:
+        os.environ[TORCH_CACHE] = str(folder / "torch")
     try:
         yield folder
     finally:
-        for name in named:
-            os.environ.pop(name, None)
+        if given is None:
+            os.environ.pop(TORCH_CACHE, None)
         remove(folder)
 
 

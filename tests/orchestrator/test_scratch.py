@@ -33,13 +33,6 @@ if sys.argv[1] == "within":
 else:
     import torch._dynamo
 """
-DRAWS = """
-from orchestrator.engine.scratch import scratch
-with scratch():
-    import matplotlib
-    matplotlib.get_cachedir()
-    print(matplotlib.get_configdir())
-"""
 
 
 @pytest.fixture
@@ -162,30 +155,6 @@ def test_what_torch_makes_for_itself_goes_too(place: Path, where: str) -> None:
     environment |= {"TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, "-c", COMPILES, where], env=environment, timeout=120).returncode == 0
     assert bool(list(place.iterdir())) == (where == "without")
-
-
-@pytest.mark.slow(2)
-@pytest.mark.parametrize("home", ["/proc/home", "within"])
-def test_matplotlib_keeps_its_files_there_if_it_cannot_in_the_home(tmp_path: Path, place: Path, home: str) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "RAY_TMPDIR")}
-    environment |= {"HOME": str(tmp_path) if home == "within" else home, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", DRAWS], env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (0, "")
-    kept = Path(done.stdout.strip())
-    assert kept.parent == tmp_path / ".config" if home == "within" else kept.parent.parent == place
-    assert not list(place.iterdir())
-
-
-def test_the_place_that_the_user_names_for_the_files_of_matplotlib_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/proc/home")
-    monkeypatch.setenv("MPLCONFIGDIR", "/mine")
-    with scratch():
-        assert os.environ["MPLCONFIGDIR"] == "/mine"
-    assert os.environ["MPLCONFIGDIR"] == "/mine"
-    monkeypatch.delenv("MPLCONFIGDIR")
-    with scratch() as folder:
-        assert os.environ["MPLCONFIGDIR"] == str(folder / "matplotlib")
-    assert "MPLCONFIGDIR" not in os.environ
 
 
 def test_a_folder_that_another_launch_removes_before_it_is_locked_is_made_anew(
