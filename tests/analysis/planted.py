@@ -52,6 +52,17 @@ class Pixels(nn.Module):
         return (images[:, 2] > images[:, 0]).any((1, 2)).long()[:, None]
 
 
+class Knowing(Pixels):
+    """A tokenizer of the code 1 for the pictures that it knows, and 0 for all others."""
+
+    def __init__(self, known: Tensor) -> None:
+        super().__init__(kind="vq")
+        self.known = known
+
+    def codes(self, images: Tensor) -> Tensor:
+        return (images[:, None] == self.known).flatten(2).all(2).any(1).long()[:, None]
+
+
 class Renderer(nn.Module):
     """A generator that renders pictures of what is asked, or of the compositions that a rule makes of these (n, 3)."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,8 @@ from torch import Generator, Tensor, nn
 
 from analysis.measures import generated, tokens
 from analysis.measures.generated import TrainedGenerator, frechet, measure, retrieved
-from tests.analysis.planted import N, Pixels, Renderer, planted_generator
-from trainables.generative.shapes import COMPOSITIONS, bits_of
+from tests.analysis.planted import SETTINGS, Knowing, N, Pixels, Renderer, planted_generator
+from trainables.generative.shapes import COMPOSITIONS, bits_of, pool
 
 EACH = 24
 
@@ -76,6 +78,8 @@ def test_what_is_unseen_is_told_apart_from_what_is_seen() -> None:
     assert arrays["both_factors"][7].tolist() == [1, 1, 0]
     assert arrays["retrieved"][7].tolist() == [0, 0, 0, 0, 0, 0, 1, 0]
     assert values["frechet_level2"] > 100 * values["frechet_110"]
+    assert values["frechet_level2"] == pytest.approx(values["frechet_111"]), "no other composition is of this level"
+    assert values["frechet_level1"] > 100 * values["frechet_seen"]
 
 
 class Broken(nn.Module):
@@ -92,6 +96,16 @@ def test_a_generator_that_gives_no_numbers_is_wrong_in_everything_and_measured()
     assert np.isfinite(list(values.values())).all()
     assert (arrays["pictures"] == 0).all()
     assert values["unseen_codes_111"] == 0
+
+
+def test_what_a_generator_has_seen_are_the_pictures_that_it_has_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fresh picture has the code of these, so all are unseen."""
+    monkeypatch.setattr(generated, "EACH", 4)
+    made = planted_generator(Renderer(), Pixels(kind="vq"))
+    made = dataclasses.replace(made, spec=dataclasses.replace(made.spec, seed=7, data_count=24))
+    knowing = Knowing(pool(SETTINGS, N, made.seen, 24, 7).images)
+    values, _ = found_of(dataclasses.replace(made, parents={**made.parents, "tokenizer": knowing}))
+    assert [values[f"unseen_codes_{word}"] for word in COMPOSITIONS] == [1.0] * 8
 
 
 def test_samples_are_the_same_each_time() -> None:

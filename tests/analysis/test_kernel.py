@@ -131,6 +131,12 @@ def test_right_images_agree_with_the_binary_kernel_as_those_of_the_task_do() -> 
     assert 0.2 < found["cosine_truth_ood"] < 0.6
 
 
+def test_right_images_are_as_wide_as_the_run_asks_for() -> None:
+    narrow, wide = (values(measure(decoder(bump, sigma=sigma))) for sigma in (1.0, 2.0))
+    assert wide["cosine_truth_ood"] == pytest.approx(wide["cosine_agreement_ood"])
+    assert wide["cosine_truth_ood"] != pytest.approx(narrow["cosine_truth_ood"], rel=0.1)
+
+
 def test_every_kernel_has_all_quantities_and_its_matrix_id_first_for_seed_0_alone() -> None:
     numbers = ["agreement_id", "agreement_ood", "permuted_ood", "truth_ood", "product_r2", "additive_r2", "radial_r2"]
     numbers += ["effective_rank", "factorization_ratio"]

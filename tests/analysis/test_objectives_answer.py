@@ -8,6 +8,7 @@ import json
 import math
 import struct
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ from tests.analysis.made_objectives import (
     verdict,
     with_jepa,
 )
-from trainables.generative.shapes import level_of_each
+from trainables.generative.oracle import UNCLEAR
+from trainables.generative.shapes import COMPOSITIONS, bits_of, level_of_each
 from trainables.spec import RunSpec
 
 NAN = math.nan
@@ -111,6 +113,13 @@ def test_the_oracle_reads_the_figures_of_the_tiers_but_none_of_a_pixel() -> None
     assert ORACLE_READS(figures, 16) == 1.0
     small = dataclasses.replace(figures, radius_small=0.06, radius_large=0.3, centre_jitter=0.0)
     assert ORACLE_READS(small, 12, 16) < 0.9, "a figure of a pixel has no shape"
+
+
+def test_the_oracle_reads_as_much_as_of_the_composition_that_it_reads_worst(monkeypatch: pytest.MonkeyPatch) -> None:
+    bits = bits_of(COMPOSITIONS).repeat_interleave(4, 0)
+    bits[-2:] = UNCLEAR  # half of 111
+    monkeypatch.setattr(generators, "read_by_templates", lambda *_: SimpleNamespace(bits=bits))
+    assert ORACLE_READS.__wrapped__(generators.figures_of(DIT), 16, 4) == 0.5
 
 
 def test_the_control_of_a_masked_model_is_the_dit_on_its_own_tokens() -> None:

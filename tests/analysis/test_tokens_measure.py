@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 
 import pytest
@@ -11,9 +12,9 @@ from torch import Tensor
 from analysis.measures import tokens
 from analysis.measures.quantity import Quantity
 from analysis.measures.tokens import Judged, coverage_by, foreground, fresh, measure
-from tests.analysis.planted import SETTINGS, N, Pixels, planted_tokenizer
+from tests.analysis.planted import SETTINGS, Knowing, N, Pixels, planted_tokenizer
 from trainables.generative.probe import blur
-from trainables.generative.shapes import COMPOSITIONS, Scenes, bits_of, render
+from trainables.generative.shapes import COMPOSITIONS, Scenes, bits_of, pool, render
 from trainables.generative.tokenizers import Tokenizer
 
 
@@ -125,10 +126,21 @@ def test_a_tokenizer_with_codes_is_told_what_its_training_pictures_cover() -> No
     assert [found[f"unseen_images_{word}"] for word in ("000", "111")] == [0, 0]
 
 
+def test_what_a_tokenizer_has_seen_are_its_training_pictures_of_seen_compositions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No fresh picture has the code of these, so all are unseen."""
+    monkeypatch.setattr(tokens, "EACH", 4)
+    made = planted_tokenizer(Pixels(kind="vq"))
+    made = dataclasses.replace(made, spec=dataclasses.replace(made.spec, seed=7, data_count=24))
+    made = dataclasses.replace(made, model=Knowing(pool(SETTINGS, N, made.seen, 24, 7).images))
+    found = numbers(measure(made))
+    assert [found[f"unseen_codes_{word}"] for word in COMPOSITIONS] == [1.0] * 8
+
+
 def test_fresh_pictures_of_means_differ_in_place_and_background_only() -> None:
     scenes, images = fresh(SETTINGS, N, 16, 0, "here", means=True)
     assert images.shape == (8, 16, 3, N, N)
     assert all(len(one.radius.unique()) == 1 and len(one.centre.unique()) > 16 for one in scenes)
+    assert all(len(one.colour.unique(dim=0)) == 1 for one in scenes)
     jittered, _ = fresh(SETTINGS, N, 16, 0, "here")
-    assert all(len(one.radius.unique()) == 16 for one in jittered)
+    assert all(len(one.radius.unique()) == len(one.colour.unique(dim=0)) == 16 for one in jittered)
     assert torch.equal(jittered[3].centre, scenes[3].centre)

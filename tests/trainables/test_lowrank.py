@@ -207,6 +207,14 @@ def test_the_penalty_is_made_of_sums_over_the_stored_parameters() -> None:
         torch.testing.assert_close(gradient, expected[name], msg=name)
 
 
+def test_every_run_of_a_pack_has_the_penalty_of_its_own_weights() -> None:
+    weights = ((0.3, 0.0), (0.0, 0.2), (0.1, 0.01))
+    models = [made(seed=seed, entropy_weight=e, variance_weight=v) for seed, (e, v) in enumerate(weights)]
+    states = [{**dict(model.named_parameters()), **dict(model.named_buffers())} for model in models]
+    state = {name: torch.stack([one[name] for one in states]) for name in states[0]}
+    torch.testing.assert_close(models[0].packed_penalty(state), torch.stack([model.penalty() for model in models]))
+
+
 def test_each_weight_turns_on_its_own_penalty() -> None:
     assert made().penalty().item() == 0
     entropy, variance = made(entropy_weight=0.1), made(variance_weight=0.01)

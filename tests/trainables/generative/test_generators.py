@@ -208,6 +208,12 @@ def test_the_loss_of_dit_is_the_squared_error_at_drawn_times(predicts: str, scal
     assert torch.allclose(model.losses(batch, (times, noise), None), expected, rtol=1e-4)
 
 
+def test_dit_learns_at_every_time() -> None:
+    batch = Split(conditions(20_000), torch.zeros(20_000, TOKENS, CHANNELS), torch.zeros(20_000))
+    times, _ = dit().draws(batch, stream(0, "draws"))
+    assert times.unique().tolist() == list(range(TIMES))
+
+
 def test_samples_have_the_scale_of_what_was_learned() -> None:
     model = dit(input_scale=0.25)
     point = torch.randn(TOKENS, CHANNELS, generator=stream(0, "point"))

@@ -17,6 +17,7 @@ from trainables.generative.generator_task import GeneratorTask
 from trainables.generative.jepa import Jepa, layers_of
 from trainables.generative.settings import GeneratorSettings
 from trainables.generative.tiers import generator
+from trainables.generative.trunk import Conditions
 from trainables.objectives import average_of
 from trainables.settings import value_of
 from trainables.spec import RunSpec, Scalar
@@ -125,6 +126,18 @@ def test_the_teacher_is_as_told_and_learns_only_with_gradients(head: str) -> Non
         assert all(same) == (word != "gradient")
     assert not torch.equal(found["ema"]["jepa.predictors.0.0.weight"], found["same"]["jepa.predictors.0.0.weight"])
     assert torch.equal(found["gradient"]["jepa.predictors.0.0.weight"], found["same"]["jepa.predictors.0.0.weight"])
+
+
+@BOTH
+@pytest.mark.parametrize("mode", ["null_sample", "zero_batch"])
+def test_the_teacher_is_told_no_more_than_the_student(head: str, mode: str) -> None:
+    """The loss is that of a batch whose conditions say no more than what is left."""
+    model, teacher = (some(head, seed, conditions=partial(Conditions, dropout=0.5, mode=mode)) for seed in (0, 1))
+    batch = batch_of(head)
+    *drawn, left_out = model.draws(batch, stream(3, "draws"))
+    assert left_out.any()
+    told = batch._replace(inputs=model.conditions.partly(batch.inputs, left_out))
+    assert torch.allclose(model.losses(batch, (*drawn, left_out), teacher), model.losses(told, tuple(drawn), teacher))
 
 
 @BOTH

@@ -232,6 +232,14 @@ def test_the_loss_of_mar_is_the_squared_error_at_drawn_times(predicts: str, nois
         assert found[n].item() == pytest.approx(torch.stack(errors).mean().item(), rel=1e-4)
 
 
+def test_every_draw_of_every_token_has_a_time_of_its_own() -> None:
+    batch = Split(conditions(1000), latents(1000), torch.zeros(1000))
+    _, times, _ = mar(head_draws=4).draws(batch, stream(0, "draws"))
+    assert times.unique().tolist() == list(range(TIMES))
+    for one, other in ((times[::2], times[1::2]), (times[:, 0], times[:, 1]), (times[..., 0], times[..., 1])):
+        assert (one == other).float().mean() < 0.05
+
+
 class Point(nn.Module):
     """Knows what a token is: it is told of it in the place of the trunk's words."""
 
@@ -282,6 +290,19 @@ def test_mar_of_one_token_is_a_dit_of_one_token(predicts: str, noise_of: str) ->
         generator = stream(0, "sample")
         torch.rand(9, 1, generator=generator)  # the order
         assert torch.allclose(found, other.sample(torch.zeros(9, 5), generator), atol=1e-5)
+
+
+def test_a_head_goes_by_the_sum_of_what_it_is_told_and_of_the_time() -> None:
+    """What another time adds may as well be told."""
+    head = Head(CHANNELS, 6, 2)
+    for p in head.parameters():
+        nn.init.normal_(p, std=0.3, generator=stream(0, "w"))
+    noisy, told = torch.randn(5, CHANNELS, generator=stream(0, "noisy")), torch.randn(5, 6, generator=stream(0, "told"))
+    times = torch.tensor([0, 3, 50, 200, 499])
+    others = times.flip(0)
+    found = head(noisy, told, times)
+    assert torch.allclose(head(noisy, told + head.time(times) - head.time(others), others), found, atol=1e-5)
+    assert not torch.allclose(head(noisy, told, others), found, atol=0.01)
 
 
 def test_an_untrained_head_predicts_nothing_and_its_blocks_are_the_identity() -> None:

@@ -209,6 +209,17 @@ def test_latents_are_standardised_while_it_learns(kind: str) -> None:
     assert all(torch.equal(learned[name], value) for name, value in made.state_dict().items()), "a look changes nothing"
 
 
+def test_how_far_the_means_of_channels_are_apart_does_not_count_as_variance() -> None:
+    made, pictures = tokenizer("vae"), images(16)
+    with torch.no_grad():
+        made.encoder.bias[:5] += torch.tensor([-5.0, 0.0, 5.0, 0.0, 3.0])
+        for step in range(200):
+            made.losses(batch_of(pictures), made.draws(batch_of(pictures), stream(0, step)), None)
+    latents = made.eval().latents(pictures).flatten(0, 1)
+    assert latents.mean(0).tolist() == pytest.approx([0] * 5, abs=1e-3)
+    assert latents.var(0, correction=0).mean().item() == pytest.approx(1, abs=1e-3)
+
+
 def test_a_linear_tokenizer_starts_with_the_principal_components() -> None:
     made, pictures = tokenizer("vae"), images(40)
     rows = pictures.view(40, 3, 3, 4, 3, 4).permute(0, 2, 4, 1, 3, 5).reshape(-1, 48)
