@@ -256,3 +256,15 @@ def test_audits_are_known_of_the_default_settings_alone(monkeypatch: pytest.Monk
         assert TASK.audits(dataclasses.replace(default, **change)) == 0, change
     monkeypatch.setattr(bumps, "RULE_VERSION", "2")
     assert TASK.audits(default) == 0, "they were audits of another rule"
+
+
+def test_a_proper_bump_has_a_window_of_three_pixels_a_quarter_and_a_peak() -> None:
+    image = torch.zeros(1, 1, 16, 16)
+    image[0, 0, 4, 9], image[0, 0, 4, 12] = 1.0, 0.9
+    assert judged(image, (9.0, 4.0), sigma=0.5)["proper"], "3 px at least, also of narrow bumps"
+    image[0, 0, 4, 13] = 0.24
+    assert judged(image, (9.0, 4.0))["proper"]
+    image[0, 0, 4, 13] = 0.25
+    assert not judged(image, (9.0, 4.0))["proper"], "it reaches a quarter"
+    assert judged(image, (9.0, 4.0), sigma=2.0)["proper"], "3 sigma of wide ones"
+    assert not judged(torch.full((1, 1, 16, 16), -1.0), (9.0, 4.0))["proper"], "darker than the background is no bump"

@@ -224,3 +224,7 @@ def test_each_weight_turns_on_its_own_penalty() -> None:
     for model, touched in ((entropy, {"strengths"}), (variance, {"rows", "columns"})):
         moved = {name for name, gradient in gradients(model, model.penalty()).items() if gradient.any()}
         assert moved == touched
+
+
+def test_strengths_start_by_the_side_of_the_padded_matrices() -> None:
+    assert made(8, 64, padding=12).strengths.std().item() == pytest.approx(32**-0.5, rel=0.1)

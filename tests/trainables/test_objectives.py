@@ -826,3 +826,20 @@ def test_losses_that_a_single_sample_cannot_have_are_told(
     said = " ".join(capsys.readouterr().err.split())
     assert told in said
     assert ("give one without others a loss of 0" in said) == bool(told)
+
+
+def test_runs_of_a_pack_may_differ_in_schedule_budget_weight_decay_and_step() -> None:
+    cosine = spec(schedule="cosine", max_steps=30)
+    changes: list[dict[str, Any]] = [{}, {"max_steps": 45}, {"schedule": "constant"}, {"weight_decay": 0.5}, {"seed": 1}]
+    specs = [dataclasses.replace(cosine, **changed) for changed in changes]
+    together, alone = ([double(Training(run, Noisy())) for run in specs] for _ in range(2))
+    for _ in range(7):
+        together[-1].advance(0.0)  # it goes on from a checkpoint
+    pack = Pack(together)
+    assert pack.advance()
+    assert pack.unstacked == ""
+    for run, twin in zip(together, alone, strict=True):
+        twin.advance()
+        assert run.step == twin.step
+        assert distance(run.model, twin.model) < 1e-9
+        assert distance(run.network, twin.network) < 1e-9

@@ -1304,3 +1304,21 @@ def test_layers_of_a_pack_have_the_precision_that_they_have_alone(dtype: torch.d
         alone = model(inputs[0])
     assert together.dtype == alone.dtype == found
     assert torch.allclose(together[0].double(), alone.double(), atol=1e-2 if found == torch.bfloat16 else 1e-12)
+
+
+def test_every_run_of_a_pack_has_the_decay_of_its_own_average() -> None:
+    def averaged(count: int) -> nn.Module:
+        model = _forgetful(count)
+        model.ema = 0.9 if count == 9 else 0.5
+        return model
+
+    run = RunSpec(
+        task="tests.toy:Toy", dataset="toys", N=8, data_count=9, seed=0, options=tuple(Toy.defaults.items()), max_steps=40,
+        stop="budget", lr=0.01,
+    )  # fmt: skip
+    together, alone = both([run, dataclasses.replace(run, data_count=3)], Made(averaged))
+    assert Pack(together).advance()
+    for one, twin in zip(together, alone, strict=True):
+        twin.advance()
+        for name, p in one.network.named_parameters():
+            assert torch.allclose(p, twin.network.get_parameter(name), atol=1e-5), name

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.rotation import RotationTask, image_of, image_option, rotated
+from trainables.rotation import RotationCNN, RotationTask, image_of, image_option, rotated
 from trainables.settings import spec_fields
 from trainables.spec import RunSpec
 from trainables.task import Split, Task
@@ -186,3 +186,26 @@ def test_its_pack_size_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best_pack_size(run, 2) == 2
     assert run.step == 0
     assert run.model.state_dict()["hidden.0.1.num_batches_tracked"] == 0
+
+
+def test_a_digit_has_twenty_of_28_pixels_as_in_mnist() -> None:
+    assert (image_of("digit-4", 28) > 0).any(1).sum() == 20
+
+
+def test_images_are_rotated_by_bilinear_interpolation() -> None:
+    point = np.zeros((9, 9))
+    point[4, 7] = 1
+    found = rotated(point, np.array([45.0]))[0, 0]
+    assert found.min() >= 0, "nothing overshoots"
+    assert found[1:3, 5:8].sum() > 0.8 * found.sum()
+
+
+def test_the_decoder_starts_as_kaiming_has_it() -> None:
+    torch.manual_seed(0)
+    for name, p in RotationCNN(16, 64).named_parameters():
+        if p.dim() > 1:
+            values = p.detach().flatten() / math.sqrt(2 / nn.init._calculate_fan_in_and_fan_out(p)[0])
+            assert values.std().item() == pytest.approx(1, rel=0.1), name
+            assert values.abs().max() > 2, "normal, not uniform"
+        elif "hidden" not in name or name.endswith("0.bias"):
+            assert not p.any(), name

@@ -20,7 +20,7 @@ from trainables.spec import RunSpec
 from trainables.task import Data, Split, Task
 from trainables.training import schedule
 from trainables.training.loop import CONFIRM_EVERY, CONFIRM_SHARE, SUBSET, Training
-from trainables.training.precision import fastest_precision, quiet_cpu
+from trainables.training.precision import fastest_precision, one_thread, quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every
 from trainables.training.stopping import EVAL_EVERY
@@ -452,3 +452,14 @@ def test_chance_is_an_output_beside_the_targets_and_the_truth_of_another_sample(
     for of_sample, of_another in ((training.subset.targets, asked.targets), (training.subset.truth, asked.truth)):
         assert torch.equal(of_another, of_sample.roll(1, 0))
         assert not torch.equal(of_another, of_sample)
+
+
+def test_a_worker_has_one_thread_and_no_denormal_numbers() -> None:
+    torch.set_flush_denormal(False)
+    torch.set_num_threads(2)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    quiet_cpu()
+    assert torch.get_num_threads() == 1
+    assert (torch.tensor([1e-38]) * 1e-3).item() == 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from trainables.generative import probe
 from trainables.generative.judge import SAID, curves, shares_right
 from trainables.generative.oracle import SOFTEST, UNCLEAR, WORST, _templates, between, read_by_templates, towards_blue
 from trainables.generative.probe import KINDS, LESSONS, Probe, blur, lessons, read_by_probe
@@ -263,3 +264,24 @@ def test_curves_are_by_composition_and_by_level_whatever_their_order() -> None:
 def test_the_same_pictures_are_read_the_same_in_any_company() -> None:
     made = pool(SETTINGS, 24, COMPOSITIONS, 300, 1)
     assert torch.equal(read_by_templates(SETTINGS, made.images).bits[290:], read_by_templates(SETTINGS, made.images[290:]).bits)
+
+
+def test_pictures_are_faded_into_other_compositions_by_a_share_that_leaves_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[torch.Tensor]()
+
+    def spied(settings: ShapeSettings, bits: torch.Tensor, generator: torch.Generator) -> object:
+        asked.append(bits)
+        return draw_scenes(settings, bits, generator)
+
+    monkeypatch.setattr(probe, "draw_scenes", spied)
+    chances, bits = torch.linspace(0, 1, 64).repeat(2, 1).t(), bits_of(COMPOSITIONS).repeat(8, 1)
+    probe._others(ShapeSettings(), 12, bits, chances, stream(0, "others"))
+    assert {tuple(change) for change in (asked[0] ^ bits).tolist()} == {tuple(map(int, word)) for word in COMPOSITIONS[1:]}
+    faded = probe._faded(torch.zeros(64, 3, 2, 2), torch.ones(64, 3, 2, 2), chances)
+    assert (faded.min().item(), faded.max().item()) == pytest.approx((probe.LEAST_FADE, 1 - probe.LEAST_FADE))
+
+
+def test_a_coded_picture_that_is_nearer_to_the_other_class_is_lost() -> None:
+    mean, other, near_other, near_mean, far = (torch.full((1, 3, 2, 2), value) for value in (0.0, 1.0, 0.6, 0.4, 1.6))
+    assert probe._is_lost(mean, other, near_other, far).tolist() == [True]
+    assert probe._is_lost(mean, other, near_mean, far).tolist() == [False]

@@ -169,3 +169,9 @@ def test_a_bundle_is_one_composition() -> None:
     assert made.images.shape == (2, 5, 3, 16, 16)
     assert made.bits.tolist() == [[[0, 0, 0]] * 5, [[0, 1, 1]] * 5]
     assert torch.equal(made.images.transpose(0, 1).flatten(0, 1), pool(SETTINGS, 16, ("000", "011"), 10, 0, "test").images)
+
+
+def test_all_that_jitters_is_drawn_by_itself() -> None:
+    scenes = draw_scenes(ShapeSettings(), bits_of(("000",)).repeat(2000, 1), stream(0, "test"))
+    drawn = torch.cat([scenes.radius[:, None], scenes.colour, scenes.centre, scenes.background[:, None]], 1)
+    assert (torch.corrcoef(drawn.t()) - torch.eye(7)).abs().max() < 0.1

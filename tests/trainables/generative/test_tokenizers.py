@@ -245,3 +245,13 @@ def test_a_tokenizer_learns_to_reconstruct(network: str, least: float) -> None:
         made.losses(batch, made.draws(batch, stream(1, step)), None).mean().backward()
         optimizer.step()
     assert lost() < least * first
+
+
+def test_a_code_is_renewed_by_what_is_worst_however_small_all_errors_are() -> None:
+    vectors = torch.tensor([[[1e-3]] * 9 + [[0.1]]])
+    for seed in range(20):
+        book = Codebook(2, 1)
+        book.codes.copy_(torch.tensor([[0.0], [50.0]]))
+        book.counts[1] = 0
+        book(vectors, torch.rand(1, 10, generator=stream(seed, "chances")))
+        assert book.codes[1].item() == pytest.approx(0.1), "its error is ten thousand times that of each other"
