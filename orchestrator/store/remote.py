@@ -38,6 +38,8 @@ AT_ONCE = 16
 """Requests in parallel."""
 WHOLE = 8 << 20
 """An object up to this size is put in one request."""
+PIECE = 8 << 20
+"""Of a larger one so much is given to Arrow at a time."""
 PATIENCE = 300.0
 """For so many seconds a request that failed, but may pass, is tried again; then it is an error."""
 BRIEF = 2.0
@@ -177,10 +179,10 @@ class Remote:
             common |= {"endpoint_override": self._endpoint, "scheme": options.get("scheme", "https")}
         # One attempt: `_patiently` repeats. Whether an upload had to be repeated decides what may be written next (see `put`).
         common["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-        # Arrow's own threads are few, and a lease that is put, or listed, would wait there for the pieces of all large uploads.
+        # Arrow lists, and puts pieces, in threads of its own. With one for each request a lease never waits for large uploads.
+        pa.set_io_thread_count(max(pa.io_thread_count(), 4 * AT_ONCE))
         self._small = fs.S3FileSystem(**common, allow_delayed_open=True, background_writes=False)
-        self._large = fs.S3FileSystem(**common, background_writes=False)
-        self._reading = fs.S3FileSystem(**common)
+        self._reading = self._large = fs.S3FileSystem(**common)
 
     def hasten(self) -> None:
         """From now on wait no longer than BRIEF, in all threads."""
@@ -288,14 +290,20 @@ class Remote:
 
     def _put_once(self, path: str, data: bytes) -> None:
         """Arrow completes an upload also when its stream is destroyed, and `with` does after an exception: what was written up
-        to then replaces the object. So all is written in one call, and the stream is gone before anything is raised.
+        to then replaces the object, unless a piece has failed that was put in the background. So nothing but such a piece may
+        fail before all is written, and the stream is gone before anything is raised.
 
         A stream that is opened late puts an *empty* object if the first request of an upload in several pieces fails; one
         that is opened at once does not come into being then. If a piece fails, both give up.
         """
-        stream = (self._small if len(data) <= WHOLE else self._large).open_output_stream(path)
+        in_pieces = self._is_s3 and len(data) > WHOLE
+        stream = (self._large if in_pieces else self._small).open_output_stream(path)
         try:
-            stream.write(data)
+            for start in range(0, len(data), PIECE) if in_pieces else ():
+                stream.write(data[start : start + PIECE])
+                stream.flush()  # an upload takes one of Arrow's threads
+            if not in_pieces:
+                stream.write(data)
             stream.close()
         finally:
             del stream
