@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from analysis.measures.registry import VERSIONS
 from analysis.objectives import Answer
 from analysis.tasks import BUILT_IN, load_all
 from orchestrator.errors import counted, printable
+from orchestrator.searches import compact
 from orchestrator.searches.bracket import ThresholdResult
 from orchestrator.store import MeasureTable, Question, ResultStore, load_questions
 from orchestrator.store.place import Stamp
@@ -33,9 +33,6 @@ OF_RUN = (
     "accuracy",
 )  # fmt: skip
 OF_QUANTITY = ("measure", "quantity", "layer", "value", "array")
-
-CURVES = {"curve_step": "i", "curve_loss": "d", "curve_accuracy": "d", "curve_error": "d"}
-"""Columns of `Results.runs` that are arrays of C's int and double, as in `Rows`: as lists they would be most of the memory."""
 
 
 class Fitted:
@@ -135,8 +132,8 @@ class Results:
         """
         with ResultStore(store, read_only=True) as rows:
             found, stored = rows.rows(), load_questions(rows)
-            for row in found:
-                row |= {name: array(kind, row[name]) for name, kind in CURVES.items()}
+            for place, row in enumerate(found):  # in place: else all lists are in memory beside all arrays
+                found[place] = compact(row)
             notices, damaged = rows.notices, rows.damaged
         questions = stored if all_questions else affordable(stored)
         if unanswered := len(stored) - len(questions):

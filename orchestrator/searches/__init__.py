@@ -35,6 +35,12 @@ _CURVES = {"curve_step": "i", "curve_loss": "d", "curve_accuracy": "d", "curve_e
 """Columns kept as arrays of C's int and double: lists would take five times the memory."""
 
 
+def compact(row: Row) -> dict[str, Any]:
+    """The same row with arrays as curves, which are not copied if they are arrays."""
+    lists = {name: kind for name, kind in _CURVES.items() if name in row and not isinstance(row[name], array)}
+    return {**row, **{name: array(kind, row[name]) for name, kind in lists.items()}}
+
+
 class Rows:
     """Index of finished runs in memory. It only grows; a row whose key is known already replaces the older one.
 
@@ -55,7 +61,7 @@ class Rows:
 
     def add(self, row: Row) -> None:
         """Index one finished run. The row is kept, in a compact form: do not change it afterwards."""
-        row = {**row, **{name: array(kind, row[name]) for name, kind in _CURVES.items() if name in row}}
+        row = compact(row)
         with self.turn:
             self._by_key[row["key"]] = row
             self._families.setdefault(row["family"], {})[int(row["data_count"])] = row

@@ -225,6 +225,16 @@ def without_links(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     monkeypatch.setattr(os, "link", refused)
 
 
+def store_with_a_row_twice(folder: Path) -> None:
+    """A store `s` with parts `a` and `b`, which share a row."""
+    (folder / "s" / "runs").mkdir(parents=True)
+    for name in "ab":
+        with ResultStore(folder / name) as store:
+            store.append([row(1), row(2 if name == "a" else 3)])
+        (part,) = (folder / name / "runs").iterdir()
+        shutil.copy(part, folder / "s" / "runs" / f"{name}.parquet")
+
+
 @pytest.mark.parametrize("code", [0, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, 524])
 def test_a_row_that_is_there_twice_is_removed_with_hard_links_and_without(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -232,12 +242,7 @@ def test_a_row_that_is_there_twice_is_removed_with_hard_links_and_without(
     """524 is what the kernel lets through of some servers."""
     if code:
         without_links(monkeypatch, code)
-    (tmp_path / "s" / "runs").mkdir(parents=True)
-    for name in "ab":
-        with ResultStore(tmp_path / name) as store:
-            store.append([row(1), row(2 if name == "a" else 3)])
-        (part,) = (tmp_path / name / "runs").iterdir()
-        shutil.copy(part, tmp_path / "s" / "runs" / f"{name}.parquet")
+    store_with_a_row_twice(tmp_path)
     former, steps = (tmp_path / "s" / "runs" / "b.parquet").read_bytes(), []
     fsync, replace = os.fsync, Path.replace
 
@@ -341,12 +346,7 @@ def test_a_full_disk_sets_a_file_aside_only_once(
     links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace, aside = Path.replace, tmp_path / "s" / "set-aside"
-    (tmp_path / "s" / "runs").mkdir(parents=True)
-    for name in "ab":
-        with ResultStore(tmp_path / name) as store:
-            store.append([row(1), row(2 if name == "a" else 3)])
-        (part,) = (tmp_path / name / "runs").iterdir()
-        shutil.copy(part, tmp_path / "s" / "runs" / f"{name}.parquet")
+    store_with_a_row_twice(tmp_path)
     former = (tmp_path / "s" / "runs" / "b.parquet").read_bytes()
 
     def full(path: Path, target: Path) -> Path:
