@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +24,7 @@ from trainables.spec import RunSpec
 from trainables.task import Data, Split, Task
 from trainables.training import schedule
 from trainables.training.loop import CONFIRM_EVERY, CONFIRM_SHARE, SUBSET, Training
-from trainables.training.precision import fastest_precision, one_thread, quiet_cpu
+from trainables.training.precision import HEAP, fastest_precision, one_thread, quiet_cpu
 from trainables.training.result import RunResult
 from trainables.training.schedule import batch_indices, learning_rate, look_every
 from trainables.training.stopping import EVAL_EVERY
@@ -463,3 +467,25 @@ def test_a_worker_has_one_thread_and_no_denormal_numbers() -> None:
     quiet_cpu()
     assert torch.get_num_threads() == 1
     assert (torch.tensor([1e-38]) * 1e-3).item() == 0
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="there are no large pages")
+def test_the_heap_of_a_worker_is_marked_for_large_pages() -> None:
+    code = "from trainables.training.precision import quiet_cpu; quiet_cpu(); print(open('/proc/self/smaps').read())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    areas = re.findall(r"^Size: +(\d+) kB.*?^VmFlags: (.*?)$", done.stdout, re.DOTALL | re.MULTILINE)
+    marked = sum(int(size) << 10 for size, flags in areas if "hg" in flags.split())
+    assert HEAP - (4 << 20) <= marked < 2 * HEAP
+
+
+def test_a_worker_without_memory_for_large_pages_goes_on() -> None:
+    code = """
+import resource
+from trainables.training.precision import HEAP, quiet_cpu
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + HEAP // 2,) * 2)
+quiet_cpu()
+import torch
+assert torch.ones(1 << 20).sum().item() == 1 << 20
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
